@@ -1,0 +1,117 @@
+"""The envs the benchmarks step: each isolates one cost.
+
+CPU work is a number of iterations, calibrated once in the parent and handed to every env, not a time to wait
+for: a worker that loses the core in the middle of a step gains nothing by it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+from remuda._bench.workloads import EnvFactory, Workload
+
+Info: TypeAlias = dict[str, Any]
+Step: TypeAlias = tuple[Any, float, bool, bool, Info]
+
+EPISODE_STEPS = 200
+INFO_KEYS = tuple(f"metric_{index}" for index in range(8))
+
+
+def work(iterations: int) -> int:
+    """Keep a core busy for so many iterations."""
+    state = 1
+    for _ in range(iterations):
+        state = (state * 1103515245 + 12345) & 0x7FFFFFFF
+    return state
+
+
+def iterations_for(seconds: float) -> int:
+    """How many iterations take about ``seconds`` on this machine, undisturbed."""
+    trial = 20_000
+    cost = median(_seconds(functools.partial(work, trial)) for _ in range(25)) / trial
+    return max(1, round(seconds / cost))
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+class FixedEnv(gymnasium.Env[Any, Any]):
+    """Returns the same observation, after a fixed amount of work, in episodes of a fixed length."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, observation_space: spaces.Space[Any], iterations: int = 0) -> None:
+        self.observation_space = observation_space
+        observation_space.seed(0)
+        self._obs = observation_space.sample()
+        self._iterations = iterations
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._obs, {}
+
+    def step(self, action: Any) -> Step:
+        if self._iterations:
+            work(self._iterations)
+        self._steps += 1
+        return self._obs, 1.0, False, self._steps >= EPISODE_STEPS, {}
+
+
+class MetricsCartPole(CartPoleEnv):
+    """CartPole that reports eight numbers in every info, as a robot's or a game's env does."""
+
+    def step(self, action: Any) -> Step:
+        obs, reward, terminated, truncated, info = super().step(action)  # type: ignore[no-untyped-call]
+        position = float(obs[0])
+        info.update((key, position + index) for index, key in enumerate(INFO_KEYS))
+        return obs, float(reward), terminated, truncated, info
+
+
+VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
+IMAGE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+NESTED = spaces.Dict(
+    {
+        "camera": spaces.Box(0, 255, (64, 64, 3), np.uint8),
+        "robot": spaces.Dict(
+            {
+                "joints": spaces.Box(-1.0, 1.0, (12,), np.float32),
+                "contact": spaces.MultiBinary(4),
+                "goal": spaces.Tuple((spaces.Discrete(5), spaces.Box(-1.0, 1.0, (3,), np.float64))),
+            }
+        ),
+    }
+)
+
+
+def fixed(space: spaces.Space[Any], iterations: int = 0) -> EnvFactory:
+    return functools.partial(FixedEnv, space, iterations)
+
+
+def workloads(names: Iterable[str]) -> dict[str, Workload]:
+    """The named workloads; only those are calibrated."""
+    return {name: WORKLOADS[name]() for name in names}
+
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "cartpole": lambda: Workload("CartPole-v1", functools.partial(gymnasium.make, "CartPole-v1")),
+    "null": lambda: Workload("null env: Box(4), returns at once", fixed(VECTOR)),
+    "image": lambda: Workload("(4, 84, 84) uint8, 100 us of CPU work", fixed(IMAGE, iterations_for(100e-6))),
+    "heavy": lambda: Workload("Box(4), 1 ms of CPU work", fixed(VECTOR, iterations_for(1e-3))),
+    "mujoco": lambda: Workload("HalfCheetah-v5", functools.partial(gymnasium.make, "HalfCheetah-v5")),
+    "dict": lambda: Workload("nested Dict with an image, returns at once", fixed(NESTED)),
+    "infos": lambda: Workload("CartPole, 8 numeric info keys", MetricsCartPole, info_key=INFO_KEYS[3]),
+}

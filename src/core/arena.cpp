@@ -1,0 +1,98 @@
+#include "arena.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#ifdef __linux__
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace remuda {
+
+#ifdef __linux__
+
+namespace {
+
+[[noreturn]] void fail(int error, const std::string& what) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MB"; }
+
+std::byte* map(int fd, std::size_t bytes) {
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) fail(errno, "could not map " + megabytes(bytes) + " of shared memory");
+  return static_cast<std::byte*>(base);
+}
+
+}  // namespace
+
+std::shared_ptr<Arena> Arena::create(std::size_t bytes) {
+  int fd = memfd_create("remuda", MFD_CLOEXEC);
+  if (fd < 0) fail(errno, "could not create the pool's shared memory (memfd_create)");
+  // posix_fallocate returns its error; it does not set errno.
+  if (int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes))) {
+    close(fd);
+    fail(error, "could not reserve " + megabytes(bytes) +
+                    " of shared memory for the pool; use fewer envs, fewer frames or smaller observations");
+  }
+  std::byte* base;
+  try {
+    base = map(fd, bytes);
+  } catch (...) {
+    close(fd);
+    throw;
+  }
+  auto arena = std::shared_ptr<Arena>(new Arena(base, bytes, fd));
+  auto* header = arena->at<ArenaHeader>(0);
+  header->bytes = bytes;
+  header->version = ArenaHeader::kVersion;
+  header->magic = ArenaHeader::kMagic;
+  return arena;
+}
+
+std::shared_ptr<Arena> Arena::attach(int fd, std::size_t bytes) {
+  auto arena = std::shared_ptr<Arena>(new Arena(map(fd, bytes), bytes, -1));
+  const auto* header = arena->at<ArenaHeader>(0);
+  if (header->magic != ArenaHeader::kMagic || header->version != ArenaHeader::kVersion || header->bytes != bytes)
+    throw std::runtime_error("the pool and its worker disagree about the arena: they run different builds of remuda");
+  return arena;
+}
+
+Arena::~Arena() {
+  munmap(base_, bytes_);
+  close_fd();
+}
+
+void Arena::close_fd() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+#else  // Without memfd the thread and serial backends still work: private memory is all they need.
+
+std::shared_ptr<Arena> Arena::create(std::size_t bytes) {
+  void* base = std::calloc(1, bytes + 64);
+  if (base == nullptr) throw std::bad_alloc();
+  auto arena = std::shared_ptr<Arena>(new Arena(static_cast<std::byte*>(base), bytes, -1));
+  *arena->at<ArenaHeader>(0) = {ArenaHeader::kMagic, ArenaHeader::kVersion, bytes, {}};
+  return arena;
+}
+
+std::shared_ptr<Arena> Arena::attach(int, std::size_t) {
+  throw std::runtime_error("sharing an arena between processes needs Linux");
+}
+
+Arena::~Arena() { std::free(base_); }
+
+void Arena::close_fd() {}
+
+#endif
+
+}  // namespace remuda

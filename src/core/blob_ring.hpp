@@ -1,0 +1,93 @@
+// A ring of bytes beside a ring of records, for what has no fixed size: pickled infos, odd observations.
+//
+// A blob belongs to a record that says how long it is, and the record's publication publishes the
+// blob too: so the only shared counter is how much the reader has taken.  Blobs are read in the order
+// of their records.  A blob that does not fit right now is refused and travels another way (a socket);
+// the writer never waits here, so it cannot deadlock with a reader that is itself waiting.
+//
+//   blob   [ parts : u64 ][ size of part 0 : u64 ] ... [ part 0 ][ part 1 ] ...
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+namespace remuda {
+
+struct BlobHeader {
+  alignas(64) std::atomic<std::uint64_t> consumed;  // bytes, written by the reader only
+};
+static_assert(sizeof(BlobHeader) == 64);
+
+using Bytes = std::span<const std::byte>;
+
+class BlobWriter {
+ public:
+  BlobWriter() = default;
+  BlobWriter(BlobHeader* header, std::uint64_t capacity)
+      : header_(header), bytes_(reinterpret_cast<std::byte*>(header + 1)), capacity_(capacity) {}
+
+  // The number of bytes written, or 0 when there is no room.
+  std::uint64_t write(std::span<const Bytes> parts) {
+    std::uint64_t total = sizeof(std::uint64_t) * (1 + parts.size());
+    for (const Bytes& part : parts) total += part.size();
+    // acquire pairs with the reader's release: bytes are rewritten only after they were read.
+    if (total > capacity_ - (written_ - header_->consumed.load(std::memory_order_acquire))) return 0;
+    put_number(parts.size());
+    for (const Bytes& part : parts) put_number(part.size());
+    for (const Bytes& part : parts) put(part.data(), part.size());
+    return total;
+  }
+
+ private:
+  void put_number(std::uint64_t n) { put(reinterpret_cast<const std::byte*>(&n), sizeof n); }
+
+  void put(const std::byte* data, std::uint64_t size) {
+    std::uint64_t start = written_ % capacity_;
+    std::uint64_t first = std::min(size, capacity_ - start);  // the rest goes round the corner
+    if (first != 0) std::memcpy(bytes_ + start, data, first);
+    if (size != first) std::memcpy(bytes_, data + first, size - first);
+    written_ += size;
+  }
+
+  BlobHeader* header_ = nullptr;
+  std::byte* bytes_ = nullptr;
+  std::uint64_t capacity_ = 0;
+  std::uint64_t written_ = 0;
+};
+
+class BlobReader {
+ public:
+  BlobReader() = default;
+  BlobReader(BlobHeader* header, std::uint64_t capacity)
+      : header_(header), bytes_(reinterpret_cast<const std::byte*>(header + 1)), capacity_(capacity) {}
+
+  // The sizes of the next blob's parts; to be followed by one `get` for each of them, then `done`.
+  std::vector<std::uint64_t> sizes() {
+    std::uint64_t count;
+    get(reinterpret_cast<std::byte*>(&count), sizeof count);
+    std::vector<std::uint64_t> sizes(count);
+    if (count != 0) get(reinterpret_cast<std::byte*>(sizes.data()), count * sizeof(std::uint64_t));
+    return sizes;
+  }
+  void get(std::byte* data, std::uint64_t size) {
+    std::uint64_t start = read_ % capacity_;
+    std::uint64_t first = std::min(size, capacity_ - start);
+    if (first != 0) std::memcpy(data, bytes_ + start, first);
+    if (size != first) std::memcpy(data + first, bytes_, size - first);
+    read_ += size;
+  }
+  void done() { header_->consumed.store(read_, std::memory_order_release); }
+
+ private:
+  BlobHeader* header_ = nullptr;
+  const std::byte* bytes_ = nullptr;
+  std::uint64_t capacity_ = 0;
+  std::uint64_t read_ = 0;
+};
+
+}  // namespace remuda

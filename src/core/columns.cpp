@@ -1,0 +1,145 @@
+#include "columns.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <string>
+
+namespace remuda {
+
+Column::Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base)
+    : dtype_(std::move(dtype)), shape_(std::move(shape)), base_(base) {
+  row_bytes_ = static_cast<std::size_t>(PyDataType_ELSIZE(descr()));
+  for (npy_intp n : shape_) row_bytes_ *= static_cast<std::size_t>(n);
+}
+
+bool Column::write(PyObject* value, std::uint32_t row) const {
+  std::byte* target = this->row(row);
+  if (!PyArray_Check(value)) return shape_.empty() && write_number(value, target);
+  auto* array = reinterpret_cast<PyArrayObject*>(value);
+  if (PyArray_NDIM(array) != static_cast<int>(shape_.size()) || !PyArray_IS_C_CONTIGUOUS(array)) return false;
+  for (std::size_t i = 0; i < shape_.size(); ++i)
+    if (PyArray_DIM(array, static_cast<int>(i)) != shape_[i]) return false;
+  if (PyArray_DESCR(array) != descr() && !PyArray_EquivTypes(PyArray_DESCR(array), descr())) return false;
+  std::memcpy(target, PyArray_DATA(array), row_bytes_);
+  return true;
+}
+
+bool Column::write_number(PyObject* value, std::byte* target) const {
+  if (PyArray_IsScalar(value, Generic)) {
+    PyArray_Descr* type = PyArray_DescrFromScalar(value);
+    bool same = PyArray_EquivTypes(type, descr());
+    Py_DECREF(type);
+    if (same) PyArray_ScalarAsCtype(value, target);
+    return same;
+  }
+  if (PyLong_CheckExact(value) && descr()->type_num == NPY_INT64) {
+    int overflow;
+    npy_int64 number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow == 0) std::memcpy(target, &number, sizeof number);
+    return overflow == 0;
+  }
+  return false;
+}
+
+nb::object Column::read(std::uint32_t row) const {
+  if (shape_.empty()) {
+    PyObject* scalar = PyArray_Scalar(this->row(row), descr(), nullptr);
+    if (scalar == nullptr) nb::raise_python_error();
+    return nb::steal(scalar);
+  }
+  Py_INCREF(descr());
+  PyObject* array =
+      PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()), shape_.data(), nullptr, nullptr, 0, nullptr);
+  if (array == nullptr) nb::raise_python_error();
+  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)), this->row(row), row_bytes_);
+  return nb::steal(array);
+}
+
+nb::object Column::array(std::uint32_t rows, void* data) const {
+  std::vector<npy_intp> shape{static_cast<npy_intp>(rows)};
+  shape.insert(shape.end(), shape_.begin(), shape_.end());
+  Py_INCREF(descr());  // NewFromDescr steals it
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape.size()), shape.data(), nullptr, data,
+                                         data == nullptr ? 0 : NPY_ARRAY_CARRAY, nullptr);
+  if (array == nullptr) nb::raise_python_error();
+  return nb::steal(array);
+}
+
+nb::object Column::view(std::uint32_t first_row, std::uint32_t rows, nb::handle owner) const {
+  nb::object view = array(rows, row(first_row));
+  // SetBaseObject steals the reference: the array owns a share of the lease.
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(view.ptr()), owner.inc_ref().ptr()) < 0)
+    nb::raise_python_error();
+  return view;
+}
+
+nb::object Column::empty(std::uint32_t rows) const { return array(rows, nullptr); }
+
+Nest::Nest(nb::handle description) {
+  const auto kind = nb::cast<std::string>(description[0]);
+  nb::object body = description[1];
+  if (kind == "column" || kind == "object") {
+    kind_ = kind == "column" ? Kind::kColumn : Kind::kObject;
+    index_ = nb::cast<std::size_t>(body);
+    return;
+  }
+  kind_ = kind == "dict" ? Kind::kDict : Kind::kTuple;
+  for (nb::handle child : body) {
+    if (kind_ == Kind::kDict) {
+      keys_.push_back(nb::borrow(child[0]));
+      children_.emplace_back(child[1]);
+    } else {
+      children_.emplace_back(child);
+    }
+  }
+}
+
+bool Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, nb::list& objects) const {
+  switch (kind_) {
+    case Kind::kColumn:
+      return columns[index_].write(value, row);
+    case Kind::kObject:
+      objects.append(nb::handle(value));
+      return true;
+    case Kind::kDict:
+      if (!PyDict_Check(value)) return false;  // keys that the space does not know are left out, as everywhere
+      for (std::size_t i = 0; i < keys_.size(); ++i) {
+        PyObject* child = PyDict_GetItemWithError(value, keys_[i].ptr());
+        if (child == nullptr) {
+          PyErr_Clear();  // an unhashable key cannot be: ours are strings; a missing one is reported by the slow path
+          return false;
+        }
+        if (!children_[i].write(child, columns, row, objects)) return false;
+      }
+      return true;
+    case Kind::kTuple:
+      if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return false;
+      for (std::size_t i = 0; i < children_.size(); ++i)
+        if (!children_[i].write(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), columns, row, objects)) return false;
+      return true;
+  }
+  return false;
+}
+
+nb::object Nest::read(const std::vector<Column>& columns, std::uint32_t row, nb::handle objects) const {
+  switch (kind_) {
+    case Kind::kColumn:
+      return columns[index_].read(row);
+    case Kind::kObject:
+      return objects[index_];
+    case Kind::kDict: {
+      nb::dict value;
+      for (std::size_t i = 0; i < keys_.size(); ++i) value[keys_[i]] = children_[i].read(columns, row, objects);
+      return value;
+    }
+    case Kind::kTuple: {
+      nb::list value;
+      for (const Nest& child : children_) value.append(child.read(columns, row, objects));
+      return nb::tuple(value);
+    }
+  }
+  return nb::none();
+}
+
+}  // namespace remuda

@@ -1,0 +1,364 @@
+#include "hub.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+
+#include "blob_parts.hpp"
+
+#ifdef __linux__
+#include <poll.h>
+#endif
+
+namespace remuda {
+
+namespace {
+
+constexpr std::size_t kWorthReleasing = 1 << 16;  // bytes to copy that are worth releasing the GIL for
+
+nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
+
+// Copies the rows of one column, in the order given, into a new array.
+nb::object gather(const Column& column, const std::vector<std::uint32_t>& rows) {
+  nb::object array = column.empty(static_cast<std::uint32_t>(rows.size()));
+  auto* to = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+  auto copy = [&] {
+    for (std::uint32_t row : rows) {
+      std::memcpy(to, column.row(row), column.row_bytes());
+      to += column.row_bytes();
+    }
+  };
+  if (column.row_bytes() * rows.size() < kWorthReleasing) {
+    copy();
+  } else {
+    nb::gil_scoped_release release;
+    copy();
+  }
+  return array;
+}
+
+}  // namespace
+
+Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slots_of_worker,
+         std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
+         nb::object receive, nb::object send, std::int64_t spin_ns)
+    : arena_(std::move(arena)),
+      plan_(std::move(plan)),
+      book_(std::make_shared<FrameBook>(plan_.frames - 1)),
+      rows_out_(plan_.frames),
+      columns_(std::move(columns)),
+      final_columns_(std::move(final_columns)),
+      actions_(std::move(actions)),
+      receive_(std::move(receive)),
+      send_(std::move(send)),
+      bell_(arena_->at<Bell>(Plan::kPoolBell)),
+      patience_(Nanoseconds(spin_ns)) {
+  for (std::uint32_t w = 0; w < plan_.workers; ++w) {
+    Port& port = ports_.emplace_back();
+    port.bell = arena_->at<Bell>(plan_.bell(w));
+    port.meter = arena_->at<Meter>(plan_.meter(w));
+    port.commands = {arena_->at<RingHeader>(plan_.commands(w)), plan_.ring_capacity};
+    port.results = {arena_->at<RingHeader>(plan_.results(w)), plan_.ring_capacity};
+    port.blobs_out = {arena_->at<BlobHeader>(plan_.blobs_in(w)), plan_.blob_bytes};
+    port.blobs_in = {arena_->at<BlobHeader>(plan_.blobs_out(w)), plan_.blob_bytes};
+    port.first_slot = static_cast<std::uint32_t>(slots_.size());
+    port.slots = slots_of_worker[w];
+    slots_.insert(slots_.end(), port.slots, Slot{w});
+  }
+}
+
+// -- out ---------------------------------------------------------------------------------------------
+
+std::vector<std::uint32_t> Hub::targets(nb::handle slots) const {
+  std::vector<std::uint32_t> targets;
+  if (slots.is_none()) {
+    for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) targets.push_back(slot);
+  } else {
+    targets = nb::cast<std::vector<std::uint32_t>>(slots);
+  }
+  for (std::uint32_t slot : targets)
+    if (slots_[slot].state != SlotState::kIdle)
+      throw nb::value_error(("env " + std::to_string(slot) + " is in flight").c_str());
+  return targets;
+}
+
+void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs) {
+  std::vector<std::uint32_t> targets = this->targets(slots);
+  if (op == Op::kStep) copy_actions(targets, actions);
+  std::uint32_t frame = open_frame(targets.size());
+  rows_out_[frame] += static_cast<std::uint32_t>(targets.size());
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    std::uint32_t slot = targets[i];
+    slots_[slot].state = SlotState::kInFlight;
+    ++in_flight_;
+    push(slots_[slot].worker, {op, slot, frame * plan_.slots + slot, 0, ++sequence_, 0},
+         blobs.is_none() ? nb::none() : nb::object(blobs[i]));
+  }
+  for (Port& port : ports_) publish(port);
+}
+
+// A command to all slots fills a frame that can be leased; any other fills rows of the scratch frame,
+// where a slot's row is free because a slot has one command at a time.
+std::uint32_t Hub::open_frame(std::size_t count) {
+  return count == slots_.size() && book_->any_free() ? book_->take() + 1 : 0;
+}
+
+void Hub::copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions) {
+  if (nb::len(actions) != actions_.size()) throw nb::value_error("one array per action column is needed");
+  for (std::size_t c = 0; c < actions_.size(); ++c) {
+    nb::handle array = actions[c];
+    auto* from = reinterpret_cast<PyArrayObject*>(array.ptr());
+    const std::size_t bytes = actions_[c].row_bytes();
+    if (!PyArray_Check(array.ptr()) || !PyArray_IS_C_CONTIGUOUS(from) ||
+        static_cast<std::size_t>(PyArray_NBYTES(from)) != bytes * slots.size())
+      throw nb::value_error("an array of actions does not fit its column");
+    const auto* data = static_cast<const std::byte*>(PyArray_DATA(from));
+    if (slots.size() == slots_.size() && std::is_sorted(slots.begin(), slots.end())) {
+      std::memcpy(actions_[c].row(0), data, bytes * slots.size());
+    } else {
+      for (std::size_t i = 0; i < slots.size(); ++i) std::memcpy(actions_[c].row(slots[i]), data + i * bytes, bytes);
+    }
+  }
+}
+
+void Hub::push(std::uint32_t worker, Command command, nb::handle parts) {
+  Port& port = ports_[worker];
+  bool on_socket = false;
+  if (!parts.is_none()) {
+    on_socket = !write_parts(port.blobs_out, parts);
+    command.flags |= on_socket ? kOnSocket : kHasBlob;
+  }
+  port.commands.push(command);
+  ++port.outstanding;
+  port.pushed = true;
+  if (!on_socket) return;
+  publish(port);  // first the record: it makes the worker read the socket
+  send_(worker, parts);
+}
+
+void Hub::publish(Port& port) {
+  if (!port.pushed) return;
+  port.pushed = false;
+  if (port.commands.publish() != 0) ring(*port.bell);
+}
+
+bool Hub::has_room(std::uint32_t worker) const {
+  // The slots' own commands always find room; messages take what is left.
+  return ports_[worker].outstanding + ports_[worker].slots < plan_.ring_capacity;
+}
+
+std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot, nb::handle parts) {
+  if (!has_room(worker)) throw nb::value_error("too many messages are waiting for one worker");
+  std::uint64_t sequence = ++sequence_;
+  ports_[worker].messages.push_back(sequence);
+  ++awaited_;
+  push(worker, {op, slot, 0, 0, sequence, 0}, parts);
+  publish(ports_[worker]);
+  return sequence;
+}
+
+// -- in ----------------------------------------------------------------------------------------------
+
+bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns) {
+  const auto deadline = Clock::now() + Nanoseconds(timeout_ns);
+  while (true) {
+    // Read before the rings: what is published after we looked at them rings past this count.
+    std::uint32_t heard = bell_->rung.load(std::memory_order_acquire);
+    drain();
+    if (done() >= wanted) return true;
+    if (attention()) return false;
+    auto limit = timeout_ns < 0 ? kSlice : std::min<Nanoseconds>(kSlice, deadline - Clock::now());
+    if (limit.count() <= 0) return false;
+    // An answer to a message is wanted as soon as it comes, results only when there are enough.
+    std::uint32_t needed = awaited_ != 0 ? 1 : std::min(wanted - done(), std::max(in_flight_, 1U));
+    const auto before = Clock::now();
+    {
+      nb::gil_scoped_release release;
+      remuda::wait(*bell_, heard + needed, limit, patience_);
+    }
+    waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(Clock::now() - before).count());
+    if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+    if (!reached(*bell_, heard + needed)) find_dead();
+  }
+}
+
+void Hub::drain() {
+  Result result;
+  for (std::uint32_t w = 0; w < ports_.size(); ++w)
+    while (ports_[w].results.pop(result)) accept(w, result);
+}
+
+void Hub::accept(std::uint32_t worker, const Result& result) {
+  Port& port = ports_[worker];
+  nb::object parts;
+  if (result.flags & kHasBlob) parts = read_parts(port.blobs_in);
+  if (result.flags & kOnSocket) {
+    parts = receive_(worker);
+    if (parts.is_none()) return;  // it died while it wrote: the result never came
+  }
+  --port.outstanding;
+  const bool is_message = result.flags & kIsMessage;
+  if (is_message) {
+    std::erase(port.messages, result.sequence);
+    --awaited_;
+  } else {
+    --in_flight_;
+  }
+  if (!is_message && !(result.flags & kIsFailure)) {
+    slots_[result.env].state = SlotState::kReady;
+    ready_.push_back({result.env, result.row, result.flags, std::move(parts)});
+    return;
+  }
+  if (!is_message) {
+    slots_[result.env].state = SlotState::kIdle;
+    row_done(result.row);
+  }
+  ++(is_message ? answers_ : failed_);
+  nb::object slot = result.env == kWholeWorker ? nb::none() : nb::object(nb::int_(result.env));
+  messages_.append(nb::make_tuple(worker, slot, result.sequence, result.flags, none_or(parts)));
+}
+
+void Hub::watch(std::uint32_t worker, int pidfd) { ports_[worker].pidfd = pidfd; }
+
+void Hub::find_dead() {
+#ifdef __linux__
+  std::vector<pollfd> fds;
+  std::vector<std::uint32_t> workers;
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
+    if (ports_[w].dead || ports_[w].pidfd < 0) continue;
+    fds.push_back({ports_[w].pidfd, POLLIN, 0});
+    workers.push_back(w);
+  }
+  if (fds.empty() || ::poll(fds.data(), fds.size(), 0) <= 0) return;
+  drain();  // what they still published counts
+  for (std::size_t i = 0; i < fds.size(); ++i) {
+    if (fds[i].revents == 0) continue;
+    ports_[workers[i]].dead = true;
+    newly_dead_.push_back(workers[i]);
+  }
+#endif
+}
+
+nb::list Hub::take_dead() {
+  nb::list dead;
+  for (std::uint32_t w : newly_dead_) {
+    Port& port = ports_[w];
+    nb::list lost, unanswered;
+    for (std::uint32_t slot = port.first_slot; slot < port.first_slot + port.slots; ++slot) {
+      if (slots_[slot].state != SlotState::kInFlight) continue;
+      slots_[slot].state = SlotState::kIdle;
+      --in_flight_;
+      lost.append(slot);
+    }
+    for (std::uint64_t sequence : port.messages) unanswered.append(sequence);
+    awaited_ -= static_cast<std::uint32_t>(port.messages.size());
+    port.messages.clear();
+    dead.append(nb::make_tuple(w, lost, unanswered));
+  }
+  newly_dead_.clear();
+  return dead;
+}
+
+nb::list Hub::take_messages() {
+  nb::list messages = std::move(messages_);
+  messages_ = nb::list();
+  answers_ = failed_ = 0;
+  return messages;
+}
+
+// -- batches -----------------------------------------------------------------------------------------
+
+std::vector<Hub::Ready> Hub::remove_ready(std::uint32_t limit) {
+  std::vector<Ready> taken;
+  if (limit >= ready_.size()) {
+    taken.swap(ready_);
+    ready_.reserve(taken.size());
+  } else {
+    auto end = ready_.begin() + limit;
+    taken.assign(std::make_move_iterator(ready_.begin()), std::make_move_iterator(end));
+    ready_.erase(ready_.begin(), end);
+  }
+  for (const Ready& result : taken) slots_[result.slot].state = SlotState::kIdle;
+  return taken;
+}
+
+// A leasable frame all of whose rows have been dealt with goes back to the book.
+void Hub::row_done(std::uint32_t row) {
+  std::uint32_t frame = row / plan_.slots;
+  if (--rows_out_[frame] == 0 && frame != 0) book_->give_back(frame - 1);
+}
+
+bool Hub::is_whole_frame(const std::vector<Ready>& taken) const {
+  if (taken.size() != slots_.size()) return false;
+  std::uint32_t frame = taken[0].row / plan_.slots;
+  return frame != 0 && std::all_of(taken.begin(), taken.end(),
+                                   [&](const Ready& result) { return result.row / plan_.slots == frame; });
+}
+
+void Hub::drop_ready() {
+  for (const Ready& result : remove_ready(0xffffffff)) row_done(result.row);
+}
+
+nb::tuple Hub::take(std::uint32_t limit) {
+  std::vector<Ready> taken = remove_ready(limit);
+  const bool whole = is_whole_frame(taken);
+  // By slot: it is the order of a frame, and what arrived in which order is chance.
+  if (whole) std::sort(taken.begin(), taken.end(), [](const Ready& a, const Ready& b) { return a.slot < b.slot; });
+
+  bool any_final = false, any_info = false;
+  const auto* mask = reinterpret_cast<const std::uint64_t*>(columns_[kInfoMask].row(0));
+  nb::object extras;
+  std::vector<std::uint32_t> rows;
+  rows.reserve(taken.size());
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const Ready& result = taken[i];
+    rows.push_back(result.row);
+    any_info = any_info || mask[result.row] != 0;
+    any_final = any_final || (result.flags & kHasFinal);
+    if (!(result.flags & kHasFinal) && !result.parts.is_valid()) continue;
+    if (!extras.is_valid()) extras = nb::dict();
+    nb::borrow<nb::dict>(extras)[nb::int_(i)] = nb::make_tuple(result.flags, none_or(result.parts));
+  }
+
+  // The last free frame is never given away: without it the next command to all would have no row.
+  const bool lend = whole && book_->any_free();
+  nb::object lease;
+  std::uint32_t first_row = 0;
+  if (lend) {
+    std::uint32_t frame = rows[0] / plan_.slots;
+    first_row = frame * plan_.slots;
+    rows_out_[frame] = 0;
+    lease = nb::cast(new Lease(arena_, book_, frame - 1), nb::rv_policy::take_ownership);
+  }
+  auto arrays = [&](const std::vector<Column>& columns) {
+    nb::list arrays;
+    for (const Column& column : columns)
+      arrays.append(lend ? column.view(first_row, plan_.slots, lease) : gather(column, rows));
+    return arrays;
+  };
+  nb::object slots = nb::none();
+  if (!whole) {
+    npy_intp count = static_cast<npy_intp>(taken.size());
+    slots = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
+    auto* ids = static_cast<npy_int64*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(slots.ptr())));
+    for (const Ready& result : taken) *ids++ = result.slot;
+  }
+  nb::tuple batch = nb::make_tuple(slots, arrays(columns_), any_final ? nb::object(arrays(final_columns_)) : nb::none(),
+                                   any_info ? nb::object(arrays(info_columns_)) : nb::none(), none_or(extras));
+  if (!lend)
+    for (std::uint32_t row : rows) row_done(row);
+  return batch;
+}
+
+nb::list Hub::meters() const {
+  nb::list meters;
+  for (const Port& port : ports_)
+    meters.append(nb::make_tuple(port.meter->steps.load(std::memory_order_relaxed),
+                                 port.meter->busy_ns.load(std::memory_order_relaxed),
+                                 port.meter->cpu_ns.load(std::memory_order_relaxed)));
+  return meters;
+}
+
+}  // namespace remuda

@@ -1,0 +1,133 @@
+// The pool's end of the protocol: hands commands to the workers, gathers their results into batches.
+//
+// One thread at a time may call it.  It knows slots, rows and records; what a message or a failure
+// means is its Python owner's business.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "columns.hpp"
+#include "frames.hpp"
+#include "plan.hpp"
+
+namespace remuda {
+
+class Hub {
+ public:
+  // `slots_of_worker[w]`: how many slots worker w hosts; they are dealt out in order.
+  // `receive(w) -> parts` reads from worker w's socket, `send(w, parts)` writes to it.
+  // `columns`: reward, terminated, truncated, info mask, then the observation's leaves.
+  Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slots_of_worker, std::vector<Column> columns,
+      std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive, nb::object send,
+      std::int64_t spin_ns);
+
+  // -- out -------------------------------------------------------------------------------------------
+
+  // One command for each of `slots` (None: all).  `actions`: one array per action column, with a row
+  // per slot, dtype and layout as the column's; `blobs`: None, or one list of parts (or None) per slot.
+  // All slots are checked before the first command is sent; raises ValueError naming a slot in flight.
+  void send(Op op, nb::handle slots, nb::list actions, nb::handle blobs);
+  // Sends a message (or kClose) to `worker` concerning `slot`; returns the number its answer will carry.
+  std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t slot, nb::handle parts);
+
+  // -- in --------------------------------------------------------------------------------------------
+
+  // Waits until `wanted` slots are done (ready or failed), or somebody needs attention (an answer to a
+  // message, a dead worker), or `timeout_ns` (negative: none) is over.  Sleeps without the GIL; lets
+  // signal handlers run.  True when `wanted` slots are done.
+  bool wait(std::uint32_t wanted, std::int64_t timeout_ns);
+
+  // Removes up to `limit` ready results, in the order of their arrival, and returns
+  //   (slots | None, columns, final_columns | None, info_columns | None, extras | None)
+  // slots: an int64 array, or None for a whole frame in slot order.  The three lists hold an array for
+  // each column, views of a leased frame where possible, else copies.  final_columns: None when no row
+  // has a final observation; info_columns: None when no row has an info in a column.
+  // extras: {position: (flags, parts | None)} of the rows with a final observation or a blob.
+  nb::tuple take(std::uint32_t limit);
+  // Removes everything ready without looking at it.
+  void drop_ready();
+
+  // Removes the answers to messages and the failures: a list of (worker, slot | None, sequence, flags, parts).
+  nb::list take_messages();
+  // Watches a process: `wait` notices its death.  The descriptor stays the caller's.
+  void watch(std::uint32_t worker, int pidfd);
+  // Removes the workers found dead since the last call: a list of (worker, [slots that were in flight],
+  // [sequences of messages without an answer]).
+  nb::list take_dead();
+
+  std::uint32_t in_flight() const { return in_flight_; }
+  std::uint32_t ready() const { return static_cast<std::uint32_t>(ready_.size()); }
+  // Something that `wait` does not hand over by itself: answers, failures, deaths.
+  bool needs_attention() const { return answers_ != 0 || failed_ != 0 || !newly_dead_.empty(); }
+  std::uint64_t waited_ns() const { return waited_ns_; }
+  bool has_room(std::uint32_t worker) const;  // for one more message
+  nb::list meters() const;                    // (steps, busy_ns, cpu_ns) of each worker
+
+  void add_info_column(Column column) { info_columns_.push_back(std::move(column)); }
+
+ private:
+  enum class SlotState : std::uint8_t { kIdle, kInFlight, kReady };
+  struct Slot {
+    std::uint32_t worker;
+    SlotState state = SlotState::kIdle;
+  };
+  struct Ready {
+    std::uint32_t slot, row, flags;
+    nb::object parts;
+  };
+  struct Port {
+    Bell* bell;
+    Meter* meter;
+    RingProducer<Command> commands;
+    RingConsumer<Result> results;
+    BlobWriter blobs_out;
+    BlobReader blobs_in;
+    std::uint32_t first_slot, slots;
+    std::uint32_t outstanding = 0;  // commands without a result yet
+    bool pushed = false;            // has commands that are not published yet
+    bool dead = false;
+    int pidfd = -1;
+    std::vector<std::uint64_t> messages;  // their sequences, unanswered
+  };
+
+  std::vector<std::uint32_t> targets(nb::handle slots) const;
+  std::uint32_t open_frame(std::size_t count);
+  void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions);
+  void push(std::uint32_t worker, Command command, nb::handle parts);
+  void publish(Port& port);
+
+  void drain();
+  void accept(std::uint32_t worker, const Result& result);
+  void find_dead();
+  std::uint32_t done() const { return static_cast<std::uint32_t>(ready_.size()) + failed_; }
+  bool attention() const { return answers_ != 0 || !newly_dead_.empty(); }
+
+  std::vector<Ready> remove_ready(std::uint32_t limit);
+  bool is_whole_frame(const std::vector<Ready>& taken) const;
+  void row_done(std::uint32_t row);
+
+  std::shared_ptr<Arena> arena_;
+  Plan plan_;
+  std::shared_ptr<FrameBook> book_;  // of the frames that can be leased: 1, 2, ... (0 is the scratch frame)
+  std::vector<std::uint32_t> rows_out_;  // per frame: rows sent and not yet taken
+  std::vector<Port> ports_;
+  std::vector<Slot> slots_;
+  std::vector<Column> columns_, final_columns_, info_columns_, actions_;
+  nb::object receive_, send_;
+  Bell* bell_;
+  Patience patience_;
+
+  std::vector<Ready> ready_;
+  nb::list messages_;
+  std::uint32_t answers_ = 0;  // of the messages: those that answer one of ours
+  std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready
+  std::uint32_t awaited_ = 0;  // messages without an answer yet
+  std::vector<std::uint32_t> newly_dead_;
+  std::uint32_t in_flight_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t waited_ns_ = 0;  // spent in `wait`, all told
+};
+
+}  // namespace remuda

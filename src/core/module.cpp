@@ -1,0 +1,125 @@
+// Registrations, and nothing more.
+#define REMUDA_IMPORTS_NUMPY
+#include "numpy_api.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "hub.hpp"
+#include "lifeline.hpp"
+#include "worker_loop.hpp"
+
+using namespace nb::literals;
+using namespace remuda;
+
+namespace {
+
+void* import_numpy() {
+  import_array();
+  return nullptr;
+}
+
+Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
+               std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
+               std::vector<std::uint64_t> column_bytes) {
+  Plan plan{workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes), {}, {}, {}};
+  plan.lay_out();
+  return plan;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The C++ core of remuda: shared memory, wake-ups and the worker's inner loop. Internal.";
+  import_numpy();
+  if (PyErr_Occurred()) nb::raise_python_error();
+
+  nb::enum_<Op>(m, "Op")
+      .value("RESET", Op::kReset)
+      .value("STEP", Op::kStep)
+      .value("OBSERVE", Op::kObserve)
+      .value("MESSAGE", Op::kMessage)
+      .value("CLOSE", Op::kClose);
+  nb::enum_<Autoreset>(m, "Autoreset")
+      .value("NEXT_STEP", Autoreset::kNextStep)
+      .value("SAME_STEP", Autoreset::kSameStep)
+      .value("DISABLED", Autoreset::kDisabled);
+  m.attr("HAS_FINAL") = kHasFinal;
+  m.attr("HAS_NEW_KEYS") = kHasNewKeys;
+  m.attr("IS_FAILURE") = kIsFailure;
+  m.attr("IS_MESSAGE") = kIsMessage;
+  m.attr("WHOLE_WORKER") = kWholeWorker;
+  m.attr("FIRST_LEAF") = kFirstLeaf;
+  m.attr("INFO_COLUMN") = kInfo;
+  m.attr("MAX_INFO_COLUMNS") = InfoWriter::kMaxColumns;
+  m.attr("MAX_FRAMES") = FrameBook::kMaxFrames;
+
+  nb::class_<Plan>(m, "Plan")
+      .def("__init__",
+           [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
+              std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
+              std::vector<std::uint64_t> column_bytes) {
+             new (self) Plan(make_plan(workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes),
+                                       std::move(column_bytes)));
+           },
+           "workers"_a, "slots"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a, "column_bytes"_a)
+      .def_ro("actions", &Plan::actions)
+      .def_ro("columns", &Plan::columns)
+      .def_ro("bytes", &Plan::bytes)
+      .def_prop_ro("rows", &Plan::rows);
+
+  nb::class_<Column>(m, "Column");
+
+  nb::class_<Arena>(m, "Arena")
+      .def_static("create", &Arena::create, "bytes"_a)
+      .def_static("attach", &Arena::attach, "fd"_a, "bytes"_a)
+      .def("column",
+           [](Arena& arena, nb::object dtype, std::vector<npy_intp> shape, std::uint64_t offset) {
+             return Column(std::move(dtype), std::move(shape), arena.at<std::byte>(offset));
+           },
+           "dtype"_a, "shape"_a, "offset"_a, nb::keep_alive<0, 1>())
+      .def("close_fd", &Arena::close_fd)
+      .def_prop_ro("fd", &Arena::fd)
+      .def_prop_ro("bytes", &Arena::bytes);
+
+  nb::class_<Lease>(m, "Lease");
+
+  nb::class_<Hub>(m, "Hub")
+      .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, std::vector<Column>, std::vector<Column>,
+                    std::vector<Column>, nb::object, nb::object, std::int64_t>(),
+           "arena"_a, "plan"_a, "slots_of_worker"_a, "columns"_a, "final_columns"_a, "actions"_a, "receive"_a, "send"_a,
+           "spin_ns"_a)
+      .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none())
+      .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "slot"_a, "parts"_a.none())
+      .def("has_room", &Hub::has_room, "worker"_a)
+      .def("wait", &Hub::wait, "wanted"_a, "timeout_ns"_a)
+      .def("take", &Hub::take, "limit"_a)
+      .def("drop_ready", &Hub::drop_ready)
+      .def("take_messages", &Hub::take_messages)
+      .def("watch", &Hub::watch, "worker"_a, "pidfd"_a)
+      .def("take_dead", &Hub::take_dead)
+      .def("meters", &Hub::meters)
+      .def("add_info_column", &Hub::add_info_column, "column"_a)
+      .def_prop_ro("in_flight", &Hub::in_flight)
+      .def_prop_ro("ready", &Hub::ready)
+      .def_prop_ro("needs_attention", &Hub::needs_attention)
+      .def_prop_ro("waited_ns", &Hub::waited_ns);
+
+  nb::class_<WorkerLoop>(m, "WorkerLoop")
+      .def("__init__",
+           [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_slot,
+              Autoreset autoreset, std::int64_t spin_ns, nb::list envs, nb::object hooks, nb::object obs_nest,
+              std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
+              std::vector<Column> actions) {
+             new (self) WorkerLoop(std::move(arena), std::move(plan), {index, first_slot, autoreset, spin_ns},
+                                   std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
+                                   action_nest, std::move(actions));
+           },
+           "arena"_a, "plan"_a, "index"_a, "first_slot"_a, "autoreset"_a, "spin_ns"_a, "envs"_a, "hooks"_a,
+           "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a, "actions"_a)
+      .def("run", &WorkerLoop::run)
+      .def("run_available", &WorkerLoop::run_available)
+      .def("add_info_column", &WorkerLoop::add_info_column, "key"_a, "type"_a, "column"_a);
+
+  m.def("tie_life_to", &tie_life_to, "pidfd"_a);
+}

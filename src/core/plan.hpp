@@ -1,0 +1,93 @@
+// Where everything lies in the arena.  The offsets are computed, never sent: the pool and its workers
+// run this same function on the same few numbers.
+//
+//   0        ArenaHeader
+//   64       Bell                 the pool waits here; every worker rings it
+//   192      worker 0             Bell | Meter | command ring | result ring | blobs in | blobs out
+//            worker 1 ...         (each starts on a cache line of its own)
+//            action columns       one row per slot
+//            columns              one row per slot and frame: row = frame * slots + slot
+//
+// Columns are arrays of rows (never rows of columns), so that a frame of a column is a contiguous
+// (slots, ...) array, and consecutive frames are a (frames, slots, ...) one.  Frame 0 is the scratch
+// frame: it takes the results of commands that went to some of the slots only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "arena.hpp"
+#include "blob_ring.hpp"
+#include "doorbell.hpp"
+#include "protocol.hpp"
+#include "ring.hpp"
+
+namespace remuda {
+
+// What a worker has done so far.  Written by the worker alone, read by anybody at any time; the
+// numbers are for statistics, nothing is ordered by them.
+struct Meter {
+  alignas(64) std::atomic<std::uint64_t> steps;    // steps and autoresets
+  std::atomic<std::uint64_t> busy_ns;              // wall time inside envs
+  std::atomic<std::uint64_t> cpu_ns;               // CPU time of the worker's thread
+};
+static_assert(sizeof(Meter) == 64);
+
+// The fixed columns; the observation's leaves follow them.
+inline constexpr std::size_t kReward = 0;      // float64
+inline constexpr std::size_t kTerminated = 1;  // bool
+inline constexpr std::size_t kTruncated = 2;   // bool
+inline constexpr std::size_t kInfoMask = 3;    // uint64: which info columns this row has filled
+inline constexpr std::size_t kInfo = 4;        // room that is dealt out to info keys, see infos.py
+inline constexpr std::size_t kFirstLeaf = 5;
+
+struct Plan {
+  std::uint32_t workers;
+  std::uint32_t slots;
+  std::uint32_t frames;         // the scratch frame counted
+  std::uint32_t ring_capacity;  // a power of two
+  std::uint64_t blob_bytes;
+  std::vector<std::uint64_t> action_bytes;  // of one row, per action column
+  std::vector<std::uint64_t> column_bytes;  // of one row, per column
+
+  // Computed by `lay_out`.
+  std::vector<std::uint64_t> ports, actions, columns;
+  std::uint64_t bytes = 0;
+
+  std::uint32_t rows() const { return slots * frames; }
+
+  void lay_out() {
+    if (ring_capacity == 0 || (ring_capacity & (ring_capacity - 1)) != 0)
+      throw std::invalid_argument("the capacity of a ring must be a power of two");
+    if (column_bytes.size() < kFirstLeaf) throw std::invalid_argument("the fixed columns are missing");
+    std::uint64_t at = kPoolBell + sizeof(Bell);
+    auto place = [&](std::uint64_t size) {
+      std::uint64_t offset = at;
+      at = (at + size + 63) / 64 * 64;
+      return offset;
+    };
+    for (std::uint32_t w = 0; w < workers; ++w) ports.push_back(place(port_bytes()));
+    for (std::uint64_t size : action_bytes) actions.push_back(place(size * slots));
+    for (std::uint64_t size : column_bytes) columns.push_back(place(size * rows()));
+    bytes = at;
+  }
+
+  // The parts of worker w's port.
+  static constexpr std::uint64_t kPoolBell = sizeof(ArenaHeader);
+  std::uint64_t bell(std::uint32_t w) const { return ports[w]; }
+  std::uint64_t meter(std::uint32_t w) const { return bell(w) + sizeof(Bell); }
+  std::uint64_t commands(std::uint32_t w) const { return meter(w) + sizeof(Meter); }
+  std::uint64_t results(std::uint32_t w) const { return commands(w) + ring_bytes<Command>(ring_capacity); }
+  std::uint64_t blobs_in(std::uint32_t w) const { return results(w) + ring_bytes<Result>(ring_capacity); }
+  std::uint64_t blobs_out(std::uint32_t w) const { return blobs_in(w) + sizeof(BlobHeader) + blob_bytes; }
+
+ private:
+  std::uint64_t port_bytes() const {
+    return sizeof(Bell) + sizeof(Meter) + ring_bytes<Command>(ring_capacity) + ring_bytes<Result>(ring_capacity) +
+           2 * (sizeof(BlobHeader) + blob_bytes);
+  }
+};
+
+}  // namespace remuda

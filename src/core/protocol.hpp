@@ -1,0 +1,53 @@
+// What the pool and its workers say to each other, record by record.
+//
+// Every command gets exactly one result.  The command names the row that the result goes to: that
+// single choice gives zero-copy frames, rollout storage and spares with no further machinery.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace remuda {
+
+enum class Op : std::uint32_t {
+  kReset = 0,    // blob, if any: seed and options
+  kStep = 1,     // action from the action columns, and from the blob for what has no column
+  kObserve = 2,  // the current observation once more
+  kMessage = 3,  // blob: a pickled request for the worker's Python side
+  kClose = 4,
+};
+
+// Bits of Result::flags.
+inline constexpr std::uint32_t kHasBlob = 1;      // a blob follows in the blob ring
+inline constexpr std::uint32_t kOnSocket = 2;     // ... or on the socket, where it did not fit
+inline constexpr std::uint32_t kIsMessage = 4;    // answers kMessage or kClose, fills no row
+inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an exception
+inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
+inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column
+
+// `env` of a command that concerns the whole worker.
+inline constexpr std::uint32_t kWholeWorker = 0xffffffff;
+
+struct Command {
+  Op op;                   //  0
+  std::uint32_t env;       //  4  slot, or kWholeWorker
+  std::uint32_t row;       //  8  where the result goes
+  std::uint32_t flags;     // 12  kHasBlob, kOnSocket
+  std::uint64_t sequence;  // 16  echoed by the result
+  std::uint64_t unused;    // 24
+};
+static_assert(sizeof(Command) == 32 && offsetof(Command, sequence) == 16);
+
+struct Result {
+  std::uint32_t env;       //  0  as in the command
+  std::uint32_t row;       //  4
+  std::uint32_t flags;     //  8
+  std::uint32_t op;        // 12
+  std::uint64_t sequence;  // 16
+  std::uint64_t begin_ns;  // 24  CLOCK_MONOTONIC, the same in every process of a machine
+  std::uint64_t end_ns;    // 32
+  std::uint64_t unused[3];
+};
+static_assert(sizeof(Result) == 64 && offsetof(Result, end_ns) == 32);
+
+}  // namespace remuda

@@ -1,0 +1,95 @@
+// A single-producer single-consumer ring of fixed-size records in shared memory.
+//
+//   RingHeader   [ published | pad to 64 ][ consumed | pad to 64 ]
+//   records      [ 0 ][ 1 ] ... [ capacity - 1 ]        capacity is a power of two
+//
+// One side pushes, the other pops; each may be in another process.  A producer that is killed at any
+// instruction leaves either a whole published record or none: the record is written first and the
+// counter that makes it visible is stored afterwards.  Nobody ever holds a lock, so nobody can die
+// holding one.
+//
+// Counters run freely and wrap at 2^32; only differences of them are ever used.
+//
+// Not promised: any wake-up (see doorbell.hpp), or safety with two producers or two consumers.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace remuda {
+
+struct RingHeader {
+  alignas(64) std::atomic<std::uint32_t> published;  // written by the producer only
+  alignas(64) std::atomic<std::uint32_t> consumed;   // written by the consumer only
+};
+static_assert(sizeof(RingHeader) == 128 && offsetof(RingHeader, consumed) == 64);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "shared memory needs address-free atomics");
+
+template <class Record>
+constexpr std::size_t ring_bytes(std::uint32_t capacity) {
+  return sizeof(RingHeader) + capacity * sizeof(Record);
+}
+
+// The producer's end.  `push` only writes; `publish` makes everything pushed so far visible at once.
+template <class Record>
+class RingProducer {
+ public:
+  RingProducer() = default;
+  RingProducer(RingHeader* header, std::uint32_t capacity)
+      : header_(header),
+        records_(reinterpret_cast<Record*>(header + 1)),
+        mask_(capacity - 1),
+        next_(header->published.load(std::memory_order_relaxed)) {}
+
+  bool full() const {
+    // acquire pairs with "consume": a slot is rewritten only after the consumer has read it.
+    return next_ - header_->consumed.load(std::memory_order_acquire) > mask_;
+  }
+  // The caller has made sure that the ring is not full.
+  void push(const Record& record) { records_[next_++ & mask_] = record; }
+
+  // Returns how many records this made visible.
+  std::uint32_t publish() {
+    std::uint32_t before = header_->published.load(std::memory_order_relaxed);  // ours alone to write
+    header_->published.store(next_, std::memory_order_release);                 // edge "publish"
+    return next_ - before;
+  }
+
+ private:
+  RingHeader* header_ = nullptr;
+  Record* records_ = nullptr;
+  std::uint32_t mask_ = 0;
+  std::uint32_t next_ = 0;
+};
+
+// The consumer's end.
+template <class Record>
+class RingConsumer {
+ public:
+  RingConsumer() = default;
+  RingConsumer(RingHeader* header, std::uint32_t capacity)
+      : header_(header),
+        records_(reinterpret_cast<const Record*>(header + 1)),
+        mask_(capacity - 1),
+        next_(header->consumed.load(std::memory_order_relaxed)) {}
+
+  bool empty() const {
+    return next_ == header_->published.load(std::memory_order_acquire);  // edge "publish"
+  }
+  // False when there is nothing to read.
+  bool pop(Record& record) {
+    if (empty()) return false;
+    record = records_[next_++ & mask_];
+    header_->consumed.store(next_, std::memory_order_release);  // edge "consume"
+    return true;
+  }
+
+ private:
+  RingHeader* header_ = nullptr;
+  const Record* records_ = nullptr;
+  std::uint32_t mask_ = 0;
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace remuda

@@ -1,0 +1,317 @@
+#include "worker_loop.hpp"
+
+#include "blob_parts.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#ifdef __linux__
+#include <time.h>
+#endif
+
+namespace remuda {
+
+namespace {
+
+// Results of cheap steps are made visible together, those of slow ones at once.
+constexpr std::uint64_t kPublishEvery = 20'000;  // ns
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<Nanoseconds>(Clock::now().time_since_epoch()).count());
+}
+
+std::uint64_t thread_cpu_ns() {
+#ifdef __linux__
+  timespec ts;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+  return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
+#else
+  return 0;
+#endif
+}
+
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);  // one writer
+}
+
+[[noreturn]] void reject(const std::string& expected, nb::handle got) {
+  auto text = nb::cast<std::string>(nb::repr(got));
+  if (text.size() > 200) text = text.substr(0, 200) + "...";
+  throw nb::type_error(("expected " + expected + ", got " + text).c_str());
+}
+
+double number(nb::handle reward) {
+  if (PyFloat_Check(reward.ptr())) return PyFloat_AS_DOUBLE(reward.ptr());
+  double value = PyFloat_AsDouble(reward.ptr());
+  if (value == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    reject("a number as the reward", reward);
+  }
+  return value;
+}
+
+bool truth(nb::handle flag) {
+  int value = PyObject_IsTrue(flag.ptr());
+  if (value < 0) nb::raise_python_error();
+  return value != 0;
+}
+
+nb::handle item(const nb::tuple& tuple, Py_ssize_t i) { return PyTuple_GET_ITEM(tuple.ptr(), i); }
+
+void check_info(nb::handle info) {
+  if (!PyDict_Check(info.ptr())) reject("a dict as the info", info);
+}
+
+}  // namespace
+
+WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
+                       nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
+                       nb::handle action_nest, std::vector<Column> actions)
+    : arena_(std::move(arena)),
+      plan_(std::move(plan)),
+      spec_(spec),
+      hooks_(std::move(hooks)),
+      obs_nest_(obs_nest),
+      action_nest_(action_nest),
+      obs_(std::move(obs)),
+      final_obs_(std::move(final_obs)),
+      actions_(std::move(actions)),
+      patience_(Nanoseconds(spec.spin_ns)) {
+  for (nb::handle env : envs) envs_.push_back({nb::borrow(env), nb::object(), false});
+  std::uint32_t w = spec_.index;
+  bell_ = arena_->at<Bell>(plan_.bell(w));
+  pool_bell_ = arena_->at<Bell>(Plan::kPoolBell);
+  meter_ = arena_->at<Meter>(plan_.meter(w));
+  commands_ = {arena_->at<RingHeader>(plan_.commands(w)), plan_.ring_capacity};
+  results_ = {arena_->at<RingHeader>(plan_.results(w)), plan_.ring_capacity};
+  blobs_in_ = {arena_->at<BlobHeader>(plan_.blobs_in(w)), plan_.blob_bytes};
+  blobs_out_ = {arena_->at<BlobHeader>(plan_.blobs_out(w)), plan_.blob_bytes};
+  reward_ = arena_->at<double>(plan_.columns[kReward]);
+  terminated_ = arena_->at<bool>(plan_.columns[kTerminated]);
+  truncated_ = arena_->at<bool>(plan_.columns[kTruncated]);
+  info_mask_ = arena_->at<std::uint64_t>(plan_.columns[kInfoMask]);
+}
+
+void WorkerLoop::run() {
+  while (!run_available()) wait_for_command();
+}
+
+bool WorkerLoop::run_available() {
+  Command command;
+  if (commands_.empty()) return closed_;
+  now_ = last_publish_ = now_ns();
+  while (!closed_ && commands_.pop(command)) {
+    execute(command);
+    if (now_ - last_publish_ >= kPublishEvery) publish();
+  }
+  meter_->cpu_ns.store(thread_cpu_ns(), std::memory_order_relaxed);
+  publish();
+  return closed_;
+}
+
+void WorkerLoop::wait_for_command() {
+  // The target is read before the ring, so a command published in between rings past it.
+  std::uint32_t target = bell_->rung.load(std::memory_order_acquire) + 1;
+  if (!commands_.empty()) return;
+  {
+    nb::gil_scoped_release release;
+    wait(*bell_, target, kSlice, patience_);
+  }
+  if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+}
+
+void WorkerLoop::execute(const Command& command) {
+  Result result{};
+  result.env = command.env;
+  result.row = command.row;
+  result.op = static_cast<std::uint32_t>(command.op);
+  result.sequence = command.sequence;
+  result.begin_ns = now_;
+  try {
+    switch (command.op) {
+      case Op::kReset:
+        reset(env_of(command), command, result);
+        break;
+      case Op::kStep:
+        step(env_of(command), command, result);
+        break;
+      case Op::kObserve:
+        observe(env_of(command), result);
+        break;
+      case Op::kMessage:
+        message(command, result);
+        break;
+      case Op::kClose:
+        closed_ = true;
+        result.flags |= kIsMessage;
+        hooks_.attr("close")();
+        post(result, nb::object());
+        break;
+    }
+  } catch (nb::python_error& error) {
+    fail(error, command, result);
+  } catch (nb::builtin_exception& error) {  // raised by us: turn it into the Python exception it stands for
+    PyErr_SetString(error.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError, error.what());
+    nb::python_error python_error;
+    fail(python_error, command, result);
+  }
+}
+
+// -- the ops ---------------------------------------------------------------------------------------
+
+void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
+  nb::object kwargs;
+  nb::object parts = read_blob(command);
+  if (parts.is_valid()) kwargs = hooks_.attr("reset_arguments")(parts);
+  env.needs_reset = false;
+  nb::tuple outcome = call_reset(env, kwargs);
+  nb::list objects;
+  write_obs(obs_, item(outcome, 0), result.row, objects);
+  env.last_obs = nb::borrow(item(outcome, 0));
+  write_flags(result.row, 0.0, false, false);
+  attach_info(objects, item(outcome, 1), nb::object(), result);
+}
+
+nb::tuple WorkerLoop::call_reset(Env& env, nb::handle kwargs) {
+  nb::object outcome;
+  if (kwargs.is_valid())
+    outcome = env.env.attr("reset")(**nb::borrow<nb::dict>(kwargs));
+  else
+    outcome = env.env.attr("reset")();
+  if (!PyTuple_Check(outcome.ptr()) || PyTuple_GET_SIZE(outcome.ptr()) != 2)
+    reject("reset() to return (observation, info)", outcome);
+  check_info(item(nb::borrow<nb::tuple>(outcome), 1));
+  return nb::borrow<nb::tuple>(outcome);
+}
+
+void WorkerLoop::step(Env& env, const Command& command, Result& result) {
+  nb::object parts = read_blob(command);
+  if (env.needs_reset && spec_.autoreset == Autoreset::kNextStep) {
+    Command plain{};  // an autoreset has no seed and no options, and ignores the action
+    reset(env, plain, result);
+    return;
+  }
+  static PyObject* const name = PyUnicode_InternFromString("step");
+  nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
+  nb::object action = action_nest_.read(actions_, command.env, objects);
+  PyObject* arguments[] = {env.env.ptr(), action.ptr()};
+  PyObject* outcome = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  if (outcome == nullptr) nb::raise_python_error();
+  finish_step(env, nb::steal(outcome), result);
+}
+
+void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
+  if (!PyTuple_Check(outcome.ptr()) || PyTuple_GET_SIZE(outcome.ptr()) != 5)
+    reject("step() to return (observation, reward, terminated, truncated, info)", outcome);
+  auto tuple = nb::borrow<nb::tuple>(outcome);
+  double reward = number(item(tuple, 1));
+  bool terminated = truth(item(tuple, 2));
+  bool truncated = truth(item(tuple, 3));
+  nb::object obs = nb::borrow(item(tuple, 0));
+  nb::object info = nb::borrow(item(tuple, 4));
+  check_info(info);
+
+  bool done = terminated || truncated;
+  env.needs_reset = done;
+  nb::object final;
+  if (done && spec_.autoreset == Autoreset::kSameStep) {
+    // The terminal observation and info are copied before the reset: envs reuse their buffers.
+    nb::list final_objects;
+    write_obs(final_obs_, obs, result.row, final_objects);
+    result.flags |= kHasFinal;
+    if (nb::len(final_objects) != 0 || PyDict_GET_SIZE(info.ptr()) != 0) final = hooks_.attr("freeze")(final_objects, info);
+    nb::tuple fresh = call_reset(env, nb::object());
+    env.needs_reset = false;
+    obs = nb::borrow(item(fresh, 0));
+    info = nb::borrow(item(fresh, 1));
+  }
+  nb::list objects;
+  write_obs(obs_, obs, result.row, objects);
+  env.last_obs = obs;
+  write_flags(result.row, reward, terminated, truncated);
+  attach_info(objects, info, final, result);
+}
+
+void WorkerLoop::observe(Env& env, Result& result) {
+  if (!env.last_obs.is_valid()) throw nb::value_error("there is no observation before the first reset");
+  nb::list objects;
+  write_obs(obs_, env.last_obs, result.row, objects);
+  write_flags(result.row, 0.0, false, false);
+  attach_info(objects, nb::dict(), nb::object(), result);
+}
+
+void WorkerLoop::message(const Command& command, Result& result) {
+  result.flags |= kIsMessage;
+  nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
+  post(result, hooks_.attr("handle")(slot, read_blob(command)));
+}
+
+void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
+  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close"};
+  nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
+  result.flags = kIsFailure;
+  if (command.op == Op::kMessage || command.op == Op::kClose) result.flags |= kIsMessage;
+  if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
+  post(result, hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(command.op)]));
+}
+
+// -- the row ---------------------------------------------------------------------------------------
+
+void WorkerLoop::write_flags(std::uint32_t row, double reward, bool terminated, bool truncated) {
+  reward_[row] = reward;
+  terminated_[row] = terminated;
+  truncated_[row] = truncated;
+}
+
+void WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, nb::list& objects) {
+  if (obs_nest_.write(obs.ptr(), columns, row, objects)) return;
+  // It needs a cast, or it is wrong: the slow path knows how to say which.
+  nb::object flat = hooks_.attr("flatten")(obs);
+  std::size_t i = 0;
+  for (nb::handle array : flat[0])
+    if (!columns[i++].write(array.ptr(), row)) throw nb::value_error("an observation leaf was not flattened to its column");
+  objects = nb::borrow<nb::list>(flat[1]);
+}
+
+void WorkerLoop::attach_info(nb::list objects, nb::handle info, nb::object final, Result& result) {
+  InfoWriter::Rest rest;
+  bool plain = PyDict_GET_SIZE(info.ptr()) == 0;
+  info_mask_[result.row] = plain ? 0 : infos_.write(info, result.row, rest);
+  if (nb::len(objects) == 0 && !rest.info.is_valid() && !final.is_valid()) return post(result, nb::object());
+  if (rest.new_keys.is_valid()) result.flags |= kHasNewKeys;
+  auto or_none = [](const nb::object& o) { return o.is_valid() ? o : nb::object(nb::none()); };
+  post(result, hooks_.attr("pack")(objects, or_none(rest.info), or_none(rest.new_keys), or_none(final)));
+}
+
+// -- in and out ------------------------------------------------------------------------------------
+
+nb::object WorkerLoop::read_blob(const Command& command) {
+  if (command.flags & kOnSocket) return hooks_.attr("receive")();
+  if (!(command.flags & kHasBlob)) return nb::object();
+  return read_parts(blobs_in_);
+}
+
+void WorkerLoop::post(Result& result, nb::object parts) {
+  if (parts.is_valid()) {
+    bool fits = write_parts(blobs_out_, parts);
+    result.flags |= fits ? kHasBlob : kOnSocket;
+  }
+  now_ = result.end_ns = now_ns();
+  add(meter_->steps, (result.flags & kIsMessage) == 0);
+  add(meter_->busy_ns, result.end_ns - result.begin_ns);
+  results_.push(result);
+  if (result.flags & kOnSocket) {
+    // The record goes first: it tells the pool to read, without which a long write would never end.
+    publish();
+    hooks_.attr("send")(parts);
+  }
+}
+
+void WorkerLoop::publish() {
+  last_publish_ = now_;
+  if (std::uint32_t count = results_.publish()) ring(*pool_bell_, count);
+}
+
+}  // namespace remuda

@@ -1,0 +1,106 @@
+// A worker's inner loop: take a command, step the env, fill the row, post the result.
+//
+// The same loop runs in a process of its own, in a thread, and (one command at a time) in the
+// caller's thread.  It knows Gymnasium's calling convention and the autoreset modes; all that is rare
+// or needs pickling is left to its Python side, the `hooks`:
+//
+//   flatten(obs) -> (arrays, objects)            an observation that does not fit as it is, or raise
+//   pack(objects, info, new_keys, final) -> parts
+//   freeze(objects, info) -> bytes               terminal data, before the reset can overwrite it
+//   reset_arguments(parts) -> dict               seed= and options= of this reset
+//   action_objects(parts) -> list                the parts of an action that have no column
+//   handle(slot | None, parts) -> parts          a request
+//   describe(exception, slot | None, op) -> parts
+//   close()                                      close every env
+//   send(parts), receive() -> parts              the socket
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "columns.hpp"
+#include "infos.hpp"
+#include "plan.hpp"
+
+namespace remuda {
+
+enum class Autoreset { kNextStep = 0, kSameStep = 1, kDisabled = 2 };
+
+// How a space maps to columns: its tree, and the index of its first column.
+struct WorkerSpec {
+  std::uint32_t index;         // of this worker
+  std::uint32_t first_slot;    // it hosts the slots first_slot, first_slot + 1, ...
+  Autoreset autoreset;
+  std::int64_t spin_ns;
+};
+
+class WorkerLoop {
+ public:
+  WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
+             nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::handle action_nest,
+             std::vector<Column> actions);
+
+  // Runs until a kClose command has been answered.  Called with the GIL; sleeps without it.
+  void run();
+  // Runs what is in the command ring and returns; true once a kClose command has been answered.
+  bool run_available();
+
+  void add_info_column(nb::object key, nb::object type, Column column) {
+    infos_.add(std::move(key), std::move(type), std::move(column));
+  }
+
+ private:
+  struct Env {
+    nb::object env;
+    nb::object last_obs;       // for kObserve
+    bool needs_reset = false;  // the episode ended, and next_step autoreset is due
+  };
+
+  void execute(const Command& command);
+  void reset(Env& env, const Command& command, Result& result);
+  void step(Env& env, const Command& command, Result& result);
+  void finish_step(Env& env, nb::object outcome, Result& result);
+  void observe(Env& env, Result& result);
+  void message(const Command& command, Result& result);
+  void fail(nb::python_error& error, const Command& command, Result& result);
+
+  nb::tuple call_reset(Env& env, nb::handle kwargs);
+  void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
+  void write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, nb::list& objects);
+  void attach_info(nb::list objects, nb::handle info, nb::object final, Result& result);
+
+  nb::object read_blob(const Command& command);
+  void post(Result& result, nb::object parts);
+  void publish();
+  void wait_for_command();
+  Env& env_of(const Command& command) { return envs_[command.env - spec_.first_slot]; }
+
+  std::shared_ptr<Arena> arena_;
+  Plan plan_;
+  WorkerSpec spec_;
+  std::vector<Env> envs_;
+  nb::object hooks_;
+  Nest obs_nest_, action_nest_;
+  std::vector<Column> obs_, final_obs_, actions_;
+  InfoWriter infos_;
+
+  Bell* bell_;
+  Bell* pool_bell_;
+  Meter* meter_;
+  RingConsumer<Command> commands_;
+  RingProducer<Result> results_;
+  BlobReader blobs_in_;
+  BlobWriter blobs_out_;
+  Patience patience_;
+  double* reward_;
+  bool* terminated_;
+  bool* truncated_;
+  std::uint64_t* info_mask_;
+
+  std::uint64_t now_ = 0;           // the end of what was done last
+  std::uint64_t last_publish_ = 0;  // when results were last made visible
+  bool closed_ = false;
+};
+
+}  // namespace remuda

@@ -1,0 +1,63 @@
+"""remuda: many reinforcement-learning environments in parallel, and the learner's next batch first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from remuda._backends.worker_info import WorkerInfo, worker_info
+from remuda._engine.batch import Batch
+from remuda._engine.calls import Call
+from remuda._engine.infos import Infos
+from remuda._engine.pool import Pool
+from remuda._engine.stats import PoolStats
+from remuda.errors import (
+    BrokenPoolError,
+    ClosedError,
+    EnvError,
+    Failure,
+    InvalidActionError,
+    InvalidEnvError,
+    RemoteTraceback,
+    RemudaError,
+    SpaceMismatchError,
+    StartTimeoutError,
+    StateError,
+    WorkerDiedError,
+)
+
+if TYPE_CHECKING:
+    from remuda.gymnasium import make_vec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Batch",
+    "BrokenPoolError",
+    "Call",
+    "ClosedError",
+    "EnvError",
+    "Failure",
+    "Infos",
+    "InvalidActionError",
+    "InvalidEnvError",
+    "Pool",
+    "PoolStats",
+    "RemoteTraceback",
+    "RemudaError",
+    "SpaceMismatchError",
+    "StartTimeoutError",
+    "StateError",
+    "WorkerDiedError",
+    "WorkerInfo",
+    "make_vec",
+    "worker_info",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The faces are imported when first asked for: a worker has no need of them."""
+    if name == "make_vec":
+        from remuda.gymnasium import make_vec
+
+        return make_vec
+    raise AttributeError(f"module 'remuda' has no attribute {name!r}")

@@ -1,0 +1,70 @@
+"""What the engine asks of a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from remuda import _core
+from remuda._backends.host import EnvReport
+from remuda._backends.layout import Layout
+from remuda._backends.pickling import Parts
+from remuda._backends.worker_info import WorkerInfo
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The envs that one worker is to build."""
+
+    info: WorkerInfo
+    env_fns: Sequence[Callable[[], Any]]
+
+
+class Worker(Protocol):
+    """A worker as its pool's user sees it."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def env_ids(self) -> tuple[int, ...]: ...
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None for a worker without a process of its own."""
+    @property
+    def exitcode(self) -> int | None:
+        """As `subprocess` has it: None while it runs, negative for a signal."""
+    def is_alive(self) -> bool: ...
+
+
+class Backend(Protocol):
+    """Runs workers. Used by one thread at a time, in the order: `build`, `attach`, the rest, `stop`."""
+
+    @property
+    def workers(self) -> Sequence[Worker]: ...
+
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+        """Starts the workers, which build their envs; returns their reports.
+
+        Raises EnvError, WorkerDiedError or StartTimeoutError; then nothing is left behind.
+        """
+
+    def attach(self, layout: Layout, arena: _core.Arena) -> None:
+        """Starts the workers' loops over this arena."""
+
+    def watch(self, hub: _core.Hub) -> None:
+        """Tells the hub which processes to watch, if any."""
+
+    def pump(self) -> None:
+        """Gives workers that have no thread of their own the chance to work."""
+
+    def send(self, worker: int, parts: Parts) -> None:
+        """A worker that is gone is no error here: its death is noticed elsewhere."""
+
+    def receive(self, worker: int) -> Parts | None:
+        """None when the worker died in the middle of its message."""
+
+    def stop(self, timeout: float) -> None:
+        """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves."""

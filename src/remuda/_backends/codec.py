@@ -1,0 +1,209 @@
+"""A Gymnasium space <-> columns.
+
+A space is flattened into a tree whose leaves are either *columns* (arrays of one dtype and shape, which
+live in shared memory) or *objects* (Text, Graph, Sequence, OneOf, custom spaces: they travel pickled).
+The order is depth first, and a Dict's keys come in the space's own order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import Space, spaces
+
+Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """One array leaf of a space."""
+
+    path: str  # where it is, as one would write it: "['camera'][0]"
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    low: np.ndarray[Any, Any] | None = None  # inclusive bounds of an integer choice; None: not checked
+    high: np.ndarray[Any, Any] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+class SpaceCodec:
+    """Flattens and rebuilds the elements of one space.
+
+    Attributes:
+        columns: The array leaves, in order.
+        nest: The tree, as the core takes it.
+        num_objects: How many leaves have no column.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self.columns: list[ColumnSpec] = []
+        self.num_objects = 0
+        self.nest: Nest = self._plan(space, "")
+        self.is_single_column = self.nest == ("column", 0)
+
+    def _plan(self, space: Space[Any], path: str) -> Nest:
+        if isinstance(space, spaces.Dict):
+            return "dict", tuple((key, self._plan(sub, f"{path}[{key!r}]")) for key, sub in space.spaces.items())
+        if isinstance(space, spaces.Tuple):
+            return "tuple", tuple(self._plan(sub, f"{path}[{i}]") for i, sub in enumerate(space.spaces))
+        if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+            low, high = _choice_bounds(space)
+            assert space.dtype is not None and space.shape is not None  # these four kinds have both
+            self.columns.append(ColumnSpec(path, np.dtype(space.dtype), space.shape, low, high))
+            return "column", len(self.columns) - 1
+        self.num_objects += 1
+        return "object", self.num_objects - 1
+
+    # -- one element -----------------------------------------------------------------------------------
+
+    def flatten(self, value: Any, name: str = "obs") -> tuple[list[np.ndarray[Any, Any]], list[Any]]:
+        """The leaves of one element: an array for each column (dtype, shape and C order of the column), and the objects.
+
+        Raises:
+            ValueError: The value does not fit; says what was expected, what came, and where.
+        """
+        arrays: list[np.ndarray[Any, Any]] = []
+        objects: list[Any] = []
+        for kind, index, leaf, path in self._walk(self.nest, value, name):
+            if kind == "object":
+                objects.append(leaf)
+            else:
+                column = self.columns[index]
+                arrays.append(_coerce(leaf, column.dtype, column.shape, path, ValueError))
+        return arrays, objects
+
+    def _walk(self, nest: Nest, value: Any, path: str) -> Iterator[tuple[str, int, Any, str]]:
+        kind, body = nest
+        if kind == "dict":
+            if not isinstance(value, Mapping) or any(key not in value for key, _ in body):
+                raise ValueError(f"expected a dict with the keys {[key for key, _ in body]} at {path}, got {_brief(value)}")
+            for key, child in body:
+                yield from self._walk(child, value[key], f"{path}[{key!r}]")
+        elif kind == "tuple":
+            if not isinstance(value, (tuple, list)) or len(value) != len(body):
+                raise ValueError(f"expected a tuple of {len(body)} at {path}, got {_brief(value)}")
+            for i, child in enumerate(body):
+                yield from self._walk(child, value[i], f"{path}[{i}]")
+        else:
+            yield kind, body, value, path
+
+    # -- a batch ---------------------------------------------------------------------------------------
+
+    def build_batch(self, arrays: Sequence[Any], objects: Sequence[Sequence[Any]]) -> Any:
+        """The batched element: `arrays` has an (n, *shape) array for each column, `objects` a list for each env."""
+        if self.is_single_column:
+            return arrays[0]
+        return _build(self.nest, lambda i: arrays[i], lambda j: tuple(row[j] for row in objects))
+
+    def build_one(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Any:
+        """One element from its leaves; arrays are copied."""
+        return _build(self.nest, lambda i: leaves[i].copy(), lambda j: objects[j])
+
+    def split_batch(
+        self, batch: Any, n: int, error: Callable[[str], Exception]
+    ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
+        """Takes a batched element apart: an (n, *shape) array for each column, and the objects of each env.
+
+        Everything is checked: structure, number, shape, dtype, and the range of discrete choices.
+        The bounds of a Box are not: clipping is the env's affair, and usual.
+        """
+        if self.is_single_column:
+            return [self._batch_column(batch, n, 0, "actions", error)], None
+        arrays = []
+        per_env: list[list[Any]] = [[] for _ in range(n)]
+        try:
+            leaves = list(self._walk(self.nest, batch, "actions"))
+        except ValueError as mismatch:
+            raise error(str(mismatch)) from None
+        for kind, index, leaf, path in leaves:
+            if kind == "column":
+                arrays.append(self._batch_column(leaf, n, index, path, error))
+                continue
+            if not isinstance(leaf, Sequence) or len(leaf) != n:
+                raise error(f"expected a sequence of {n} at {path}, one for each env, got {_brief(leaf)}")
+            for objects, item in zip(per_env, leaf, strict=True):
+                objects.append(item)
+        return arrays, per_env if self.num_objects else None
+
+    def _batch_column(
+        self, value: Any, n: int, index: int, path: str, error: Callable[[str], Exception]
+    ) -> np.ndarray[Any, Any]:
+        column = self.columns[index]
+        array = _coerce(value, column.dtype, (n, *column.shape), path, error)
+        if column.low is not None:
+            outside = (array < column.low) | (array > column.high)
+            if outside.any():
+                first = tuple(int(i) for i in np.argwhere(outside)[0])
+                low, high = (np.broadcast_to(bound, array.shape)[first] for bound in (column.low, column.high))
+                where = "".join(f"[{i}]" for i in first)
+                raise error(f"expected {low} <= action <= {high} at {path}{where}, got {array[first]}")
+        return array
+
+
+def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) -> Any:
+    kind, body = nest
+    if kind == "dict":
+        return {key: _build(child, column, obj) for key, child in body}
+    if kind == "tuple":
+        return tuple(_build(child, column, obj) for child in body)
+    return column(body) if kind == "column" else obj(body)
+
+
+def _choice_bounds(space: Space[Any]) -> tuple[Any, Any]:
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start), np.asarray(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.asarray(space.start), np.asarray(space.start + space.nvec - 1)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
+    return None, None
+
+
+def _coerce(
+    value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str, error: Callable[[str], Exception]
+) -> np.ndarray[Any, Any]:
+    """`value` as an array of this dtype and shape in C order, as long as nothing is lost by it."""
+    if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous:
+        return value
+    try:
+        array = np.asarray(value)
+    except Exception as unusable:  # ragged lists, tensors on another device, ...: numpy says it best
+        raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)} ({unusable})") from None
+    if array.shape != shape and _without_unit_axes(array.shape) == _without_unit_axes(shape):
+        array = array.reshape(shape)
+    if array.shape != shape or array.dtype == object or not _fits(array, dtype):
+        raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)}")
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
+    """Whether a cast keeps the meaning: another width of the same kind, or the very same values."""
+    if np.can_cast(array.dtype, dtype, "same_kind"):
+        return True
+    if array.dtype.kind not in "biuf" or dtype.kind not in "biuf":
+        return False
+    with np.errstate(invalid="ignore"):
+        return bool((array.astype(dtype) == array).all())
+
+
+def _without_unit_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
+
+
+def _array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    return f"an array of shape {shape} and dtype {dtype}"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return _array(value.dtype, value.shape)
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with the keys {list(value)}"
+    text = repr(value)
+    return f"{type(value).__name__}: {text if len(text) <= 120 else text[:117] + '...'}"

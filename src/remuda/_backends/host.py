@@ -1,0 +1,210 @@
+"""The Python side of a worker: builds its envs and does for the core's loop what is rare."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import gymnasium
+from gymnasium import Space
+
+from remuda import _core
+from remuda._backends.channel import Channel
+from remuda._backends.layout import AUTORESET, InfoColumn, Layout
+from remuda._backends.pickling import Parts, dump, load
+from remuda._backends.worker_info import WorkerInfo, worker_context
+from remuda.errors import Failure, InvalidEnvError, RemoteTraceback
+
+
+@dataclass(frozen=True)
+class EnvReport:
+    """What a worker says of an env that it has built."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: Any  # EnvSpec, or None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a message asks of a worker: `function(env, ...)`, or `function(host, ...)` when it has no env."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+
+    def __call__(self, target: Any) -> Any:
+        return self.function(target, *self.args, **(self.kwargs or {}))
+
+
+class BuildError(Exception):
+    """A factory failed; carries what the pool is to be told."""
+
+    def __init__(self, failure: Parts) -> None:
+        super().__init__("an env could not be built")
+        self.failure = failure
+
+
+class EnvHost:
+    """The envs of one worker, and the hooks of its loop (see worker_loop.hpp)."""
+
+    def __init__(self, info: WorkerInfo, channel: Channel) -> None:
+        self.info = info
+        self.envs: list[Any] = []
+        self._channel = channel
+        self._layout: Layout | None = None
+        self._arena: _core.Arena | None = None
+        self._loop: _core.WorkerLoop | None = None
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def build(self, env_fns: Sequence[Callable[[], Any]]) -> list[EnvReport]:
+        """Raises BuildError when a factory raises or gives no env of its own; what was built is closed."""
+        with worker_context(self.info):
+            for slot, env_fn in zip(self.info.env_ids, env_fns, strict=True):
+                try:
+                    env = env_fn()
+                    self._check(env, slot)
+                    self.envs.append(env)
+                except BaseException as error:
+                    failure = self.describe(error, slot, "build")
+                    self.close_quietly()
+                    raise BuildError(failure) from error
+        return [_report(env) for env in self.envs]
+
+    def _check(self, env: Any, slot: int) -> None:
+        lacking = [name for name in _ENV_NAMES if not hasattr(env, name)]
+        if lacking:
+            raise InvalidEnvError(
+                f"expected env_fns[{slot}] to return a gymnasium.Env, got {env!r} (it has no {', '.join(lacking)})"
+            )
+        for other, known in zip(self.info.env_ids, self.envs, strict=False):
+            if known is env:
+                raise InvalidEnvError(
+                    f"expected env_fns[{slot}] to build an env of its own, got the same object as env_fns[{other}]"
+                )
+
+    def start(self, layout: Layout, arena: _core.Arena) -> _core.WorkerLoop:
+        self._layout, self._arena = layout, arena
+        self._loop = _core.WorkerLoop(
+            arena=arena,
+            plan=layout.plan,
+            index=self.info.index,
+            first_slot=layout.first_slot(self.info.index),
+            autoreset=AUTORESET[layout.autoreset],
+            spin_ns=layout.spin_ns[0],
+            envs=self.envs,
+            hooks=self,
+            obs_nest=layout.observation.nest,
+            obs=layout.obs_columns(arena),
+            final_obs=layout.final_columns(arena),
+            action_nest=layout.action.nest,
+            actions=layout.action_columns(arena),
+        )
+        return self._loop
+
+    def close(self) -> None:
+        """Closes every env, then raises what the first failing one raised."""
+        errors = self.close_quietly()
+        self._loop = None  # they refer to each other, and the core's side is invisible to Python's collector
+        if errors:
+            raise errors[0]
+
+    def close_quietly(self) -> list[BaseException]:
+        errors: list[BaseException] = []
+        for env in self.envs:
+            try:
+                env.close()
+            except BaseException as error:
+                errors.append(error)
+        self.envs = []
+        return errors
+
+    # -- hooks: what the loop cannot do by itself --------------------------------------------------------
+
+    def flatten(self, obs: Any) -> tuple[list[Any], list[Any]]:
+        return self._get_layout().observation.flatten(obs)
+
+    def freeze(self, objects: list[Any], info: dict[str, Any]) -> bytes:
+        """Terminal data as it is now: the reset that follows may overwrite it."""
+        return cloudpickle.dumps((objects, info), protocol=5)
+
+    def pack(self, objects: list[Any], info: Any, new_keys: list[str] | None, final: bytes | None) -> Parts:
+        return dump((objects, info, new_keys, final))
+
+    def reset_arguments(self, parts: Parts) -> dict[str, Any]:
+        arguments: dict[str, Any] = load(parts)
+        return arguments
+
+    def action_objects(self, parts: Parts) -> list[Any]:
+        objects: list[Any] = load(parts)
+        return objects
+
+    def handle(self, slot: int | None, parts: Parts) -> Parts:
+        request: Request = load(parts)
+        target = self if slot is None else self.envs[slot - self.info.env_ids[0]]
+        return dump(request(target))
+
+    def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
+        return dump((slot, self.info.index, operation, *_portable(error)))
+
+    def send(self, parts: Parts) -> None:
+        self._channel.send(parts)
+
+    def receive(self) -> Parts:
+        return self._channel.recv()
+
+    # -- requests that concern the whole worker ----------------------------------------------------------
+
+    def add_info_columns(self, columns: Sequence[InfoColumn]) -> None:
+        assert self._arena is not None and self._loop is not None  # messages come only while the loop runs
+        for column in columns:
+            self._loop.add_info_column(column.key, column.type, self._get_layout().info_column(self._arena, column))
+
+    def _get_layout(self) -> Layout:
+        assert self._layout is not None  # set before the loop that calls us exists
+        return self._layout
+
+
+_ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
+
+
+def _report(env: Any) -> EnvReport:
+    spec = getattr(env, "spec", None)
+    return EnvReport(
+        observation_space=env.observation_space,
+        action_space=env.action_space,
+        metadata=dict(getattr(env, "metadata", None) or {}),
+        render_mode=getattr(env, "render_mode", None),
+        spec=spec if isinstance(spec, gymnasium.envs.registration.EnvSpec) else None,
+    )
+
+
+def _portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
+    """(class, text, traceback, pickle | None) of an exception; the pickle only if it survives a round trip."""
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pickled = cloudpickle.dumps(error, protocol=5)
+        same = type(load([pickled])) is type(error) or type(error).__module__ == "__main__"
+    except Exception:  # it holds a lock, its constructor wants other arguments, ...: its text must do
+        same = False
+    return name, str(error), text, pickled if same else None
+
+
+def load_failure(parts: Parts) -> Failure:
+    """What `EnvHost.describe` made, on the other side."""
+    slot, worker, operation, name, message, text, pickled = load(parts)
+    exception = None
+    if pickled is not None:
+        try:
+            exception = load([pickled])
+            exception.__cause__ = RemoteTraceback(text)
+        except Exception:  # a class that cannot be imported here: its text must do
+            exception = None
+    return Failure(slot, worker, operation, exception, name, message, text)

@@ -1,0 +1,167 @@
+"""The three ways to start a worker process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from select import POLLIN, poll
+
+from remuda._backends.channel import SocketChannel
+from remuda._backends.forkserver import fork_server, python_command
+from remuda._backends.worker_process import environment, run_worker
+
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+class WorkerProcess:
+    """A started process, watched through a pidfd: no other process can ever be mistaken for it.
+
+    Attributes:
+        pid: Its process id, which is also its process group's.
+        pidfd: Readable once it has ended.
+        channel: The socket to it.
+    """
+
+    def __init__(self, pid: int, channel: SocketChannel, reap: Callable[[], int | None]) -> None:
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self.channel = channel
+        self._reap = reap
+        self._ended = False
+        self._exitcode: int | None = None
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether it ends within `timeout` seconds (None: for ever)."""
+        if self._ended:
+            return True
+        poller = poll()
+        poller.register(self.pidfd, POLLIN)
+        return bool(poller.poll(None if timeout is None else max(0, timeout * 1000)))
+
+    def exitcode(self) -> int | None:
+        """None while it runs, or when it cannot be learned; negative for a signal."""
+        if not self._ended and self.wait(0):
+            self.kill_group()  # what it has spawned must not outlive it; before the pid can be reused
+            self._exitcode = self._reap()
+            self._ended = True
+        return self._exitcode
+
+    def signal_group(self, number: int) -> None:
+        if self._ended:
+            return
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            self._signal_alone(number)
+
+    def _signal_alone(self, number: int) -> None:
+        """For the moment before it has made its own group."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            pass  # it has ended already
+
+    def kill_group(self) -> None:
+        self.signal_group(signal.SIGKILL)
+
+    def release(self) -> None:
+        """Closes what we hold of it. It must have ended."""
+        self.exitcode()
+        self.channel.close()
+        os.close(self.pidfd)
+
+
+def launch(start_method: str, threads: int | None, preload: tuple[str, ...]) -> WorkerProcess:
+    """Starts a worker process that waits for its orders."""
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            pid, reap = _STARTERS[start_method](theirs, ours, threads, preload)
+    except BaseException:
+        ours.close()
+        raise
+    return WorkerProcess(pid, SocketChannel(ours), reap)
+
+
+_Started = tuple[int, Callable[[], int | None]]
+
+
+def _start_from_server(
+    theirs: socket.socket, ours: socket.socket, threads: int | None, preload: tuple[str, ...]
+) -> _Started:
+    variables = environment(threads)
+    server = fork_server(threads, variables)
+    server.preload(preload)
+    pid = server.fork(theirs.fileno(), variables)
+    return pid, lambda: server.reap(pid)
+
+
+def _start_fresh(
+    theirs: socket.socket, ours: socket.socket, threads: int | None, preload: tuple[str, ...]
+) -> _Started:
+    process = subprocess.Popen(
+        python_command("remuda._backends.worker_process", "run_worker", theirs.fileno(), os.getpid()),
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,
+        env=environment(threads),
+        stdin=subprocess.DEVNULL,
+    )
+    return process.pid, process.wait
+
+
+def _start_by_fork(
+    theirs: socket.socket, ours: socket.socket, threads: int | None, preload: tuple[str, ...]
+) -> _Started:
+    owner = os.getpid()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # or the child would print it a second time
+    pid = os.fork()
+    if pid == 0:
+        _become_worker(theirs, ours, owner, threads)
+    return pid, lambda: _waitpid(pid)
+
+
+def _become_worker(theirs: socket.socket, ours: socket.socket, owner: int, threads: int | None) -> None:
+    """Never returns."""
+    status = 1
+    try:
+        ours.close()
+        variables = environment(threads)
+        os.environ.clear()
+        os.environ.update(variables)
+        run_worker(theirs.detach(), owner)
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)  # not the owner's exit handlers
+
+
+def _waitpid(pid: int) -> int | None:
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return None  # somebody else in this process reaped it
+    return os.waitstatus_to_exitcode(status)
+
+
+_STARTERS = {"forkserver": _start_from_server, "spawn": _start_fresh, "fork": _start_by_fork}
+
+
+def end_all(processes: list[WorkerProcess], timeout: float) -> None:
+    """Ends processes: `timeout` seconds for those that are leaving, then SIGTERM, then SIGKILL."""
+    for number, patience in ((None, timeout), (signal.SIGTERM, 1.0), (signal.SIGKILL, 10.0)):
+        if number is not None:
+            for process in processes:
+                if not process.wait(0):
+                    process.signal_group(number)
+        deadline = time.monotonic() + patience
+        if all([process.wait(deadline - time.monotonic()) for process in processes]):
+            break
+    for process in processes:
+        process.release()

@@ -1,0 +1,129 @@
+"""What a row holds: the plan of a pool's shared memory, computed alike by the pool and its workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+
+from remuda import _core
+from remuda._backends.codec import ColumnSpec, SpaceCodec
+
+AUTORESET = {
+    "next_step": _core.Autoreset.NEXT_STEP,
+    "same_step": _core.Autoreset.SAME_STEP,
+    "disabled": _core.Autoreset.DISABLED,
+}
+
+# The core's fixed columns, in its order: reward, terminated, truncated, and the mask of info columns.
+_FIXED = [(np.dtype(np.float64), 8), (np.dtype(np.bool_), 1), (np.dtype(np.bool_), 1), (np.dtype(np.uint64), 8)]
+
+
+@dataclass(frozen=True)
+class InfoColumn:
+    """A numeric info key that has a column: values of exactly `type` travel in it."""
+
+    key: str
+    type: type
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int  # within a row's room for infos
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The few numbers from which every offset in the arena follows.
+
+    Attributes:
+        slots_of_worker: How many slots each worker hosts; they are dealt out in order.
+        frames: Frames that can be lent, the scratch frame not counted.
+        observation_space, action_space: Of a single env.
+        info_bytes: Room for info columns in each row.
+        blob_bytes: Room for pickled matter in flight, per worker and direction.
+        spin_ns: How long a worker and the pool may spin before they sleep.
+    """
+
+    slots_of_worker: tuple[int, ...]
+    frames: int
+    autoreset: str
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    spin_ns: tuple[int, int] = (0, 0)  # of a worker, of the pool
+    info_bytes: int = 512
+    blob_bytes: int = 1 << 16
+    observation: SpaceCodec = field(init=False, repr=False, compare=False)
+    action: SpaceCodec = field(init=False, repr=False, compare=False)
+    plan: _core.Plan = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("observation", SpaceCodec(self.observation_space)),
+            ("action", SpaceCodec(self.action_space)),
+        ):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "plan", self._make_plan())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layout, (
+            self.slots_of_worker,
+            self.frames,
+            self.autoreset,
+            self.observation_space,
+            self.action_space,
+            self.spin_ns,
+            self.info_bytes,
+            self.blob_bytes,
+        )
+
+    @property
+    def num_slots(self) -> int:
+        return sum(self.slots_of_worker)
+
+    def first_slot(self, worker: int) -> int:
+        return sum(self.slots_of_worker[:worker])
+
+    def _make_plan(self) -> _core.Plan:
+        leaves = [column.nbytes for column in self.observation.columns]
+        final_leaves = leaves if self.autoreset == "same_step" else []
+        return _core.Plan(
+            workers=len(self.slots_of_worker),
+            slots=self.num_slots,
+            frames=self.frames + 1,
+            ring_capacity=_power_of_two(64 + 2 * max(self.slots_of_worker)),
+            blob_bytes=self.blob_bytes,
+            action_bytes=[column.nbytes for column in self.action.columns],
+            column_bytes=[*(size for _, size in _FIXED), self.info_bytes, *leaves, *final_leaves],
+        )
+
+    # -- columns over an arena -------------------------------------------------------------------------
+
+    def fixed_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        offsets = self.plan.columns
+        return [arena.column(dtype, [], offset) for (dtype, _), offset in zip(_FIXED, offsets, strict=False)]
+
+    def obs_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        return _columns(arena, self.observation.columns, self.plan.columns[_core.FIRST_LEAF :])
+
+    def final_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        """The terminal observations of same-step autoreset; none in other modes."""
+        if self.autoreset != "same_step":
+            return []
+        first = _core.FIRST_LEAF + len(self.observation.columns)
+        return _columns(arena, self.observation.columns, self.plan.columns[first:])
+
+    def action_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        return _columns(arena, self.action.columns, self.plan.actions)
+
+    def info_column(self, arena: _core.Arena, column: InfoColumn) -> _core.Column:
+        offset = self.plan.columns[_core.INFO_COLUMN] + column.offset * self.plan.rows
+        return arena.column(column.dtype, list(column.shape), offset)
+
+
+def _columns(arena: _core.Arena, specs: list[ColumnSpec], offsets: list[int]) -> list[_core.Column]:
+    return [arena.column(s.dtype, list(s.shape), offset) for s, offset in zip(specs, offsets, strict=False)]
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()

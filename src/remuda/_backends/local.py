@@ -1,0 +1,58 @@
+"""Workers inside the caller's process: what the thread and the serial backend share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remuda._backends.base import Assignment
+from remuda._backends.channel import LocalChannel
+from remuda._backends.host import BuildError, EnvHost, EnvReport, load_failure
+from remuda._backends.worker_info import WorkerInfo
+from remuda.errors import EnvError, InvalidEnvError
+
+
+class LocalWorker:
+    """A worker without a process of its own."""
+
+    pid = None
+    exitcode = None
+
+    def __init__(self, info: WorkerInfo, name: str) -> None:
+        self.index, self.env_ids, self.name = info.index, info.env_ids, name
+        self.channel, theirs = LocalChannel.pair()
+        self.host = EnvHost(info, theirs)
+        self.alive = True
+
+    def is_alive(self) -> bool:
+        return self.alive
+
+
+def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignment]) -> list[list[EnvReport]]:
+    """Builds every env in the calling thread; when one fails, closes those that were built and raises EnvError."""
+    try:
+        reports = [worker.host.build(a.env_fns) for worker, a in zip(workers, assignments, strict=True)]
+        _check_distinct(workers)
+    except BuildError as error:
+        close_all(workers)
+        raise EnvError([load_failure(error.failure)]) from error
+    except InvalidEnvError:
+        close_all(workers)
+        raise
+    return reports
+
+
+def close_all(workers: Sequence[LocalWorker]) -> None:
+    for worker in workers:
+        worker.host.close_quietly()
+        worker.alive = False
+
+
+def _check_distinct(workers: Sequence[LocalWorker]) -> None:
+    """A factory that returns one object over and over gives separate copies to processes, but not here."""
+    seen: dict[int, int] = {}
+    for worker in workers:
+        for slot, env in zip(worker.env_ids, worker.host.envs, strict=True):
+            if (other := seen.setdefault(id(env), slot)) != slot:
+                raise InvalidEnvError(
+                    f"expected env_fns[{slot}] to build an env of its own, got the same object as env_fns[{other}]"
+                )

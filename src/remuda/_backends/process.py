@@ -1,0 +1,184 @@
+"""Workers that are processes of their own: a crash, a leak or a hung simulator stays theirs."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from collections.abc import Sequence
+
+import cloudpickle
+
+from remuda import _core
+from remuda._backends.base import Assignment
+from remuda._backends.host import EnvReport, load_failure
+from remuda._backends.launch import START_METHODS, WorkerProcess, end_all, launch
+from remuda._backends.layout import Layout
+from remuda._backends.pickling import Parts, load
+from remuda._backends.worker_info import WorkerInfo
+from remuda._backends.worker_process import Orders, pickle_registrations
+from remuda.errors import EnvError, Failure, InvalidEnvError, StartTimeoutError, WorkerDiedError
+
+
+class ProcessWorker:
+    """A worker process, as its pool's user sees it."""
+
+    def __init__(self, info: WorkerInfo, name: str, process: WorkerProcess) -> None:
+        self.index, self.env_ids, self.name = info.index, info.env_ids, name
+        self.process = process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        return self.process.exitcode()
+
+    def is_alive(self) -> bool:
+        return not self.process.wait(0)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} pid={self.pid} envs={list(self.env_ids)}>"
+
+
+class ProcessBackend:
+    """Starts and ends worker processes."""
+
+    def __init__(self, start_method: str, threads: int | None, preload: Sequence[str], name: str) -> None:
+        if sys.platform != "linux":
+            raise NotImplementedError(
+                f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
+            )
+        if start_method not in START_METHODS:
+            raise ValueError(f"expected start_method to be one of {START_METHODS}, got {start_method!r}")
+        self.workers: list[ProcessWorker] = []
+        self._start_method, self._threads = start_method, threads
+        self._preload, self._name = tuple(preload), name
+
+    # -- start -----------------------------------------------------------------------------------------
+
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+        orders = [_orders(a, f"{self._name}-{a.info.index}") for a in assignments]
+        try:
+            for order in orders:
+                process = launch(self._start_method, self._threads, self._preload)
+                self.workers.append(ProcessWorker(order.info, order.name, process))
+                self._send_orders(self.workers[-1], order)
+            return self._collect_reports(timeout)
+        except BaseException:
+            self.stop(0)
+            raise
+
+    def _send_orders(self, worker: ProcessWorker, order: Orders) -> None:
+        try:
+            worker.process.channel.send_object(order)
+        except (EOFError, ConnectionError):
+            raise self._died(worker, "build") from None
+
+    def _collect_reports(self, timeout: float | None) -> list[list[EnvReport]]:
+        reports: dict[int, list[EnvReport]] = {}
+        failures: list[Failure] = []
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiting = {worker.process.channel.fileno(): worker for worker in self.workers}
+        poller = select.poll()
+        for fd in waiting:
+            poller.register(fd, select.POLLIN)  # a death shows too: the socket closes
+        while waiting:
+            events = poller.poll(None if deadline is None else max(0, (deadline - time.monotonic()) * 1000))
+            if not events:
+                raise _start_timeout(list(waiting.values()), timeout)
+            for fd, _ in events:
+                poller.unregister(fd)
+                worker = waiting.pop(fd)
+                answer = self._read_report(worker)
+                if isinstance(answer, Failure):
+                    failures.append(answer)
+                else:
+                    reports[worker.index] = answer
+        if failures:
+            raise _build_error(failures)
+        return [reports[worker.index] for worker in self.workers]
+
+    def _read_report(self, worker: ProcessWorker) -> list[EnvReport] | Failure:
+        try:
+            verdict, *parts = worker.process.channel.recv()
+        except (EOFError, ConnectionError):
+            raise self._died(worker, "build") from None
+        if verdict == b"failed":
+            return load_failure(parts)
+        reports: list[EnvReport] = load(parts)
+        return reports
+
+    def _died(self, worker: ProcessWorker, operation: str) -> WorkerDiedError:
+        worker.process.wait(1.0)  # its socket closes a moment before it is gone
+        return WorkerDiedError(
+            worker=worker.index,
+            pid=worker.pid,
+            exitcode=worker.exitcode,
+            env_ids=worker.env_ids,
+            operation=operation,
+        )
+
+    # -- service ---------------------------------------------------------------------------------------
+
+    def attach(self, layout: Layout, arena: _core.Arena) -> None:
+        for worker in self.workers:
+            try:
+                worker.process.channel.send_fds([arena.fd])
+                worker.process.channel.send_object(layout)
+            except (EOFError, ConnectionError):
+                raise self._died(worker, "build") from None
+        arena.close_fd()
+
+    def watch(self, hub: _core.Hub) -> None:
+        for worker in self.workers:
+            hub.watch(worker.index, worker.process.pidfd)
+
+    def pump(self) -> None:
+        pass
+
+    def send(self, worker: int, parts: Parts) -> None:
+        try:
+            self.workers[worker].process.channel.send(parts)
+        except (EOFError, ConnectionError):
+            pass  # it is gone: whoever waits for it is told by its pidfd
+
+    def receive(self, worker: int) -> Parts | None:
+        try:
+            return self.workers[worker].process.channel.recv()
+        except (EOFError, ConnectionError):
+            return None
+
+    # -- end -------------------------------------------------------------------------------------------
+
+    def stop(self, timeout: float) -> None:
+        end_all([worker.process for worker in self.workers], timeout)
+
+
+def _orders(assignment: Assignment, name: str) -> Orders:
+    try:
+        env_fns = cloudpickle.dumps(list(assignment.env_fns))
+    except Exception as error:
+        raise InvalidEnvError(
+            f"expected env_fns that can be pickled, to build the envs {list(assignment.info.env_ids)} in a worker process, "
+            f"got {type(error).__name__}: {error}; build inside the function what it cannot carry, "
+            "or use backend='thread'"
+        ) from error
+    return Orders(assignment.info, name, env_fns, pickle_registrations())
+
+
+def _build_error(failures: list[Failure]) -> Exception:
+    """A factory that gave no env is the caller's mistake; one that raised is the env's."""
+    for failure in failures:
+        if isinstance(failure.exception, InvalidEnvError):
+            return failure.exception
+    return EnvError(failures)
+
+
+def _start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTimeoutError:
+    envs = [env_id for worker in late for env_id in worker.env_ids]
+    return StartTimeoutError(
+        f"expected every env to be built within start_timeout={timeout} s, got no answer for the envs {envs} "
+        f"(workers {[worker.index for worker in late]}); give it more time, or preload=[...] the modules they import"
+    )

@@ -1,0 +1,46 @@
+"""Workers that are the caller itself: for debugging, and the reference for every other backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remuda import _core
+from remuda._backends.base import Assignment
+from remuda._backends.local import LocalWorker, build_locally
+from remuda._backends.host import EnvReport
+from remuda._backends.layout import Layout
+from remuda._backends.pickling import Parts
+
+
+class SerialBackend:
+    """Envs are built and stepped in the caller's thread, one after another, whenever it waits."""
+
+    def __init__(self) -> None:
+        self.workers: list[LocalWorker] = []
+        self._loops: list[_core.WorkerLoop] = []
+
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+        self.workers = [LocalWorker(a.info, f"remuda-{a.info.index}") for a in assignments]
+        return build_locally(self.workers, assignments)
+
+    def attach(self, layout: Layout, arena: _core.Arena) -> None:
+        self._loops = [worker.host.start(layout, arena) for worker in self.workers]
+
+    def watch(self, hub: _core.Hub) -> None:
+        pass
+
+    def pump(self) -> None:
+        for loop, worker in zip(self._loops, self.workers, strict=True):
+            worker.alive = not loop.run_available()
+
+    def send(self, worker: int, parts: Parts) -> None:
+        self.workers[worker].channel.send(parts)
+
+    def receive(self, worker: int) -> Parts | None:
+        return self.workers[worker].channel.recv()
+
+    def stop(self, timeout: float) -> None:
+        for worker in self.workers:
+            worker.host.close()
+            worker.alive = False
+        self._loops = []

@@ -1,0 +1,56 @@
+"""Workers that are threads: for envs that release the GIL, and for free-threaded Python."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from remuda import _core
+from remuda._backends.base import Assignment
+from remuda._backends.host import EnvReport
+from remuda._backends.layout import Layout
+from remuda._backends.local import LocalWorker, build_locally, close_all
+from remuda._backends.pickling import Parts
+
+
+class ThreadBackend:
+    """Envs are built in the caller's thread and stepped each in its worker's."""
+
+    def __init__(self) -> None:
+        self.workers: list[LocalWorker] = []
+        self._threads: list[threading.Thread] = []
+
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+        self.workers = [LocalWorker(a.info, f"remuda-{a.info.index}") for a in assignments]
+        return build_locally(self.workers, assignments)
+
+    def attach(self, layout: Layout, arena: _core.Arena) -> None:
+        for worker in self.workers:
+            loop = worker.host.start(layout, arena)
+            # Daemons, so that an env that never returns cannot keep the interpreter from ending.
+            thread = threading.Thread(target=_run, args=(worker, loop), name=worker.name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def watch(self, hub: _core.Hub) -> None:
+        pass
+
+    def pump(self) -> None:
+        pass
+
+    def send(self, worker: int, parts: Parts) -> None:
+        self.workers[worker].channel.send(parts)
+
+    def receive(self, worker: int) -> Parts | None:
+        return self.workers[worker].channel.recv()
+
+    def stop(self, timeout: float) -> None:
+        if not self._threads:  # the loops never started
+            return close_all(self.workers)
+        for thread in self._threads:
+            thread.join(timeout)
+
+
+def _run(worker: LocalWorker, loop: _core.WorkerLoop) -> None:
+    loop.run()
+    worker.alive = False

@@ -1,0 +1,52 @@
+"""Where an env constructor learns which worker it is in."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """The worker that the calling code runs in.
+
+    Attributes:
+        index: 0, 1, ... num_workers - 1. In worker processes also the environment variable
+            REMUDA_WORKER_INDEX, for simulators that pick a device or a port by it.
+        num_workers: How many workers the pool has.
+        env_ids: The envs that this worker hosts.
+    """
+
+    index: int
+    num_workers: int
+    env_ids: tuple[int, ...]
+
+
+_current = threading.local()
+
+
+def worker_info() -> WorkerInfo | None:
+    """The worker that is building the env from whose constructor this is called; None elsewhere.
+
+    In a worker process it stays known for good, so that it may also be asked in `reset` and `step`.
+    """
+    return getattr(_current, "info", None)
+
+
+@contextmanager
+def worker_context(info: WorkerInfo) -> Iterator[None]:
+    before = worker_info()
+    _current.info = info
+    try:
+        yield
+    finally:
+        _current.info = before
+
+
+def settle_in_process(info: WorkerInfo) -> None:
+    """Makes this whole process that worker."""
+    _current.info = info
+    os.environ["REMUDA_WORKER_INDEX"] = str(info.index)

@@ -1,0 +1,127 @@
+"""What runs in a worker process, from its first instruction to its last."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from remuda import _core
+from remuda._backends.channel import SocketChannel
+from remuda._backends.host import BuildError, EnvHost
+from remuda._backends.pickling import load
+from remuda._backends.worker_info import WorkerInfo, settle_in_process
+
+# Libraries that start one thread per core in every worker, and how each is told not to.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# An MPI runtime takes a process with these for a rank of its own.
+_MPI_PREFIXES = ("OMPI_", "PMI_")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """The first message to a worker: who it is, and its pickled factories."""
+
+    info: WorkerInfo
+    name: str
+    env_fns: bytes
+    registrations: bytes  # Gymnasium ids registered in the pool's process
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """The pool's environment variables as a worker gets them."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(_MPI_PREFIXES)}
+    if threads is not None:
+        env.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+    return env
+
+
+def run_worker(fd: int, owner: int) -> None:
+    """Serves the pool at the other end of the socket `fd` until it says so, or until `owner` is no more."""
+    # A group of its own: Ctrl-C in the terminal is the pool's business, and killing the group later takes
+    # along every simulator that an env has spawned.
+    if os.getpgid(0) != os.getpid():
+        os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _core.tie_life_to(os.pidfd_open(owner))
+    channel = SocketChannel(socket.socket(fileno=fd))
+    try:
+        _serve(channel)
+    except (EOFError, ConnectionError):
+        pass  # the pool is gone or gave up on us: there is nobody left to tell
+    finally:
+        _flush()
+
+
+def _serve(channel: SocketChannel) -> None:
+    orders: Orders = channel.recv_object()
+    _introduce(orders)
+    host = EnvHost(orders.info, channel)
+    try:
+        _register(orders.registrations)
+        env_fns: list[Callable[[], Any]] = load([orders.env_fns])
+    except BaseException as error:
+        return channel.send([b"failed", *host.describe(error, None, "build")])
+    try:
+        reports = host.build(env_fns)
+    except BuildError as error:
+        return channel.send([b"failed", *error.failure])
+    channel.send([b"built", cloudpickle.dumps(reports)])
+    del env_fns, reports
+    (arena_fd,) = channel.recv_fds(1)
+    layout = channel.recv_object()
+    loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes))
+    os.close(arena_fd)
+    loop.run()
+
+
+def _introduce(orders: Orders) -> None:
+    settle_in_process(orders.info)
+    try:
+        with open("/proc/self/comm", "w") as comm:  # what `ps` and `top` show
+            comm.write(orders.name[:15])
+    except OSError:
+        pass  # a name for people; nothing depends on it
+
+
+def _register(registrations: bytes) -> None:
+    """Makes the ids that the pool's program registered with Gymnasium known here too."""
+    from gymnasium.envs.registration import registry
+
+    for env_id, spec in load([registrations]).items():
+        registry.setdefault(env_id, spec)
+
+
+def pickle_registrations() -> bytes:
+    """The Gymnasium ids of this process, for workers that did not inherit them."""
+    from gymnasium.envs.registration import registry
+
+    portable = {}
+    for env_id, spec in registry.items():
+        if _is_builtin(spec):
+            continue
+        try:
+            cloudpickle.dumps(spec)
+        except Exception:  # noqa: S112 - an id that cannot travel is missed only by the env that needs it, which says so
+            continue
+        portable[env_id] = spec
+    return cloudpickle.dumps(portable)
+
+
+def _is_builtin(spec: Any) -> bool:
+    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # closed, or a pipe whose reader has left

@@ -1,0 +1,36 @@
+"""The machine and the software a measurement was taken on."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("remuda", "gymnasium", "numpy", "stable-baselines3", "supersuit", "tianshou", "pufferlib-core")
+
+
+def describe() -> str:
+    """In one line, as shown under a table."""
+    return f"{cpu_model()}, {platform.system()}, Python {platform.python_version()}"
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name, or its architecture where the system does not tell."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries measured, those that are installed."""
+    return {package: found for package in _PACKAGES if (found := _version(package)) is not None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

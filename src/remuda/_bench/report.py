@@ -1,0 +1,133 @@
+"""A result as a table for the terminal, and as JSON."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from . import machine
+from .results import Entry, Result
+
+SCHEMA = 1
+"""Raised when a key of the JSON changes its meaning or goes away."""
+
+_NOTEWORTHY_IDLE_SHARE = 0.02
+_COLUMNS = ("steps/s", "min-max", "of ideal", "remuda is", "start-up", "MB/worker", "CPU")
+
+
+def render(result: Result) -> RenderableType:
+    """The table, and under it what the figures mean on this machine."""
+    failures = [Text(line, style="red") for line in _failures(result)]
+    return Group(_table(result), *failures, *(Text(note, style="dim") for note in notes(result)))
+
+
+def notes(result: Result) -> Iterator[str]:
+    """What a reader has to know to judge the table."""
+    if result.ideal is not None:
+        yield f"ideal: {_plural(result.cores, 'core')} x the plain loop = {result.ideal:,.0f} env steps/s"
+    yield f"medians of {_plural(result.rounds, 'interleaved round')} on {machine.describe()}"
+    for entry in result.entries:
+        share = entry.idle_cpu_share(result.cores)
+        if share > _NOTEWORTHY_IDLE_SHARE:
+            yield f"{entry.name}: its idle workers took {share:.0%} of the CPU while others were measured"
+
+
+def _failures(result: Result) -> Iterator[str]:
+    for entry in result.entries:
+        if entry.error is not None:
+            yield f"{entry.name} failed: {entry.error}"
+
+
+def _table(result: Result) -> Table:
+    title = f"{result.env}: {_plural(result.num_envs, 'env')}, {_plural(result.num_workers, 'worker')}"
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, padding=0
+    )  # as narrow as can be: it has to fit 80 columns
+    table.add_column(no_wrap=True)
+    for column in _COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    for entry in result.entries:
+        style = "bold green" if entry is result.remuda else ""
+        table.add_row(entry.name, *_cells(result, entry), style=style)
+    return table
+
+
+def _cells(result: Result, entry: Entry) -> Iterator[str]:
+    rates = entry.rates
+    yield _format(entry.steps_per_second, "{:,.0f}") if entry.error is None else "[red]failed[/red]"
+    yield f"{_short(min(rates))}-{_short(max(rates))}" if rates else ""
+    yield ratio(result.ratio_to_ideal(entry))
+    yield "" if entry is result.remuda else _format(result.advantage_over(entry), "{:.3g} x")
+    yield _format(entry.startup_seconds, "{:.2f} s")
+    yield _format(entry.worker_mb, "{:.1f}")
+    yield _format(entry.cpu_share(result.cores), "{:.0%}")
+
+
+def ratio(value: float | None) -> str:
+    """Two digits that count."""
+    return _format(value, "{:.2f}" if value is None or value >= 0.1 else "{:.3f}")
+
+
+def _short(rate: float) -> str:
+    """Three digits and a unit: 12345 is 12.3k."""
+    for unit in ("", "k", "M"):
+        if rate < 999.5:
+            return f"{rate:.3g}{unit}"
+        rate /= 1000
+    return f"{rate:.3g}G"
+
+
+def _format(value: float | None, pattern: str) -> str:
+    return "" if value is None else pattern.format(value)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """The result with every round's figures; rates per second, times in seconds, memory in MB."""
+    return {
+        "schema": SCHEMA,
+        "env": result.env,
+        "num_envs": result.num_envs,
+        "num_workers": result.num_workers,
+        "backend": result.backend,
+        "start_method": result.start_method,
+        "rounds": result.rounds,
+        "seconds": result.seconds,
+        "cores": result.cores,
+        "ideal_steps_per_second": result.ideal,
+        "machine": {
+            "cpu": machine.cpu_model(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "versions": machine.versions(),
+        },
+        "contenders": [_entry_json(result, entry) for entry in result.entries],
+    }
+
+
+def _entry_json(result: Result, entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "error": entry.error,
+        "num_workers": entry.num_workers,
+        "steps_per_second": entry.steps_per_second,
+        "ratio_to_ideal": result.ratio_to_ideal(entry),
+        "remuda_is_times_as_fast": result.advantage_over(entry),
+        "startup_seconds": entry.startup_seconds,
+        "worker_mb": entry.worker_mb,
+        "cpu_share": entry.cpu_share(result.cores),
+        "idle_cpu_share": entry.idle_cpu_share(result.cores),
+        "rounds": [
+            {"env_steps": turn.env_steps, "seconds": turn.seconds, "cpu_seconds": turn.cpu_seconds}
+            for turn in entry.turns
+        ],
+    }

@@ -1,0 +1,113 @@
+"""What a measurement found, and the figures drawn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One contender's share of one round."""
+
+    env_steps: int
+    seconds: float
+    cpu_seconds: float
+    """CPU time of this process and the contender's workers."""
+
+    @property
+    def rate(self) -> float:
+        """Env steps per second."""
+        return self.env_steps / self.seconds
+
+
+@dataclass
+class Entry:
+    """A contender's record: filled in as the race goes on."""
+
+    name: str
+    num_workers: int = 0
+    """Worker processes; 0: this process steps the envs."""
+    startup_seconds: float | None = None
+    """From the constructor's call until the first reset returned."""
+    worker_mb: float | None = None
+    """Mean proportional set size of its workers, in MB."""
+    turns: list[Turn] = field(default_factory=list)
+    idle_seconds: float = 0.0
+    """How long others have had their turns since this one was built."""
+    idle_cpu_seconds: float = 0.0
+    """CPU time its workers used meanwhile: time stolen from the others."""
+    error: str | None = None
+    """Why it dropped out."""
+
+    @property
+    def rates(self) -> list[float]:
+        return [turn.rate for turn in self.turns]
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Median over the rounds; None before the first."""
+        return median(self.rates) if self.turns else None
+
+    def cpu_share(self, cores: int) -> float | None:
+        """CPU seconds per second and core while it had its turns: 1.0 is every core busy."""
+        if not self.turns:
+            return None
+        return sum(turn.cpu_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns) / cores
+
+    def idle_cpu_share(self, cores: int) -> float:
+        """The same while others had theirs; anything but 0.0 slowed them down."""
+        return self.idle_cpu_seconds / self.idle_seconds / cores if self.idle_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """A whole measurement. ``entries`` begins with the plain loop and remuda."""
+
+    env: str
+    num_envs: int
+    num_workers: int
+    backend: str
+    start_method: str | None
+    rounds: int
+    seconds: float
+    """Time each contender was given, all rounds together."""
+    cores: int
+    """Cores this process may use."""
+    entries: Sequence[Entry]
+
+    @property
+    def plain(self) -> Entry:
+        return self.entries[0]
+
+    @property
+    def remuda(self) -> Entry:
+        return self.entries[1]
+
+    @property
+    def ideal(self) -> float | None:
+        """Env steps per second if every core ran the plain loop undisturbed."""
+        plain = self.plain.steps_per_second
+        return None if plain is None else plain * self.cores
+
+    def ratio_to_ideal(self, entry: Entry) -> float | None:
+        ratio = paired_ratio(entry, self.plain)
+        return None if ratio is None else ratio / self.cores
+
+    def advantage_over(self, entry: Entry) -> float | None:
+        """How many times as fast as ``entry`` remuda is."""
+        return paired_ratio(self.remuda, entry)
+
+    def entry(self, name: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+
+def paired_ratio(entry: Entry, base: Entry) -> float | None:
+    """Median over the rounds of ``entry``'s rate divided by ``base``'s in the same round.
+
+    Rates of one round were taken within seconds of each other, so whatever slows the whole machine for a
+    while cancels out. None when they have no round in common.
+    """
+    ratios = [rate / base_rate for rate, base_rate in zip(entry.rates, base.rates, strict=False)]
+    return median(ratios) if ratios else None

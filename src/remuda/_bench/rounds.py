@@ -1,0 +1,189 @@
+"""The race: every contender is built, warmed up, and then stepped in interleaved rounds (A B C, A B C)."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remuda._engine.cores import usable_cores
+
+from .contenders import Contender, Plan
+from .processes import mean_pss_mb, total_cpu_seconds, wait_until_idle
+from .results import Entry, Result, Turn
+from .workloads import Actions, one_line, probe_action_space, sample_actions
+
+ACTION_BATCHES = 256
+"""Batches of actions sampled beforehand and then taken in turn."""
+WARM_UP_SECONDS = 0.5
+LEAD_IN = 0.1
+"""Share of a turn that is stepped first and not counted: it fills the caches the others emptied."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a race stands: shown to the caller before each thing it does."""
+
+    doing: str
+    done: int
+    total: int
+    result: Result
+
+
+class Runner:
+    """A contender in the race, its record, and what it is stepped with.
+
+    Whatever it raises takes it out of the race and goes into its record; the others go on.
+    """
+
+    def __init__(self, kind: type[Contender], clock: Clock) -> None:
+        self.entry = Entry(kind.name)
+        self._kind = kind
+        self._clock = clock
+        self._contender: Contender | None = None
+        self._pids: list[int] = []
+        self._batches: Iterator[Any] = iter(())
+        self._num_envs = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._contender is not None
+
+    def build(self, plan: Plan, actions: Actions) -> None:
+        """Import the library, then start the workers and reset the envs, timed."""
+        try:
+            self._kind.load()
+            begin = self._clock()
+            self._contender = contender = self._kind(plan)
+            contender.reset(plan.seed)
+            self.entry.startup_seconds = self._clock() - begin
+            self._pids = contender.worker_pids()
+            prepared = [contender.prepare(actions.space, batch) for batch in actions.batches]
+            self._batches = itertools.cycle(prepared)
+        except Exception as error:
+            self._drop_out(error)
+        self.entry.num_workers = len(self._pids)
+        self._num_envs = plan.num_envs
+
+    def warm_up(self, seconds: float) -> None:
+        """Step for a while, so that caches, allocators and spin budgets settle; then weigh the workers."""
+        self._step_for(seconds)
+        self._settle()
+        self.entry.worker_mb = mean_pss_mb(self._pids)
+
+    def take_turn(self, seconds: float, others: Sequence[Runner]) -> None:
+        """Step for ``seconds`` and record it, along with what the others' idle workers used meanwhile."""
+        gc.collect()
+        self._step_for(seconds * LEAD_IN)
+        idle_before = [other.workers_cpu() for other in others]
+        cpu_before = self._cpu()
+        batches, elapsed = self._step_for(seconds)
+        cpu = self._cpu() - cpu_before
+        if not self.is_running:
+            return
+        self.entry.turns.append(Turn(batches * self._num_envs, elapsed, cpu))
+        for other, before in zip(others, idle_before, strict=True):
+            other.entry.idle_seconds += elapsed
+            other.entry.idle_cpu_seconds += other.workers_cpu() - before
+        self._settle()
+
+    def workers_cpu(self) -> float:
+        """CPU seconds its workers have used so far; 0.0 when it has none, or has dropped out."""
+        return total_cpu_seconds(self._pids)
+
+    def close(self) -> None:
+        contender, self._contender, self._pids = self._contender, None, []
+        if contender is not None:
+            try:
+                contender.close()
+            except Exception as error:
+                self.entry.error = self.entry.error or one_line(error)
+
+    def _step_for(self, seconds: float) -> tuple[int, float]:
+        """Step until ``seconds`` are over, at least once; how many batches, and in what time."""
+        contender, batches, clock, count = self._contender, self._batches, self._clock, 0
+        if contender is None:
+            return 0, 0.0
+        begin = clock()
+        try:
+            while True:
+                contender.step(next(batches))
+                count += 1
+                elapsed = clock() - begin
+                if elapsed >= seconds:
+                    return count, elapsed
+        except Exception as error:
+            self._drop_out(error)
+            return 0, 0.0
+
+    def _cpu(self) -> float:
+        return time.process_time() + self.workers_cpu()
+
+    def _settle(self) -> None:
+        if self._pids:
+            wait_until_idle(self.workers_cpu)
+
+    def _drop_out(self, error: Exception) -> None:
+        self.entry.error = one_line(error)
+        self.close()
+
+
+def race(
+    kinds: Sequence[type[Contender]],
+    plan: Plan,
+    *,
+    seconds: float,
+    rounds: int,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    clock: Clock = time.perf_counter,
+) -> Result:
+    """Measure the contenders side by side: ``seconds`` for each, divided over the rounds.
+
+    ``kinds`` begins with the plain loop and remuda. Raises `WorkloadError` when the env cannot be built at
+    all; a contender that raises only loses its own turns. All are closed when this returns or is interrupted.
+    """
+    space = probe_action_space(plan.workload)
+    actions = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)
+    runners = [Runner(kind, clock) for kind in kinds]
+    result = _blank_result(plan, rounds, seconds, [runner.entry for runner in runners])
+    turn_seconds = seconds / rounds
+    steps = itertools.count()
+
+    def announce(doing: str) -> None:
+        on_progress(Progress(doing, next(steps), (2 + rounds) * len(runners), result))
+
+    try:
+        for runner in runners:
+            announce(f"starting {runner.entry.name}")
+            runner.build(plan, actions)
+        for runner in runners:
+            announce(f"warming up {runner.entry.name}")
+            runner.warm_up(min(turn_seconds, WARM_UP_SECONDS))
+        for round_number in range(1, rounds + 1):
+            for runner in runners:
+                announce(f"round {round_number} of {rounds}: {runner.entry.name}")
+                others = [other for other in runners if other is not runner]
+                runner.take_turn(turn_seconds, others)
+    finally:
+        for runner in runners:
+            runner.close()
+    return result
+
+
+def _blank_result(plan: Plan, rounds: int, seconds: float, entries: Sequence[Entry]) -> Result:
+    return Result(
+        env=plan.workload.name,
+        num_envs=plan.num_envs,
+        num_workers=plan.num_workers,
+        backend=plan.backend,
+        start_method=plan.start_method,
+        rounds=rounds,
+        seconds=seconds,
+        cores=usable_cores(),
+        entries=entries,
+    )

@@ -1,0 +1,107 @@
+"""What is stepped: an environment, and the actions it is stepped with."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import gymnasium
+from gymnasium.vector.utils import batch_space
+
+Env: TypeAlias = gymnasium.Env[Any, Any]
+EnvFactory: TypeAlias = Callable[[], Env]
+
+_VERSIONED = re.compile(r"-v\d+$")
+
+
+class WorkloadError(Exception):
+    """The environment that was asked for cannot be made."""
+
+
+def one_line(error: BaseException) -> str:
+    """The error's type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+@dataclass(frozen=True)
+class Workload:
+    """An environment to step, and what a learner would read of each step beyond observation and reward."""
+
+    name: str
+    make_env: EnvFactory
+    info_key: str | None = None
+    """Read from every env's info at every step, by every contender; None: infos are not looked at."""
+
+
+def resolve(target: str) -> Workload:
+    """The workload that ``target`` names: a Gymnasium id, or ``module:factory``.
+
+    A target with a colon is a Gymnasium id if it ends in a version (``ale_py:ALE/Pong-v5`` imports ``ale_py``
+    first), else a callable in a module; modules in the working directory are found too. Raises
+    `WorkloadError` when there is no such module or factory.
+    """
+    module, colon, factory = target.partition(":")
+    if colon and not _VERSIONED.search(target):
+        return Workload(target, _find_factory(module, factory))
+    return Workload(target, functools.partial(gymnasium.make, target))
+
+
+def probe_action_space(workload: Workload) -> gymnasium.Space[Any]:
+    """Build the env once, here, for its action space. Raises `WorkloadError` when it cannot be built."""
+    try:
+        env = workload.make_env()
+    except Exception as error:
+        raise WorkloadError(f"{workload.name}: {one_line(error)}") from error
+    if not isinstance(env, gymnasium.Env):
+        raise WorkloadError(f"{workload.name}: expected a gymnasium.Env, got {type(env).__name__}")
+    space = env.action_space
+    env.close()
+    return space
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Batches of actions sampled beforehand, so that sampling is not measured."""
+
+    space: gymnasium.Space[Any]
+    """The batched action space."""
+    batches: Sequence[Any]
+
+
+def sample_actions(space: gymnasium.Space[Any], num_envs: int, count: int, seed: int) -> Actions:
+    """``count`` batches of actions for ``num_envs`` envs, the same ones for the same seed."""
+    batched = batch_space(space, num_envs)
+    batched.seed(seed)
+    return Actions(batched, [batched.sample() for _ in range(count)])
+
+
+def touch(obs: Any) -> None:
+    """Reach every leaf of a batch of observations, so that none can be left undelivered."""
+    if isinstance(obs, dict):
+        _touch_all(obs.values())
+    elif isinstance(obs, tuple):
+        _touch_all(obs)
+
+
+def _touch_all(parts: Iterable[Any]) -> None:
+    for part in parts:
+        touch(part)
+
+
+def _find_factory(module: str, name: str) -> EnvFactory:
+    if os.getcwd() not in sys.path:  # a script's sys.path begins at the script, not where the user stands
+        sys.path.insert(0, os.getcwd())
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise WorkloadError(f"{module}:{name}: {error}") from error
+    if not callable(factory):
+        raise WorkloadError(f"{module}:{name}: expected a callable that returns an env, got {factory!r}")
+    return factory  # type: ignore[no-any-return]

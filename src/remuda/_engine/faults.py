@@ -1,0 +1,54 @@
+"""What has gone wrong in a pool, and what can no longer be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from remuda.errors import BrokenPoolError, EnvError, Failure, StateError, WorkerDiedError
+
+
+class Faults:
+    """Keeps faults until they are raised, and remembers which envs they cost.
+
+    An env whose code raised must be reset before it can step again; an env whose worker died is lost.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.not_reset = set(range(num_envs))
+        self._lost: dict[int, WorkerDiedError] = {}
+        self._failures: list[Failure] = []
+        self._deaths: list[WorkerDiedError] = []
+
+    def add_failure(self, failure: Failure) -> None:
+        self._failures.append(failure)
+        if failure.env_id is not None:
+            self.not_reset.add(failure.env_id)
+
+    def add_death(self, death: WorkerDiedError, *, tell: bool) -> None:
+        """`tell`: somebody waits for this worker, so the death is to be raised."""
+        self._lost.update(dict.fromkeys(death.env_ids, death))
+        if tell:
+            self._deaths.append(death)
+
+    def forget(self) -> None:
+        """Drops what has not been raised; envs that are lost or not reset stay so."""
+        self._failures, self._deaths = [], []
+
+    def raise_any(self) -> None:
+        """Raises the faults that have come up since the last time: deaths first, for they cost more."""
+        if self._deaths:
+            raise self._deaths.pop(0)
+        if self._failures:
+            failures, self._failures = self._failures, []
+            raise EnvError(failures)
+
+    def check_alive(self, env_ids: Iterable[int]) -> None:
+        for env_id in env_ids if self._lost else ():
+            if env_id in self._lost:
+                raise BrokenPoolError(
+                    f"env {env_id} was lost when its worker died; close the pool and make a new one"
+                ) from self._lost[env_id]
+
+    def check_reset(self, env_ids: Iterable[int]) -> None:
+        if self.not_reset and (missing := sorted(self.not_reset.intersection(env_ids))):
+            raise StateError(f"expected envs that have been reset, got env {', '.join(map(str, missing))}; call reset first")

@@ -1,0 +1,552 @@
+"""The pool: many envs, two calls."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import Space
+
+from remuda import _core
+from remuda._backends.base import Backend, Worker
+from remuda._backends.host import EnvHost, Request, load_failure
+from remuda._backends.pickling import Parts, dump, load
+from remuda._engine.advice import StepCost, advice, best_num_workers, measure_steps
+from remuda._engine.batch import Batch
+from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
+from remuda._engine.cores import usable_cores
+from remuda._engine.faults import Faults
+from remuda._engine.infos import InfoColumns
+from remuda._engine.seeding import options_for, reset_arguments, seeds_for
+from remuda._engine.start import AutoresetMode, BackendName, EnvFn, Settings, StartMethod, check_env_fns, start
+from remuda._engine.stats import PoolStats
+from remuda.errors import ClosedError, InvalidActionError, StateError, WorkerDiedError
+
+logger = logging.getLogger("remuda")
+
+_FOREVER = -1  # as a timeout, in ns
+_EVERYBODY = 0xFFFFFFFF
+_ADVISE_AFTER = 256  # batches
+
+
+class Pool:
+    """Runs many envs in parallel workers.
+
+        with remuda.Pool([lambda: gymnasium.make("CartPole-v1")] * 64, num_workers=8) as pool:
+            batch = pool.reset(seed=0)
+            while learning:
+                batch = pool.step(policy(batch.obs))
+
+    Everything is made of two calls: `send` hands envs their next action, `recv` takes the results of those that
+    are done. A pool belongs to the process that made it and is used by one thread at a time.
+
+    Args:
+        env_fns: One factory for each env. They are called in the workers, never here.
+        num_workers: Workers to share the envs; neighbours share a worker. None: one worker for each env, so that
+            none suffers from another's crash. "auto": as many as a short measurement finds best.
+        backend: "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps them: for
+            debugging).
+        start_method: How worker processes start: "forkserver" (the default), "spawn", or "fork".
+        autoreset: What happens when an episode ends. "next_step": the next step ignores its action and resets;
+            "same_step": the env is reset at once, the terminal observation is in `Batch.final_obs`; "disabled":
+            nothing, call `reset(env_ids=...)`. The meanings are Gymnasium's.
+        frames: How many batches you can hold, as views of shared memory, before further ones are copied out.
+        observation_space: Lay rows out for this single-env space, instead of the one that env 0 reports.
+        preload: Modules that the fork server imports once, for all workers to share.
+        threads_per_worker: Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None
+            leaves them alone.
+        start_timeout: Seconds for all envs to be built; None for no limit.
+        advise: Log once when another number of workers would be several times faster.
+        name: Of the workers, as `ps` and logs show them.
+
+    Attributes:
+        num_envs, num_workers, backend, start_method, autoreset: As above, resolved.
+        single_observation_space, single_action_space: Of one env.
+        observation_spaces, action_spaces: Of each env; they may differ in bounds.
+        metadata, render_mode, spec: Env 0's.
+        workers: Each has `index`, `name`, `pid`, `env_ids`, `exitcode` and `is_alive()`.
+
+    Raises:
+        ValueError, TypeError: An argument that cannot be.
+        InvalidEnvError: A factory that cannot be pickled, or returned no env of its own.
+        EnvError: A factory raised; its exception is the cause.
+        WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.
+        SpaceMismatchError: The envs' spaces do not fit into the same rows.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        *,
+        num_workers: int | Literal["auto"] | None = None,
+        backend: BackendName = "process",
+        start_method: StartMethod | None = None,
+        autoreset: AutoresetMode = "next_step",
+        frames: int = 4,
+        observation_space: Space[Any] | None = None,
+        preload: Sequence[str] = (),
+        threads_per_worker: int | None = 1,
+        start_timeout: float | None = 60.0,
+        advise: bool = True,
+        name: str = "remuda",
+    ) -> None:
+        factories = check_env_fns(env_fns)
+        options: dict[str, Any] = {
+            "backend": backend,
+            "start_method": start_method or "forkserver",
+            "observation_space": observation_space,
+            "preload": tuple(preload),
+            "threads_per_worker": threads_per_worker,
+            "start_timeout": start_timeout,
+            "name": name,
+        }
+        self._cores = usable_cores()
+        if num_workers == "auto":
+            num_workers = _measured_num_workers(factories, options, self._cores)
+        settings = Settings(
+            num_envs=len(factories),
+            num_workers=len(factories) if num_workers is None else num_workers,
+            autoreset=autoreset,
+            frames=frames,
+            **options,
+        )
+        parts = start(settings, factories, self._cores)
+        self._settings, self._backend, self._hub, self._layout = settings, parts.backend, parts.hub, parts.layout
+        self._arena: _core.Arena | None = parts.arena
+        self._owner = os.getpid()
+        # Also at garbage collection and interpreter exit; it must not refer to the pool.
+        self._finalizer = weakref.finalize(self, _stop_abandoned, parts.backend, self._owner)
+
+        self.num_envs, self.num_workers = settings.num_envs, settings.num_workers
+        self.backend, self.start_method, self.autoreset = backend, settings.start_method, autoreset
+        self.single_observation_space = parts.layout.observation_space
+        self.single_action_space = parts.layout.action_space
+        self.observation_spaces = tuple(report.observation_space for report in parts.reports)
+        self.action_spaces = tuple(report.action_space for report in parts.reports)
+        self.metadata = dict(parts.reports[0].metadata)
+        self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
+        self.closed = False
+
+        self._all_ids = np.arange(self.num_envs)
+        self._all_ids.flags.writeable = False
+        self._worker_of = [worker.index for worker in parts.backend.workers for _ in worker.env_ids]
+        self._faults = Faults(self.num_envs)
+        self._infos = InfoColumns(parts.layout.info_bytes)
+        self._calls: dict[int, Call | None] = {}  # by sequence; None: nobody cares for the answer
+        self._operation = "nothing"  # what was last asked of the envs, for death reports
+        self._batches = 0
+        self._advise = advise
+
+    # -- the two calls ---------------------------------------------------------------------------------
+
+    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+        """Hands envs their next action and returns at once.
+
+        Args:
+            actions: An element of `batch_space(single_action_space, n)`: arrays of n rows, dicts or tuples of
+                such, and for spaces without a fixed size a sequence of n. They are copied.
+            env_ids: The n envs, in the order of the actions; None for all.
+
+        Raises:
+            InvalidActionError: Wrong number, shape, dtype, or out of range for a discrete choice. (The bounds of
+                a Box are the env's affair.) Nothing was sent.
+            StateError: An env has not been reset, or is in flight. Nothing was sent.
+            BrokenPoolError, ClosedError: It can never answer.
+        """
+        ids = self._check_ids(env_ids)
+        n = self.num_envs if ids is None else len(ids)
+        arrays, objects = self._layout.action.split_batch(actions, n, InvalidActionError)
+        self._faults.check_reset(self._all_ids if ids is None else ids)
+        blobs = None if objects is None else [dump(row) for row in objects]
+        self._dispatch(_core.Op.STEP, "step", ids, arrays, blobs)
+
+    def send_reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        env_ids: Sequence[int] | None = None,
+    ) -> None:
+        """Tells envs to reset and returns at once; arguments as in `reset`."""
+        ids = self._check_ids(env_ids)
+        targets: Sequence[int] = range(self.num_envs) if ids is None else ids
+        arguments = [
+            reset_arguments(*pair)
+            for pair in zip(seeds_for(seed, targets), options_for(options, targets), strict=True)
+        ]
+        blobs = [None if a is None else dump(a) for a in arguments] if any(arguments) else None
+        self._dispatch(_core.Op.RESET, "reset", ids, [], blobs)
+        self._faults.not_reset.difference_update(targets)
+
+    def send_observe(self, env_ids: Sequence[int] | None = None) -> None:
+        """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty."""
+        ids = self._check_ids(env_ids)
+        self._faults.check_reset(self._all_ids if ids is None else ids)
+        self._dispatch(_core.Op.OBSERVE, "observe", ids, [], None)
+
+    def recv(
+        self, min_envs: int | None = None, timeout: float | None = None, max_envs: int | None = None
+    ) -> Batch:
+        """Waits for results and takes those that are there.
+
+        Args:
+            min_envs: Wait until so many envs are done; None for all that are in flight.
+            timeout: Seconds to wait at most. Then the batch has what is there: fewer envs, perhaps none. The rest
+                stays in flight, for a later `recv`; nothing is lost.
+            max_envs: Take no more than so many, the first to arrive.
+
+        Returns:
+            A batch of all envs in slot order when all were sent together, else of some in order of arrival.
+
+        Raises:
+            StateError: Nothing was sent.
+            EnvError: Envs raised; the others' results are still there for the next `recv`.
+            WorkerDiedError: A worker died while it had work.
+        """
+        self._check_open()
+        hub = self._hub
+        there = hub.in_flight + hub.ready
+        if there == 0:
+            self._faults.raise_any()
+            raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
+        wanted = there if min_envs is None else min(min_envs, there)
+        self._wait(wanted, timeout)
+        self._faults.raise_any()
+        return self._take(hub.ready if max_envs is None else max_envs)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        env_ids: Sequence[int] | None = None,
+    ) -> Batch:
+        """Resets envs and waits for their first observations.
+
+        Args:
+            seed: An int seeds env i with `seed + i`; a sequence has a seed (or None) for each env.
+            options: For every env alike, or a sequence with one mapping (or None) for each env.
+            env_ids: Which envs; None for all.
+
+        Raises: As `send_reset` and `recv` do.
+        """
+        self._check_quiet("reset")
+        self.send_reset(seed=seed, options=options, env_ids=env_ids)
+        return self.recv()
+
+    def step(self, actions: Any) -> Batch:
+        """Steps every env once: `send`, then `recv` for all."""
+        self._check_quiet("step")
+        self.send(actions)
+        return self.recv()
+
+    @property
+    def pending(self) -> int:
+        """How many envs have been sent something whose result has not been received."""
+        return int(self._hub.in_flight + self._hub.ready) if not self.closed else 0
+
+    def discard(self) -> None:
+        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
+        self._check_open()
+        self._wait(self._hub.in_flight + self._hub.ready, None)
+        self._hub.drop_ready()
+        self._faults.forget()
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def call(self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+        """`env.name(*args, **kwargs)` for each env, or the attribute itself where it cannot be called.
+
+        Wrappers are looked through. An env that is in flight answers when it is done.
+
+        Returns: One value for each env, pickled there and unpickled here.
+        Raises: As `Call.result` does.
+        """
+        return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
+
+    def call_async(self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> Call:
+        """As `call`, but returns at once; the answers are the returned object's `result()`."""
+        return self.apply_async(call_attribute, (name, args, kwargs), env_ids=env_ids)
+
+    def apply(
+        self, fn: Callable[..., Any], /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Runs `fn(env, *args, **kwargs)` in each env's worker; `fn` is pickled (lambdas too)."""
+        return self.apply_async(fn, args, kwargs, env_ids).result()
+
+    def apply_async(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        env_ids: Sequence[int] | None = None,
+        per_env_args: Sequence[tuple[Any, ...]] | None = None,
+    ) -> Call:
+        """As `apply`, but returns at once. `per_env_args`: arguments for each env, instead of `args` for all."""
+        ids = self._check_ids(env_ids)
+        targets: Sequence[int] = range(self.num_envs) if ids is None else ids
+        if per_env_args is None:
+            parts = dump(Request(fn, args, kwargs))
+            each = [parts] * len(targets)
+        elif len(per_env_args) != len(targets):
+            raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
+        else:
+            each = [dump(Request(fn, one, kwargs)) for one in per_env_args]
+        self._faults.check_alive(targets)
+        sequences = [
+            self._post(self._worker_of[i], i, parts) for i, parts in zip(targets, each, strict=True)
+        ]
+        call = Call(sequences, self._wait_for_call)
+        self._calls.update(dict.fromkeys(sequences, call))
+        return call
+
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """The attribute of each env, found through its wrappers."""
+        return self.apply(get_attribute, name, env_ids=env_ids)
+
+    def set_attr(self, name: str, value: Any, env_ids: Sequence[int] | None = None) -> None:
+        """Sets the attribute of each env to the same value."""
+        self.apply(set_attribute, name, value, env_ids=env_ids)
+
+    def set_attrs(self, name: str, values: Sequence[Any], env_ids: Sequence[int] | None = None) -> None:
+        """Sets the attribute of each env to a value of its own."""
+        self.apply_async(set_attribute, env_ids=env_ids, per_env_args=[(name, value) for value in values]).result()
+
+    def render(self) -> list[Any]:
+        """`env.render()` of each env."""
+        return self.call("render")
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        return tuple(self._backend.workers)
+
+    def stats(self) -> PoolStats:
+        """What the pool has done so far."""
+        self._check_open()
+        meters = self._hub.meters()
+        return PoolStats(
+            steps=sum(steps for steps, _, _ in meters),
+            batches=self._batches,
+            env_seconds=sum(busy for _, busy, _ in meters) / 1e9,
+            cpu_seconds=sum(cpu for _, _, cpu in meters) / 1e9,
+            waited_seconds=self._hub.waited_ns / 1e9,
+            steps_by_worker=tuple(steps for steps, _, _ in meters),
+        )
+
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Closes the envs and ends the workers. Closing again does nothing. Arrays you hold stay valid.
+
+        Args:
+            timeout: Seconds that workers get to finish what they do and to close their envs (None: 10); those
+                that need longer are killed.
+            terminate: Kill them at once; envs are not closed.
+
+        Raises:
+            EnvError: An env's `close` raised. Everything was released all the same.
+        """
+        if self.closed:
+            return
+        self._check_owner()
+        self.closed = True
+        deadline = time.monotonic() + (10.0 if timeout is None else timeout)
+        try:
+            if not terminate:
+                self._close_envs(deadline)
+        finally:
+            self._finalizer.detach()
+            self._backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
+            self._arena = None
+        self._faults.raise_any()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(terminate=kind is not None and not issubclass(kind, Exception))
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.num_workers} {self.backend} workers"
+        return f"<Pool of {self.num_envs} envs, {state}>"
+
+    # -- inside: sending ---------------------------------------------------------------------------------
+
+    def _dispatch(
+        self, op: _core.Op, name: str, ids: list[int] | None, arrays: list[Any], blobs: list[Any] | None
+    ) -> None:
+        self._faults.check_alive(self._all_ids if ids is None else ids)
+        try:
+            self._hub.send(op, ids, arrays, blobs)
+        except ValueError as in_flight:
+            raise StateError(f"expected envs whose last result was received, but {in_flight}; call recv first") from None
+        self._operation = name
+
+    def _post(self, worker: int, slot: int, parts: Parts | None, op: _core.Op = _core.Op.MESSAGE) -> int:
+        while not self._hub.has_room(worker):
+            self._pump_once(None)
+        return self._hub.post_message(op, worker, slot, parts)
+
+    def _check_ids(self, env_ids: Sequence[int] | None) -> list[int] | None:
+        self._check_open()
+        if env_ids is None:
+            return None
+        ids = [int(i) for i in env_ids]
+        if any(not 0 <= i < self.num_envs for i in ids) or len(set(ids)) != len(ids):
+            raise ValueError(f"expected distinct env_ids between 0 and {self.num_envs - 1}, got {ids}")
+        return ids
+
+    # -- inside: waiting ---------------------------------------------------------------------------------
+
+    def _wait(self, wanted: int, timeout: float | None) -> bool:
+        """Whether `wanted` envs are done in time. Faults are noted, not raised; a death ends the wait."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._backend.pump()
+        hub = self._hub
+        while not hub.wait(wanted, _remaining_ns(deadline)):
+            if not hub.needs_attention:  # neither done nor disturbed: it was the deadline
+                return False
+            if self._attend():
+                return False
+        if hub.needs_attention:
+            self._attend()
+        return True
+
+    def _wait_for_call(self, call: Call, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not call.done:
+            self._check_open()
+            self._pump_once(deadline)
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+
+    def _pump_once(self, deadline: float | None) -> None:
+        """Waits until an answer, a fault or the deadline comes, and deals with it."""
+        self._backend.pump()
+        self._hub.wait(_EVERYBODY, _remaining_ns(deadline))
+        if self._hub.needs_attention:
+            self._attend()
+
+    def _attend(self) -> bool:
+        """Deals with answers, failures and deaths; whether a death has to be told."""
+        for _worker, _slot, sequence, flags, parts in self._hub.take_messages():
+            failure = load_failure(parts) if flags & _core.IS_FAILURE else None
+            if flags & _core.IS_MESSAGE and (call := self._calls.pop(sequence, None)) is not None:
+                if failure is None:
+                    call.answer(sequence, load(parts))
+                else:
+                    call.fail(sequence, failure)
+            elif failure is not None:
+                self._faults.add_failure(failure)
+        deaths = [self._note_death(*dead) for dead in self._hub.take_dead()]
+        return any(deaths)
+
+    def _note_death(self, index: int, lost: list[int], unanswered: list[int]) -> bool:
+        worker = self._backend.workers[index]
+        operation = self._operation if lost else "call" if unanswered else "nothing"
+        death = WorkerDiedError(
+            worker=index, pid=worker.pid, exitcode=worker.exitcode, env_ids=worker.env_ids, operation=operation
+        )
+        for sequence in unanswered:
+            if (call := self._calls.pop(sequence, None)) is not None:
+                call.abandon(death)
+        self._faults.add_death(death, tell=bool(lost))
+        return bool(lost)
+
+    # -- inside: batches ---------------------------------------------------------------------------------
+
+    def _take(self, limit: int) -> Batch:
+        slots, columns, finals, info_arrays, extras = self._hub.take(limit)
+        if extras is not None:
+            self._give_columns(extras)
+        self._batches += 1
+        if self._batches == _ADVISE_AFTER and self._advise:
+            self._say_advice()
+        return Batch(
+            self._all_ids if slots is None else slots,
+            self._layout.observation,
+            columns,
+            finals,
+            self._infos.columns,
+            info_arrays,
+            extras,
+        )
+
+    def _give_columns(self, extras: dict[int, tuple[int, Parts]]) -> None:
+        """Numeric info keys that were seen for the first time get columns, which the workers use from then on."""
+        new = []
+        for flags, parts in extras.values():
+            if flags & _core.HAS_NEW_KEYS:
+                _, info, keys, _ = load(parts)
+                new += self._infos.assign(info, keys)
+        if not new:
+            return
+        assert self._arena is not None  # we are not closed
+        for column in new:
+            self._hub.add_info_column(self._layout.info_column(self._arena, column))
+        parts = dump(Request(EnvHost.add_info_columns, (new,)))
+        for worker in range(self.num_workers):
+            self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
+
+    def _say_advice(self) -> None:
+        if self.backend != "process":
+            return
+        stats = self.stats()
+        if stats.steps == 0:
+            return
+        cost = StepCost(stats.step_seconds, min(stats.step_seconds, stats.cpu_seconds / stats.steps))
+        if text := advice(cost, self.num_envs, self.num_workers, self._cores):
+            logger.warning("%s", text)
+
+    # -- inside: life ------------------------------------------------------------------------------------
+
+    def _close_envs(self, deadline: float) -> None:
+        """Lets every worker close its envs, as far as time allows. Results still in flight are dropped."""
+        for worker in self._backend.workers:
+            if worker.is_alive() and self._hub.has_room(worker.index):
+                self._calls[self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)] = None
+        self._faults.forget()
+        while self._calls and time.monotonic() < deadline:
+            self._pump_once(deadline)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError("the pool is closed; make a new one")
+        self._check_owner()
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._owner:
+            raise StateError(
+                f"this pool belongs to process {self._owner}, got a call from its forked copy {os.getpid()}; "
+                "make a pool of its own there"
+            )
+
+    def _check_quiet(self, what: str) -> None:
+        if self.pending:
+            raise StateError(f"expected no env in flight before {what}, got {self.pending}; call recv or discard first")
+
+
+def _remaining_ns(deadline: float | None) -> int:
+    return _FOREVER if deadline is None else max(0, int((deadline - time.monotonic()) * 1e9))
+
+
+def _stop_abandoned(backend: Backend, owner: int) -> None:
+    if os.getpid() == owner:  # in a forked copy the workers are somebody else's
+        backend.stop(0)
+
+
+def _measured_num_workers(env_fns: Sequence[EnvFn], options: dict[str, Any], cores: int) -> int:
+    """Steps one env in a worker made for this alone."""
+    if not env_fns:
+        return 1  # the settings say what is wrong with that
+    with Pool(env_fns[:1], num_workers=1, advise=False, **options) as probe:
+        (cost,) = probe.apply(measure_steps)
+    return best_num_workers(cost, len(env_fns), cores)

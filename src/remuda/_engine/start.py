@@ -1,0 +1,159 @@
+"""From a list of env factories to running workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from gymnasium import Space
+
+from remuda import _core
+from remuda._backends.base import Assignment, Backend
+from remuda._backends.host import EnvReport
+from remuda._backends.layout import AUTORESET, Layout
+from remuda._backends.process import ProcessBackend
+from remuda._backends.serial import SerialBackend
+from remuda._backends.thread import ThreadBackend
+from remuda._backends.worker_info import WorkerInfo
+from remuda._engine.agreement import check_agreement
+
+EnvFn: TypeAlias = Callable[[], Any]
+BackendName: TypeAlias = Literal["process", "thread", "serial"]
+StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
+AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled"]
+
+BACKENDS = ("process", "thread", "serial")
+
+# How long the pool and its workers may spin before they sleep, where they do not crowd the cores.
+_SPIN_NS = 200_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pool runs its envs; checked when made. The meaning of each field is documented at `Pool`."""
+
+    num_envs: int
+    num_workers: int
+    backend: BackendName = "process"
+    start_method: StartMethod = "forkserver"
+    autoreset: AutoresetMode = "next_step"
+    frames: int = 4
+    observation_space: Space[Any] | None = None
+    preload: Sequence[str] = field(default_factory=tuple)
+    threads_per_worker: int | None = 1
+    start_timeout: float | None = 60.0
+    name: str = "remuda"
+
+    def __post_init__(self) -> None:
+        if self.num_envs < 1:
+            raise ValueError("expected at least one env, got an empty list of env_fns")
+        if not 1 <= self.num_workers <= self.num_envs:
+            raise ValueError(
+                f"expected 1 <= num_workers <= {self.num_envs} (the number of envs), got {self.num_workers}"
+            )
+        if self.backend not in BACKENDS:
+            raise ValueError(f"expected backend to be one of {BACKENDS}, got {self.backend!r}")
+        if self.autoreset not in AUTORESET:
+            raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {self.autoreset!r}")
+        if not 1 <= self.frames < _core.MAX_FRAMES:
+            raise ValueError(f"expected 1 <= frames < {_core.MAX_FRAMES}, got {self.frames}")
+
+    def make_backend(self) -> Backend:
+        if self.backend == "serial":
+            return SerialBackend()
+        if self.backend == "thread":
+            return ThreadBackend()
+        return ProcessBackend(self.start_method, self.threads_per_worker, self.preload, self.name)
+
+    def slots_of_worker(self) -> tuple[int, ...]:
+        """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
+        share, rest = divmod(self.num_envs, self.num_workers)
+        return tuple(share + (w < rest) for w in range(self.num_workers))
+
+
+@dataclass(frozen=True)
+class Started:
+    """A pool's running parts."""
+
+    backend: Backend
+    hub: _core.Hub
+    arena: _core.Arena
+    layout: Layout
+    reports: list[EnvReport]
+
+
+def check_env_fns(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
+    factories = list(env_fns)
+    for i, env_fn in enumerate(factories):
+        if not callable(env_fn):
+            raise TypeError(f"expected env_fns[{i}] to be a function that builds an env, got {env_fn!r}")
+    return factories
+
+
+def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
+    """Starts the workers, lets them build the envs, and lays out the shared memory.
+
+    Whatever it raises, nothing is left behind.
+    """
+    backend = settings.make_backend()
+    workers = backend.build(_assignments(settings, env_fns), settings.start_timeout)
+    try:
+        reports = [report for worker in workers for report in worker]
+        layout = _layout(settings, reports, cores)
+        arena = _core.Arena.create(layout.plan.bytes)
+        hub = _hub(layout, arena, backend)
+        backend.attach(layout, arena)
+        backend.watch(hub)
+    except BaseException:
+        backend.stop(0)
+        raise
+    return Started(backend, hub, arena, layout, reports)
+
+
+def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
+    assignments, first = [], 0
+    for index, count in enumerate(settings.slots_of_worker()):
+        info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))
+        assignments.append(Assignment(info, env_fns[first : first + count]))
+        first += count
+    return assignments
+
+
+def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Layout:
+    override = settings.observation_space
+    observation_space = reports[0].observation_space if override is None else override
+    action_space = reports[0].action_space
+    # An override is what the caller wants; whether each observation fits it shows when it comes.
+    if override is None:
+        check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
+    check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
+    return Layout(
+        slots_of_worker=settings.slots_of_worker(),
+        frames=settings.frames,
+        autoreset=settings.autoreset,
+        observation_space=observation_space,
+        action_space=action_space,
+        spin_ns=_spin_ns(settings, cores),
+    )
+
+
+def _spin_ns(settings: Settings, cores: int) -> tuple[int, int]:
+    """Of a worker, of the pool. Who spins where workers crowd the cores takes a core from somebody who works."""
+    if settings.backend == "process" and settings.num_workers <= cores and cores > 1:
+        return _SPIN_NS, _SPIN_NS
+    return 0, 0
+
+
+def _hub(layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
+    return _core.Hub(
+        arena=arena,
+        plan=layout.plan,
+        slots_of_worker=list(layout.slots_of_worker),
+        columns=layout.fixed_columns(arena) + layout.obs_columns(arena),
+        final_columns=layout.final_columns(arena),
+        actions=layout.action_columns(arena),
+        receive=backend.receive,
+        send=backend.send,
+        spin_ns=layout.spin_ns[1],
+    )

@@ -1,0 +1,1 @@
+"""The ``remuda`` command: one file a subcommand."""

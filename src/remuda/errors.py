@@ -1,0 +1,159 @@
+"""Everything remuda raises.
+
+    RemudaError
+    ├── ClosedError            you closed the pool
+    ├── BrokenPoolError        it died under you: an earlier fault left envs that cannot answer
+    ├── StateError             asked at the wrong moment: a step before the reset, an env in flight
+    ├── InvalidActionError     wrong number, shape, dtype or range of actions; nothing was sent
+    ├── InvalidEnvError        a factory that gave no env
+    ├── SpaceMismatchError     the envs' spaces disagree
+    ├── EnvError               an env raised, or returned what it must not
+    ├── WorkerDiedError        a worker process died
+    └── StartTimeoutError      the envs were not built in time
+
+The classes that are mistakes of the caller also derive from the built-in exception one would expect
+(`ValueError`, `TypeError`, `RuntimeError`, `TimeoutError`).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class RemudaError(Exception):
+    """The base of all errors of remuda."""
+
+
+class ClosedError(RemudaError):
+    """The pool was closed; nothing can be asked of it any more."""
+
+
+class BrokenPoolError(RemudaError):
+    """Envs were lost to an earlier fault; the pool can only be closed."""
+
+
+class StateError(RemudaError, RuntimeError):
+    """The call does not fit the moment: nothing was sent, and the pool is as it was."""
+
+
+class InvalidActionError(RemudaError, ValueError):
+    """The actions do not fit the action space: nothing was sent, and the pool is as it was."""
+
+
+class InvalidEnvError(RemudaError, TypeError):
+    """A factory returned something that is not an env of its own."""
+
+
+class SpaceMismatchError(RemudaError, ValueError):
+    """The envs of a pool must agree in structure, shape and dtype of their spaces."""
+
+
+class StartTimeoutError(RemudaError, TimeoutError):
+    """A worker did not finish building its envs within `start_timeout`."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a worker, as text: the cause of an exception that came from there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n\n{self.text}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One env's exception.
+
+    Attributes:
+        env_id: The env, or None when it concerns its whole worker.
+        worker: Index of the worker that hosts it.
+        operation: "build", "reset", "step", "observe", "call" or "close".
+        exception: The original exception, its `__cause__` the remote traceback; None when it could not be
+            pickled there or unpickled here.
+        type_name: The exception's class, qualified.
+        message: Its text.
+        traceback: The worker's traceback, as text.
+    """
+
+    env_id: int | None
+    worker: int
+    operation: str
+    exception: BaseException | None
+    type_name: str
+    message: str
+    traceback: str
+
+    def __str__(self) -> str:
+        where = f"env {self.env_id}" if self.env_id is not None else "all envs"
+        return f"{where} (worker {self.worker}) raised {self.type_name} in {self.operation}: {self.message}"
+
+
+class EnvError(RemudaError):
+    """An env raised, or returned something invalid, in its worker.
+
+    `__cause__` is the first failure's original exception, or its traceback as text.
+
+    Attributes:
+        failures: One entry for each env that failed, in the order of their env ids.
+    """
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        self.failures = tuple(sorted(failures, key=lambda f: -1 if f.env_id is None else f.env_id))
+        super().__init__("; ".join(str(failure) for failure in self.failures))
+        first = self.failures[0]
+        self.__cause__ = first.exception or RemoteTraceback(first.traceback)
+
+    @property
+    def env_ids(self) -> tuple[int, ...]:
+        return tuple(f.env_id for f in self.failures if f.env_id is not None)
+
+
+class WorkerDiedError(RemudaError):
+    """A worker process ended without being asked to.
+
+    Attributes:
+        worker: Its index.
+        pid: Its process id.
+        exitcode: As `subprocess` has it: negative for a signal; None when it could not be learned.
+        env_ids: The envs it hosted; all of them are lost.
+        operation: What it was doing: "build", "reset", "step", "call", "close" or "nothing".
+    """
+
+    def __init__(
+        self, *, worker: int, pid: int | None, exitcode: int | None, env_ids: Sequence[int], operation: str
+    ) -> None:
+        self.worker, self.pid, self.exitcode = worker, pid, exitcode
+        self.env_ids = tuple(env_ids)
+        self.operation = operation
+        envs = ", ".join(map(str, self.env_ids))
+        doing = "idle" if operation == "nothing" else f"in {operation}"
+        super().__init__(
+            f"worker {worker} (pid {pid}, env {envs}) died while {doing}: {describe_exitcode(exitcode)}"
+        )
+
+
+def describe_exitcode(exitcode: int | None) -> str:
+    """What an exit code says, with the likely cause of the signals one meets in practice."""
+    if exitcode is None:
+        return "its exit code is unknown"
+    if exitcode >= 0:
+        return f"it exited with code {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    return f"killed by {name}{_LIKELY_CAUSES.get(name, '')}"
+
+
+_LIKELY_CAUSES = {
+    "SIGKILL": " (often the kernel, out of memory: see `dmesg`; or somebody's `kill -9`)",
+    "SIGSEGV": " (native code of the env touched memory that is not its own)",
+    "SIGABRT": " (native code of the env gave up: an assertion, or a C++ exception nobody caught)",
+    "SIGBUS": " (memory-mapped data of the env went away, or its disk is full)",
+    "SIGTERM": " (somebody asked it to stop)",
+}

@@ -1,0 +1,62 @@
+"""A dict that is filled when somebody first looks at it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+class LazyInfos(dict[str, Any]):
+    """The infos of one batch in Gymnasium's format, stacked at the first look.
+
+    It behaves like the plain dict it stands for: every method of ``dict`` fills it first, and copies and
+    pickles of it are plain dicts. Two things tell them apart: ``type(infos) is dict`` is false, and C code
+    that reads a dict's memory without calling its methods sees an empty one until somebody has looked.
+
+    Args:
+        stack: makes the dict; called once. What it raises is raised by the look, and the next look asks again.
+    """
+
+    __slots__ = ("_stack",)
+
+    def __init__(self, stack: Callable[[], dict[str, Any]]) -> None:
+        super().__init__()
+        self._stack: Callable[[], dict[str, Any]] | None = stack
+
+    def _fill(self) -> None:
+        if self._stack is not None:
+            stacked = self._stack()
+            self._stack = None
+            dict.update(self, stacked)
+
+    def __reduce_ex__(self, protocol: object) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (self.copy(),)
+
+
+def _after_filling(name: str) -> Callable[..., Any]:
+    method = getattr(dict, name)
+
+    @functools.wraps(method)
+    def look(*args: Any, **kwargs: Any) -> Any:
+        for arg in args:  # the other side of a comparison may be lazy, too
+            if isinstance(arg, LazyInfos):
+                arg._fill()
+        return method(*args, **kwargs)
+
+    return look
+
+
+# ``__iter__`` matters beyond iteration: for ``{**infos}`` and ``dict(infos)`` CPython copies a dict's memory
+# where ``__iter__`` is dict's own.
+# fmt: off
+_LOOKS = (
+    "__contains__", "__delitem__", "__eq__", "__ge__", "__getitem__", "__gt__", "__ior__",
+    "__iter__", "__le__", "__len__", "__lt__", "__ne__", "__or__", "__repr__", "__reversed__",
+    "__ror__", "__setitem__", "__sizeof__", "clear", "copy", "get", "items", "keys", "pop",
+    "popitem", "setdefault", "update", "values",
+)
+# fmt: on
+
+for _name in _LOOKS:
+    setattr(LazyInfos, _name, _after_filling(_name))

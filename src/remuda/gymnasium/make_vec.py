@@ -1,0 +1,133 @@
+"""``make_vec``: ``gymnasium.make_vec`` with remuda as the vectorizer."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium import Env, logger
+from gymnasium.envs.registration import (
+    EnvSpec,
+    VectorizeMode,
+    find_highest_version,
+    get_env_id,
+    parse_env_id,
+)
+
+from remuda.gymnasium.async_vector_env import AsyncVectorEnv
+
+_VECTOR_OPTIONS = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns"}
+
+
+def make_vec(
+    id: str | EnvSpec,
+    num_envs: int = 1,
+    vectorization_mode: VectorizeMode | str | None = None,
+    vector_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]] | None = None,
+    **kwargs: Any,
+) -> AsyncVectorEnv[Any, Any]:
+    """Make ``num_envs`` copies of a registered env, stepped in parallel.
+
+    Takes what :func:`gymnasium.make_vec` takes, and the options of :class:`AsyncVectorEnv` as keywords::
+
+        envs = remuda.make_vec("CartPole-v1", num_envs=64, num_workers=2, autoreset_mode="SameStep")
+
+    Args:
+        id: an env id ("CartPole-v1", "module:Env-v0"), or an ``EnvSpec``. The ``spec`` of an env made here
+            makes it again.
+        num_envs: how many.
+        vectorization_mode: ``None`` or "async"; the other modes are :func:`gymnasium.make_vec`'s.
+        vector_kwargs: options of :class:`AsyncVectorEnv`, if you would rather not give them as keywords.
+        wrappers: applied to each env, in order, in its worker.
+        **kwargs: a keyword that :class:`AsyncVectorEnv` knows goes there, the others go to
+            :func:`gymnasium.make`. For an env whose own argument has such a name, build the
+            :class:`AsyncVectorEnv` yourself.
+
+    Raises:
+        gymnasium.error.Error: no such env, or it has no entry point for a single env.
+        ValueError: another ``vectorization_mode``.
+    """
+    spec = copy.deepcopy(_find_spec(id))
+    if spec.entry_point is None:
+        raise gymnasium.error.Error(
+            f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point "
+            "defined."
+        )
+    _check_mode(vectorization_mode)
+
+    # A vector env's spec carries how it was made; it goes before the arguments, as in gymnasium.make_vec.
+    recorded, spec.kwargs = spec.kwargs, {}
+    recorded.pop("vectorization_mode", None)
+    num_envs = recorded.pop("num_envs", num_envs)
+    wrappers = recorded.pop("wrappers", wrappers) or ()
+    options = dict(recorded.pop("vector_kwargs", vector_kwargs) or {})
+    options |= {name: kwargs.pop(name) for name in _VECTOR_OPTIONS & kwargs.keys()}
+    env_kwargs = {**recorded, **kwargs}
+
+    build = functools.partial(_build_env, spec, env_kwargs, wrappers)
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **options)
+    envs.spec = _record(spec, num_envs, env_kwargs, options, wrappers)
+    return envs
+
+
+def _check_mode(mode: VectorizeMode | str | None) -> None:
+    if mode is not None and VectorizeMode(mode) is not VectorizeMode.ASYNC:
+        raise ValueError(
+            f"expected vectorization_mode=None or 'async', got {VectorizeMode(mode).value!r}: "
+            "use gymnasium.make_vec for the other modes."
+        )
+
+
+def _find_spec(id: str | EnvSpec) -> EnvSpec:
+    """Look an id up as ``gymnasium.make`` does: "module:Env-v0" imports the module, "Env" is the latest."""
+    if isinstance(id, EnvSpec):
+        return id
+    if not isinstance(id, str):
+        raise gymnasium.error.Error(f"Invalid id type: {type(id)}. Expected `str` or `EnvSpec`")
+    module, _, name = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    namespace, base, version = parse_env_id(name)
+    latest = find_highest_version(namespace, base)
+    if version is None and latest is not None:
+        unversioned, name = name, get_env_id(namespace, base, latest)
+        logger.warn(f"Using the latest versioned environment `{name}` instead of `{unversioned}`.")
+    elif version is not None and latest is not None and latest > version:
+        logger.deprecation(f"The environment {name} is out of date. Consider upgrading to `v{latest}`.")
+    return gymnasium.spec(name)
+
+
+def _build_env(
+    spec: EnvSpec,
+    env_kwargs: dict[str, Any],
+    wrappers: Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]],
+) -> Env[Any, Any]:
+    env = gymnasium.make(spec, **env_kwargs)
+    for wrapper in wrappers:
+        env = wrapper(env)
+    return env
+
+
+def _record(
+    spec: EnvSpec,
+    num_envs: int,
+    env_kwargs: dict[str, Any],
+    options: dict[str, Any],
+    wrappers: Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]],
+) -> EnvSpec:
+    """Return the spec that makes this vector env again; it says only what differs from the defaults."""
+    record = copy.deepcopy(spec)
+    record.kwargs = {**env_kwargs, "vectorization_mode": VectorizeMode.ASYNC.value}
+    if num_envs != 1:
+        record.kwargs["num_envs"] = num_envs
+    if options:
+        record.kwargs["vector_kwargs"] = options
+    if wrappers:
+        record.kwargs["wrappers"] = wrappers
+    return record

@@ -1,0 +1,93 @@
+"""Which spaces a vector env has, and whether its envs agree on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from gymnasium import Space, spaces
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
+
+AnySpace: TypeAlias = Space[Any]
+ObservationMode: TypeAlias = str | tuple[AnySpace, AnySpace]
+
+_KNOWN = (
+    spaces.Box,
+    spaces.Discrete,
+    spaces.Graph,
+    spaces.MultiBinary,
+    spaces.MultiDiscrete,
+    spaces.OneOf,
+    spaces.Sequence,
+    spaces.Text,
+)
+
+NOT_EQUIVALENT = (
+    "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation spaces are "
+    "not equivalent. If this is intentional, use `observation_mode='different'` instead."
+)
+NOT_ALIKE = (
+    "AsyncVectorEnv(..., observation_mode='different' or custom space) however the sub-environment's "
+    "observation spaces do not share a common shape and dtype."
+)
+
+
+def check_observation_mode(mode: ObservationMode) -> None:
+    """Refuse what is neither 'same' nor 'different' nor a pair of spaces.
+
+    Raises:
+        TypeError: a pair, but not of spaces.
+        ValueError: anything else.
+    """
+    if isinstance(mode, tuple) and len(mode) == 2:
+        if not all(isinstance(space, Space) for space in mode):
+            raise TypeError(
+                "Expected both elements of observation_mode to be Spaces, "
+                f"got {type(mode[0])} and {type(mode[1])}"
+            )
+    elif mode not in ("same", "different"):
+        raise ValueError(
+            "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch "
+            f"observation space, actual got {mode}"
+        )
+
+
+def batch_observation_space(
+    mode: ObservationMode, reported: tuple[AnySpace, ...]
+) -> tuple[AnySpace, AnySpace]:
+    """Return (single, batched) observation space for the spaces that the envs reported."""
+    if isinstance(mode, tuple):
+        batched, single = mode
+        return single, batched
+    if mode == "different":
+        return reported[0], batch_differing_spaces(list(reported))
+    return reported[0], batch_space(reported[0], len(reported))
+
+
+def check_observation_spaces(mode: ObservationMode, single: AnySpace, reported: Iterable[AnySpace]) -> None:
+    """Raise ``RuntimeError`` where an env's space does not go with ``single`` under this mode."""
+    for space in reported:
+        if mode == "same":
+            if space != single:
+                raise RuntimeError(NOT_EQUIVALENT)
+        elif not is_space_dtype_shape_equiv(space, single):
+            raise RuntimeError(NOT_ALIKE)
+
+
+def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:
+    """Raise ``RuntimeError`` where an env's action space is another."""
+    if any(space != single for space in reported):
+        raise RuntimeError(
+            f"Some environments have an action space different from `{single}`. "
+            "In order to batch actions, the action spaces from all environments must be equal."
+        )
+
+
+def is_custom(space: AnySpace) -> bool:
+    """Whether a leaf of ``space`` is of a class that Gymnasium does not know."""
+    if isinstance(space, spaces.Dict):
+        return any(is_custom(part) for part in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return any(is_custom(part) for part in space.spaces)
+    return not isinstance(space, _KNOWN)

@@ -1,0 +1,115 @@
+"""A race without a clock or a process: time passes only when a fake contender steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from remuda._bench.contenders import Contender, Plan
+from remuda._bench.results import Entry, Result, Turn
+from remuda._bench.workloads import Workload
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class CountingEnv(gymnasium.Env[Any, Any]):
+    """Episodes of three steps; remembers what was called."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.calls.append("reset")
+        self._steps = 0
+        return np.zeros(2, np.float32), {"phase": "reset"}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.calls.append("step")
+        self._steps += 1
+        return np.zeros(2, np.float32), 1.0, self._steps == 3, False, {"phase": "step"}
+
+
+COUNTING = Workload("counting", CountingEnv)
+
+
+class FakeContender(Contender):
+    """Steps take ``step_seconds`` of the clock; what happened goes to ``log``."""
+
+    module = package = "gymnasium"
+    clock: ClassVar[FakeClock]
+    log: ClassVar[list[tuple[str, str]]]
+    step_seconds: ClassVar[float] = 0.25
+    fails_at: ClassVar[str] = ""
+    failure: ClassVar[BaseException] = RuntimeError("out of hay\nand out of water")
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        self._note("build")
+
+    def reset(self, seed: int) -> None:
+        self._note("reset")
+        self.clock.now += 2.0
+
+    def step(self, actions: Any) -> None:
+        self._note("step")
+        self.clock.now += self.step_seconds
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, what: str) -> None:
+        self.log.append((self.name, what))
+        if self.fails_at == what:
+            raise self.failure
+
+
+def fakes(clock: FakeClock, step_seconds: dict[str, float]) -> list[type[FakeContender]]:
+    """One fake contender for each name, all on one clock and writing to one log."""
+    log: list[tuple[str, str]] = []
+    return [
+        type(name, (FakeContender,), {"name": name, "clock": clock, "log": log, "step_seconds": seconds})
+        for name, seconds in step_seconds.items()
+    ]
+
+
+def entry(name: str, rates: Sequence[float] = (), **fields: Any) -> Entry:
+    """A record with one-second turns at these rates."""
+    return Entry(name, turns=[Turn(int(rate), 1.0, cpu_seconds=1.5) for rate in rates], **fields)
+
+
+def result(*entries: Entry) -> Result:
+    return Result(
+        env="CartPole-v1",
+        num_envs=64,
+        num_workers=2,
+        backend="process",
+        start_method=None,
+        rounds=3,
+        seconds=3.0,
+        cores=2,
+        entries=entries,
+    )
+
+
+def sample_result() -> Result:
+    """Everything a report has to show: a good row, a slow peer that disturbs the others, one that failed."""
+    return result(
+        entry("plain loop", [100_000, 120_000, 110_000]),
+        entry("remuda", [200_000, 210_000, 220_000], num_workers=2, startup_seconds=0.5, worker_mb=12.3),
+        entry("slow", [1000, 1000, 1100], num_workers=64, idle_seconds=10.0, idle_cpu_seconds=2.0),
+        entry("broken", error="ValueError: no [hay] left"),
+    )

@@ -1,0 +1,119 @@
+"""Every contender, for real: it steps, it tells its workers, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from bench_fakes import COUNTING, CountingEnv
+
+from remuda._bench import registry
+from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
+from remuda._bench.peers import PufferLib, _puffer_workers
+from remuda._bench.registry import PEERS, UnavailableError
+from remuda._bench.workloads import Workload, probe_action_space, resolve, sample_actions
+
+NUM_ENVS = 3
+ALL: list[type[Contender]] = [PlainLoop, Remuda, *PEERS.values()]
+
+
+def plan(workload: Workload, **options: object) -> Plan:
+    return Plan(workload, NUM_ENVS, num_workers=1, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=ALL, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> type[Contender]:
+    contender: type[Contender] = request.param
+    if not contender.is_installed():
+        pytest.skip(f"{contender.package} is not installed")
+    return contender
+
+
+@pytest.fixture
+def contender(kind: type[Contender]) -> Iterator[Contender]:
+    with closing(kind(plan(resolve("CartPole-v1")))) as contender:
+        contender.reset(seed=0)
+        yield contender
+
+
+def test_it_steps(contender: Contender) -> None:
+    actions = sample_actions(probe_action_space(contender.workload), NUM_ENVS, count=40, seed=0)
+    for batch in actions.batches:
+        contender.step(contender.prepare(actions.space, batch))
+
+
+def test_its_workers_live_until_it_is_closed(kind: type[Contender]) -> None:
+    contender = kind(plan(resolve("CartPole-v1"), start_method="fork"))
+    with closing(contender):
+        contender.reset(seed=0)
+        pids = contender.worker_pids()
+        assert all(map(is_running, pids))
+    assert os.getpid() not in pids
+
+
+def is_running(pid: int) -> bool:
+    os.kill(pid, 0)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [("remuda", 1), ("remuda-per-env", 3), ("gymnasium", 3), ("gymnasium-sync", 0), ("plain loop", 0)],
+)
+def test_number_of_workers(name: str, workers: int) -> None:
+    kind = next(kind for kind in ALL if kind.name == name)
+    with closing(kind(plan(COUNTING))) as contender:
+        contender.reset(seed=0)
+        assert len(set(contender.worker_pids())) == workers
+
+
+def test_the_plain_loop_resets_in_place_of_a_step() -> None:
+    envs: list[CountingEnv] = []
+
+    def make_env() -> CountingEnv:
+        envs.append(CountingEnv())
+        return envs[-1]
+
+    loop = PlainLoop(plan(Workload("counting", make_env)))
+    loop.reset(seed=0)
+    for actions in ([0, 0, 0], [0, 0]):
+        loop.step(actions)
+    assert envs[0].calls == ["reset", "step", "step", "step", "reset", "step"]
+
+
+def test_an_info_key_is_read_wherever_it_is(kind: type[Contender]) -> None:
+    workload = Workload("counting", CountingEnv, info_key="phase")
+    if kind is PufferLib:
+        pytest.skip("passes on numbers only")
+    with closing(kind(plan(workload))) as contender:
+        contender.reset(seed=0)
+        actions = sample_actions(CountingEnv.action_space, NUM_ENVS, count=8, seed=0)
+        for batch in actions.batches:
+            contender.step(contender.prepare(actions.space, batch))
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "num_workers", "cores", "expected"), [(8, 2, 2, 1), (8, 4, 4, 2), (9, 4, 8, 3), (7, 2, 1, 1)]
+)
+def test_pufferlib_gets_workers_that_share_evenly_and_leave_its_parent_a_core(
+    num_envs: int, num_workers: int, cores: int, expected: int
+) -> None:
+    assert _puffer_workers(Plan(COUNTING, num_envs, num_workers), cores) == expected
+
+
+def test_the_line_up_names_each_once() -> None:
+    kinds = registry.line_up(["gymnasium-sync", "gymnasium", "gymnasium-sync"])
+    assert [kind.name for kind in kinds] == ["plain loop", "remuda", "gymnasium-sync", "gymnasium"]
+
+
+def test_an_unknown_peer_is_told_the_known_ones() -> None:
+    with pytest.raises(UnavailableError, match=r"unknown peer 'gym': expected one of .*gymnasium"):
+        registry.line_up(["gym"])
+
+
+def test_a_peer_that_is_not_installed_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PEERS["sb3"], "module", "no_such_module.at_all")
+    with pytest.raises(UnavailableError, match='pip install "stable-baselines3"'):
+        registry.line_up(["sb3"])

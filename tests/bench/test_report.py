@@ -1,0 +1,127 @@
+"""How a result is shown: the table, the JSON, the picture."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from bench_fakes import entry, result, sample_result
+from rich.console import Console
+
+from remuda._bench import plot
+from remuda._bench.machine import cpu_model
+from remuda._bench.report import render, to_json
+from remuda._bench.results import Entry, Result
+
+
+def text_of(found: Result, width: int = 80) -> str:
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(render(found))
+    return console.export_text()
+
+
+def row_of(text: str, name: str) -> list[str]:
+    return next(line for line in text.splitlines() if line.startswith(name)).removeprefix(name).split()
+
+
+def test_a_row_has_all_figures() -> None:
+    expected = ["210,000", "200k-220k", "1.00", "0.50", "s", "12.3", "75%"]
+    assert row_of(text_of(sample_result()), "remuda") == expected
+
+
+def test_a_peers_row_says_how_many_times_as_fast_remuda_is() -> None:
+    assert row_of(text_of(sample_result()), "slow")[:5] == ["1,000", "1k-1.1k", "0.005", "200", "x"]
+
+
+def test_a_failed_row_says_so_and_its_error_follows() -> None:
+    text = text_of(sample_result())
+    assert row_of(text, "broken") == ["failed"]
+    assert "broken failed: ValueError: no [hay] left" in text
+
+
+def test_notes_tell_the_ideal_and_who_disturbed_the_others() -> None:
+    text = text_of(sample_result())
+    assert "ideal: 2 cores x the plain loop = 220,000 env steps/s" in text
+    assert "slow: its idle workers took 10% of the CPU while others were measured" in text
+    assert "remuda: its idle" not in text
+
+
+def test_the_table_fits_a_narrow_terminal() -> None:
+    text = text_of(result(entry("plain loop", [9_876_543] * 3), entry("gymnasium-sync", [1_234_567] * 3)))
+    assert "…" not in text
+
+
+def test_a_race_that_has_not_begun_can_be_shown() -> None:
+    text = text_of(result(Entry("plain loop"), Entry("remuda")))
+    assert row_of(text, "remuda") == []
+
+
+def test_json_round_trips_with_all_figures() -> None:
+    found = json.loads(json.dumps(to_json(sample_result())))
+    assert found["schema"] == 1
+    assert (found["env"], found["num_envs"], found["num_workers"], found["cores"]) == (
+        "CartPole-v1",
+        64,
+        2,
+        2,
+    )
+    assert found["ideal_steps_per_second"] == 220_000
+    assert set(found["machine"]) == {"cpu", "system", "python", "versions"}
+    assert [contender["name"] for contender in found["contenders"]] == [
+        "plain loop",
+        "remuda",
+        "slow",
+        "broken",
+    ]
+
+
+def test_json_of_a_contender() -> None:
+    _, remuda, _, broken = to_json(sample_result())["contenders"]
+    assert remuda.pop("rounds") == [
+        {"env_steps": steps, "seconds": 1.0, "cpu_seconds": 1.5} for steps in (200_000, 210_000, 220_000)
+    ]
+    assert remuda == {
+        "name": "remuda",
+        "error": None,
+        "num_workers": 2,
+        "steps_per_second": 210_000,
+        "ratio_to_ideal": 1.0,
+        "remuda_is_times_as_fast": 1.0,
+        "startup_seconds": 0.5,
+        "worker_mb": 12.3,
+        "cpu_share": 0.75,
+        "idle_cpu_share": 0.0,
+    }
+    assert broken["error"] == "ValueError: no [hay] left"
+    assert broken["steps_per_second"] is None
+
+
+def test_a_png(tmp_path: Path) -> None:
+    path = tmp_path / "bench.png"
+    plot.save(sample_result(), path)
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_an_svg(tmp_path: Path) -> None:
+    path = tmp_path / "bench.svg"
+    plot.save(sample_result(), path)
+    assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+def test_a_plot_without_a_plain_loop_has_no_ideal(tmp_path: Path) -> None:
+    path = tmp_path / "bench.png"
+    plot.save(result(Entry("plain loop", error="gone"), entry("remuda", [1.0])), path)
+    assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "model"), [("model name\t: Fast One\nmodel name\t: Fast One\n", "Fast One"), ("", None)]
+)
+def test_cpu_model(tmp_path: Path, cpuinfo: str, model: str | None) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(cpuinfo)
+    found = cpu_model(path)
+    assert found == model if model else found

@@ -1,0 +1,100 @@
+"""Which env a name stands for, and the actions it is stepped with."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from remuda._bench.workloads import (
+    Workload,
+    WorkloadError,
+    probe_action_space,
+    resolve,
+    sample_actions,
+    touch,
+)
+
+
+def test_a_gymnasium_id() -> None:
+    workload = resolve("CartPole-v1")
+    assert workload.name == "CartPole-v1"
+    assert workload.make_env().spec == gymnasium.spec("CartPole-v1")
+
+
+def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_ranch.py").write_text(
+        "import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["elsewhere"])
+    assert probe_action_space(resolve("my_ranch:make")) == spaces.Discrete(2)
+
+
+def test_an_id_that_imports_a_module_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_stable.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Pony-v3', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve("my_stable:Pony-v3").make_env().spec is not None
+
+
+def test_factories_reach_the_workers() -> None:
+    make_env = pickle.loads(pickle.dumps(resolve("CartPole-v1").make_env))
+    assert isinstance(make_env(), gymnasium.Env)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("no_such_module:make", "no_such_module:make: No module named 'no_such_module'"),
+        ("math:no_such_name", "no_such_name"),
+        ("math:pi", "math:pi: expected a callable that returns an env, got 3.14"),
+    ],
+)
+def test_factories_that_do_not_exist(target: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        resolve(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("CartPol-v1", "CartPol-v1: .*CartPole"),
+        ("builtins:dict", "builtins:dict: expected a gymnasium.Env, got dict"),
+        ("math:sqrt", "math:sqrt: "),
+    ],
+)
+def test_envs_that_cannot_be_built(target: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        probe_action_space(resolve(target))
+
+
+def test_actions_are_the_same_for_the_same_seed() -> None:
+    space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+    first, again, other = (sample_actions(space, num_envs=4, count=2, seed=seed) for seed in (7, 7, 8))
+    assert first.space.shape == (4, 3)
+    assert len(first.batches) == 2
+    np.testing.assert_array_equal(first.batches, again.batches)
+    assert not np.array_equal(first.batches, other.batches)
+
+
+def test_touching_reaches_every_leaf() -> None:
+    seen: list[str] = []
+
+    class Lazy(dict[str, object]):
+        def values(self):  # type: ignore[no-untyped-def]
+            seen.append("read")
+            return super().values()
+
+    touch({"a": (Lazy(b=np.zeros(2)), Lazy()), "c": Lazy()})
+    assert len(seen) == 3
+
+
+def test_infos_are_left_alone_unless_a_key_is_named() -> None:
+    assert Workload("any", lambda: gymnasium.make("CartPole-v1")).info_key is None

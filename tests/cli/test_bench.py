@@ -1,0 +1,124 @@
+"""``remuda bench`` as a user types it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from remuda.cli.app import build_app, main
+
+QUICK = ("--seconds", "0.1", "--rounds", "2", "--num-envs", "4", "--num-workers", "2")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(build_app(), ["bench", *arguments])
+
+
+def test_end_to_end(tmp_path: Path) -> None:
+    figures, picture = tmp_path / "new" / "bench.json", tmp_path / "new" / "bench.png"
+    run = invoke(
+        "CartPole-v1", *QUICK, "--against", "gymnasium-sync", "--json", str(figures), "--plot", str(picture)
+    )
+    assert run.exit_code == 0, run.output
+    assert "CartPole-v1: 4 envs, 2 workers" in run.stdout
+    found = json.loads(figures.read_text())
+    assert [contender["name"] for contender in found["contenders"]] == [
+        "plain loop",
+        "remuda",
+        "gymnasium-sync",
+    ]
+    assert all(contender["error"] is None for contender in found["contenders"])
+    assert all(len(contender["rounds"]) == 2 for contender in found["contenders"])
+    assert found["contenders"][1]["num_workers"] == 2
+    assert picture.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_other_backends(backend: str) -> None:
+    run = invoke("CartPole-v1", *QUICK, "--against", "", "--backend", backend)
+    assert run.exit_code == 0, run.output
+
+
+def test_a_start_method_for_all() -> None:
+    run = invoke("CartPole-v1", *QUICK, "--start-method", "fork")
+    assert run.exit_code == 0, run.output
+    assert "failed" not in run.output
+
+
+def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_corral.py").write_text(
+        "import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    run = invoke("my_corral:make", *QUICK, "--against", "")
+    assert run.exit_code == 0, run.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CartPol-v1"], "error: CartPol-v1: "),
+        (["nowhere:make"], "error: nowhere:make: No module named 'nowhere'"),
+        (["CartPole-v1", "--against", "gym"], "error: unknown peer 'gym': expected one of "),
+        (["CartPole-v1", "--plot", "bench.jpg"], "error: expected a plot file ending in .png or .svg"),
+        (
+            ["CartPole-v1", "--json", "file/bench.json"],
+            "error: cannot write file/bench.json",
+        ),
+        (
+            ["CartPole-v1", "--num-envs", "2", "--num-workers", "3"],
+            "error: expected at most one worker per env",
+        ),
+    ],
+)
+def test_refusals_are_one_line_before_anything_runs(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    run = invoke(*arguments)
+    assert run.exit_code == 2
+    assert run.stdout == ""
+    assert run.stderr.startswith(message)
+    assert run.stderr.count("\n") == 1
+
+
+def test_a_refusal_leaves_no_files(tmp_path: Path) -> None:
+    invoke("CartPol-v1", "--json", str(tmp_path / "bench.json"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_peer_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda._bench.peers.Sb3.module", "no_such_module")
+    run = invoke("CartPole-v1", "--against", "gymnasium,sb3")
+    assert run.exit_code == 2
+    assert run.stderr == "error: peer 'sb3' is not installed: pip install \"stable-baselines3\"\n"
+
+
+def test_without_the_extras_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit) as refusal:
+        main()
+    assert refusal.value.code == 'the remuda command needs typer: pip install "remuda[bench]"'
+
+
+def test_a_plot_without_matplotlib_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "matplotlib" else find_spec(name)
+    )
+    run = invoke("CartPole-v1", "--plot", str(tmp_path / "bench.png"))
+    assert run.exit_code == 2
+    assert 'pip install "remuda[bench]"' in run.stderr
+
+
+def test_the_entry_point_brings_nothing_heavy_into_workers() -> None:
+    code = "import sys, remuda.cli.app; print(sorted({'typer', 'rich', 'matplotlib'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
+    assert run.stdout == "[]\n"

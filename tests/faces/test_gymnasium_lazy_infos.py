@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from remuda.gymnasium.lazy_infos import LazyInfos
+
+PLAIN = {"a": 1, "_a": True}
+
+
+class Stack:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> dict[str, Any]:
+        self.calls += 1
+        return dict(PLAIN)
+
+
+def lazy() -> LazyInfos:
+    return LazyInfos(lambda: dict(PLAIN))
+
+
+def test_nothing_is_stacked_until_somebody_looks_and_then_once() -> None:
+    stack = Stack()
+    infos = LazyInfos(stack)
+    assert isinstance(infos, dict)
+    assert stack.calls == 0
+    assert infos["a"] == 1
+    assert list(infos) == ["a", "_a"]
+    assert stack.calls == 1
+
+
+LOOKS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "getitem": lambda d: d["a"],
+    "get": lambda d: d.get("a"),
+    "in": lambda d: ("a" in d, "b" in d),
+    "iter": lambda d: list(d),
+    "reversed": lambda d: list(reversed(d)),
+    "len": len,
+    "bool": bool,
+    "repr": repr,
+    "str": str,
+    "format": lambda d: f"{d}",
+    "keys": lambda d: list(d.keys()),
+    "values": lambda d: list(d.values()),
+    "items": lambda d: list(d.items()),
+    "== dict": lambda d: d == PLAIN,
+    "dict ==": lambda d: d == PLAIN,
+    "!= dict": lambda d: d != PLAIN,
+    "dict !=": lambda d: d != PLAIN,
+    "== empty": lambda d: d == {},
+    "dict()": dict,
+    "{**d}": lambda d: {**d},
+    "f(**d)": lambda d: dict(**d),
+    "d | x": lambda d: d | {"b": 2},
+    "x | d": lambda d: {"b": 2} | d,
+    "update": lambda d: (d.update(b=2), dict(d)),
+    "into": lambda d: (other := {"b": 2}, other.update(d)),
+    "setitem": lambda d: (d.__setitem__("b", 2), dict(d)),
+    "delitem": lambda d: (d.__delitem__("a"), dict(d)),
+    "setdefault": lambda d: (d.setdefault("a", 5), dict(d)),
+    "pop": lambda d: (d.pop("a"), dict(d)),
+    "popitem": lambda d: (d.popitem(), dict(d)),
+    "clear": lambda d: (d.clear(), dict(d)),
+    "copy": lambda d: d.copy(),
+    "copy.copy": copy.copy,
+    "copy.deepcopy": copy.deepcopy,
+    "pickle": lambda d: pickle.loads(pickle.dumps(d)),
+    "match": lambda d: _match(d),
+    "sorted": sorted,
+    "dict.fromkeys": dict.fromkeys,
+}
+
+
+def _match(infos: dict[str, Any]) -> Any:
+    match infos:
+        case {"a": value}:
+            return value
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_every_look_sees_what_a_plain_dict_shows(look: Callable[[dict[str, Any]], Any]) -> None:
+    assert look(lazy()) == look(dict(PLAIN))
+
+
+def test_two_lazy_ones_compare() -> None:
+    assert lazy() == lazy()
+    assert not lazy() != lazy()
+    assert lazy() != LazyInfos(dict)
+
+
+def test_in_place_union_keeps_the_object() -> None:
+    infos: dict[str, Any] = lazy()
+    before = infos
+    infos |= {"b": 2}
+    assert infos is before
+    assert infos == {**PLAIN, "b": 2}
+
+
+def test_copies_are_plain() -> None:
+    for made in (copy.copy(lazy()), copy.deepcopy(lazy()), lazy().copy(), pickle.loads(pickle.dumps(lazy()))):
+        assert type(made) is dict
+
+
+def test_every_method_of_dict_fills_first() -> None:
+    inherited_on_purpose = {
+        *("__class_getitem__", "__getattribute__", "__hash__", "__init__", "__new__"),
+        "fromkeys",
+    }
+    for name in dict.__dict__.keys() - inherited_on_purpose:
+        method = getattr(LazyInfos, name)
+        assert name == "__doc__" or method is not getattr(dict, name), name
+
+
+def test_what_stacking_raises_is_raised_by_each_look() -> None:
+    def stack() -> dict[str, Any]:
+        raise ValueError("bad")
+
+    infos = LazyInfos(stack)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad"):
+            len(infos)

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import remuda
+from gymnasium_face_envs import EchoEnv
+from remuda.gymnasium import AsyncVectorEnv, make_vec
+
+
+@pytest.fixture
+def echo_id() -> Iterator[str]:
+    gymnasium.register("Echo-v0", lambda length=7: EchoEnv(length=length), max_episode_steps=50)
+    gymnasium.register("Echo-v3", lambda length=7: EchoEnv(length=length))
+    yield "Echo-v0"
+    del gymnasium.registry["Echo-v0"], gymnasium.registry["Echo-v3"]
+
+
+def test_the_package_has_it() -> None:
+    assert remuda.make_vec is make_vec
+
+
+def test_defaults() -> None:
+    envs = make_vec("CartPole-v1")
+    assert type(envs) is AsyncVectorEnv
+    assert envs.num_envs == 1
+    assert repr(envs) == "AsyncVectorEnv(CartPole-v1, num_envs=1)"
+    assert envs.spec is not None
+    assert envs.spec.kwargs == {"vectorization_mode": "async"}
+    envs.close()
+
+
+def test_options_go_to_the_vector_env_and_the_rest_to_the_env() -> None:
+    envs = make_vec(
+        "CartPole-v1",
+        4,
+        num_workers=2,
+        autoreset_mode="SameStep",
+        render_mode="rgb_array",
+        sutton_barto_reward=True,
+    )
+    assert (len(envs.processes), envs.num_envs) == (2, 4)
+    assert envs.autoreset_mode is AutoresetMode.SAME_STEP
+    assert envs.render_mode == "rgb_array"
+    envs.reset(seed=1)
+    assert envs.step([0] * 4)[1].tolist() == [0] * 4  # Sutton and Barto's reward
+    envs.close()
+
+
+def test_the_call_of_gymnasium_works_as_it_is() -> None:
+    envs = make_vec(
+        "CartPole-v1",
+        num_envs=2,
+        vectorization_mode=gymnasium.VectorizeMode.ASYNC,
+        vector_kwargs={"autoreset_mode": "Disabled", "num_workers": 1},
+        wrappers=(gymnasium.wrappers.TimeAwareObservation,),
+    )
+    assert envs.single_observation_space.shape == (5,)
+    assert envs.autoreset_mode is AutoresetMode.DISABLED
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point", "nonsense", gymnasium.VectorizeMode.SYNC])
+def test_other_modes_are_gymnasiums(mode: Any) -> None:
+    with pytest.raises(ValueError):
+        make_vec("CartPole-v1", vectorization_mode=mode)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {},
+        {"num_envs": 3},
+        {"max_episode_steps": 5},
+        {"num_envs": 2, "num_workers": 1, "autoreset_mode": "SameStep", "sutton_barto_reward": True},
+        {"wrappers": (gymnasium.wrappers.TimeAwareObservation,), "vector_kwargs": {"copy": False}},
+    ],
+)
+def test_the_spec_makes_it_again(kwargs: dict[str, Any]) -> None:
+    envs = make_vec("CartPole-v1", **kwargs)
+    again = make_vec(envs.spec)
+    assert again.spec == envs.spec
+    assert (again.num_envs, again.autoreset_mode, again.copy) == (
+        envs.num_envs,
+        envs.autoreset_mode,
+        envs.copy,
+    )
+    assert again.single_observation_space == envs.single_observation_space
+    assert len(again.processes) == len(envs.processes)
+    envs.close()
+    again.close()
+
+
+def test_the_spec_of_gymnasiums_make_vec_makes_ours() -> None:
+    theirs = gymnasium.make_vec(
+        "CartPole-v1", num_envs=2, vectorization_mode="sync", sutton_barto_reward=True
+    )
+    ours = make_vec(theirs.spec)
+    assert type(ours) is AsyncVectorEnv
+    ours.reset(seed=1), theirs.reset(seed=1)
+    for mine, other in zip(ours.step([0, 1])[:4], theirs.step([0, 1])[:4], strict=True):
+        np.testing.assert_array_equal(mine, other)
+    ours.close()
+    theirs.close()
+
+
+def test_the_registry_is_not_changed() -> None:
+    before = str(gymnasium.spec("CartPole-v1"))
+    make_vec("CartPole-v1", 2, num_workers=1, sutton_barto_reward=True).close()
+    assert str(gymnasium.spec("CartPole-v1")) == before
+
+
+@pytest.mark.parametrize("context", ["forkserver", "spawn", "fork"])
+def test_an_env_registered_in_this_process_only(echo_id: str, context: str) -> None:
+    with pytest.warns(DeprecationWarning, match="out of date"):
+        envs = make_vec(echo_id, 2, context=context, length=3)
+    assert envs.get_attr("length") == (3, 3)
+    envs.close()
+
+
+def test_no_version_is_the_latest(echo_id: str) -> None:
+    with pytest.warns(
+        UserWarning, match="Using the latest versioned environment `Echo-v3` instead of `Echo`"
+    ):
+        envs = make_vec("Echo")
+    assert envs.spec is not None
+    assert envs.spec.id == "Echo-v3"
+    envs.close()
+
+
+def test_a_module_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "registers_an_env.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('FromModule-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    envs = make_vec("registers_an_env:FromModule-v0", 2)
+    assert envs.reset(seed=1)[0].shape == (2, 4)
+    envs.close()
+    del gymnasium.registry["FromModule-v0"], sys.modules["registers_an_env"]
+
+
+@pytest.mark.parametrize("id", ["NoSuchEnv-v0", "CartPole-v99", "bad id!", 3])
+def test_no_such_env(id: Any) -> None:
+    with pytest.raises(gymnasium.error.Error):
+        make_vec(id)
+
+
+def test_an_env_that_is_a_vector_env_only() -> None:
+    gymnasium.register(
+        "VectorOnly-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
+    )
+    with pytest.raises(gymnasium.error.Error, match="doesn't have an entry point defined"):
+        make_vec("VectorOnly-v0")
+    del gymnasium.registry["VectorOnly-v0"]

@@ -1,0 +1,146 @@
+"""What the constructor takes, and what the attributes say."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from gymnasium_face_envs import EchoEnv, SpaceEnv
+from remuda.gymnasium import AsyncVectorEnv
+
+
+def test_attributes() -> None:
+    fns = [EchoEnv, EchoEnv]
+    envs = AsyncVectorEnv(fns, True, False, "spawn", False, None, "same", "SameStep", 1)
+    assert isinstance(envs, VectorEnv)
+    assert envs.env_fns is fns
+    assert (envs.shared_memory, envs.copy, envs.context, envs.daemon, envs.worker) == (
+        True,
+        False,
+        "spawn",
+        False,
+        None,
+    )
+    assert (envs.observation_mode, envs.autoreset_mode, envs.max_concurrency) == (
+        "same",
+        AutoresetMode.SAME_STEP,
+        1,
+    )
+    assert (envs.num_envs, envs.closed, envs.spec, envs.render_mode) == (2, False, None, None)
+    assert envs.unwrapped is envs
+    assert repr(envs) == "AsyncVectorEnv(num_envs=2)"
+    envs.reset()
+    envs.step([0, 0])
+    envs.close()
+    assert envs.closed
+
+
+def test_metadata_is_a_copy_with_the_autoreset_mode() -> None:
+    envs = AsyncVectorEnv([lambda: SpaceEnv(gymnasium.spaces.Discrete(2))], autoreset_mode="Disabled")
+    assert envs.metadata == {**SpaceEnv.metadata, "autoreset_mode": AutoresetMode.DISABLED}
+    assert "autoreset_mode" not in SpaceEnv.metadata
+    assert envs.render_mode == "rgb_array"
+    envs.close()
+
+
+def test_processes() -> None:
+    envs = AsyncVectorEnv([EchoEnv] * 3)
+    assert envs.call("pid") == tuple(process.pid for process in envs.processes)
+    assert os.getpid() not in envs.call("pid")
+    assert [process.name for process in envs.processes] == [f"Worker<AsyncVectorEnv>-{i}" for i in range(3)]
+    assert all(process.is_alive() and process.exitcode is None for process in envs.processes)
+    envs.close()
+    assert not any(process.is_alive() for process in envs.processes)
+    assert [process.exitcode for process in envs.processes] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("num_workers", "hosted"), [(1, [4]), (2, [2, 2]), (3, [2, 1, 1]), (4, [1] * 4)])
+def test_num_workers(num_workers: int, hosted: list[int]) -> None:
+    envs = AsyncVectorEnv([EchoEnv] * 4, num_workers=num_workers)
+    assert sorted((len(process.env_ids) for process in envs.processes), reverse=True) == hosted
+    assert len(set(envs.call("pid"))) == num_workers
+    envs.close()
+
+
+@pytest.mark.parametrize("context", [None, *multiprocessing.get_all_start_methods()])
+def test_context(context: str | None) -> None:
+    envs = AsyncVectorEnv([EchoEnv] * 2, context=context)
+    envs.reset()
+    assert envs.step([0, 1])[0].tolist() == [[101], [101]]
+    envs.close()
+
+
+def test_no_such_context() -> None:
+    with pytest.raises(ValueError, match="nonsense"):
+        AsyncVectorEnv([EchoEnv], context="nonsense")
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_backend(backend: Any) -> None:
+    envs = AsyncVectorEnv([EchoEnv] * 2, backend=backend)
+    assert (os.getpid() in envs.call("pid")) == (backend != "process")
+    envs.close()
+
+
+@pytest.mark.parametrize("limit", ["2", 2.0, 0, -1, np.int64(0)])
+def test_a_bad_max_concurrency(limit: Any) -> None:
+    with pytest.raises(ValueError, match="`max_concurrency` must be"):
+        AsyncVectorEnv([EchoEnv], max_concurrency=limit)
+
+
+@pytest.mark.parametrize("limit", [1, np.int64(2), 5])
+def test_max_concurrency(limit: Any) -> None:
+    envs = AsyncVectorEnv([EchoEnv] * 3, max_concurrency=limit)
+    envs.reset()
+    for i in range(1, 20):
+        assert envs.step([0, 1, 2])[0].tolist() == [[100 + i]] * 3
+    envs.close()
+
+
+def test_a_bad_autoreset_mode() -> None:
+    with pytest.raises(ValueError, match="next_step"):
+        AsyncVectorEnv([EchoEnv], autoreset_mode="next_step")
+
+
+def test_a_worker_of_another_signature() -> None:
+    def worker(index: int, env_fn: Any, pipe: Any) -> None: ...
+
+    with pytest.raises(ValueError, match="A custom `worker` must accept 8 arguments. Got the signature"):
+        AsyncVectorEnv([EchoEnv], worker=worker)
+
+
+def test_a_worker_is_refused_with_the_reason_and_a_way_out() -> None:
+    def worker(*args: Any) -> None: ...
+
+    with pytest.raises(NotImplementedError, match=r"gymnasium\.Wrapper.*autoreset_mode"):
+        AsyncVectorEnv([EchoEnv], worker=worker)
+
+
+def test_bad_arguments_are_refused_before_any_worker_starts() -> None:
+    def explode() -> gymnasium.Env[Any, Any]:
+        raise AssertionError("a worker has started")
+
+    for options in (
+        {"max_concurrency": 0},
+        {"worker": lambda *args: None},
+        {"observation_mode": "nonsense"},
+        {"autoreset_mode": "nonsense"},
+    ):
+        with pytest.raises((ValueError, NotImplementedError)):
+            AsyncVectorEnv([explode], **options)  # type: ignore[arg-type]
+
+
+def test_a_subclass_goes_by_its_name() -> None:
+    class Mine(AsyncVectorEnv[Any, Any]):
+        pass
+
+    envs = Mine([EchoEnv])
+    assert repr(envs) == "Mine(num_envs=1)"
+    assert envs.processes[0].name == "Worker<Mine>-0"
+    envs.close()
