@@ -7,6 +7,10 @@
 
 namespace remuda {
 
+namespace {
+constexpr npy_int64 kSmall = 64;
+}
+
 Column::Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base)
     : dtype_(std::move(dtype)), shape_(std::move(shape)), base_(base) {
   row_bytes_ = static_cast<std::size_t>(PyDataType_ELSIZE(descr()));
@@ -42,12 +46,25 @@ bool Column::write_number(PyObject* value, std::byte* target) const {
   return false;
 }
 
-nb::object Column::read(std::uint32_t row) const {
-  if (shape_.empty()) {
-    PyObject* scalar = PyArray_Scalar(this->row(row), descr(), nullptr);
-    if (scalar == nullptr) nb::raise_python_error();
-    return nb::steal(scalar);
+nb::object Column::scalar(std::uint32_t row) const {
+  nb::object* cached = nullptr;
+  if (descr()->type_num == NPY_INT64) {
+    npy_int64 number;
+    std::memcpy(&number, this->row(row), sizeof number);
+    if (number >= 0 && number < kSmall) {
+      if (small_.empty()) small_.resize(kSmall);
+      cached = &small_[static_cast<std::size_t>(number)];
+      if (cached->is_valid()) return *cached;
+    }
   }
+  nb::object scalar = nb::steal(PyArray_Scalar(this->row(row), descr(), nullptr));
+  if (!scalar.is_valid()) nb::raise_python_error();
+  if (cached != nullptr) *cached = scalar;
+  return scalar;
+}
+
+nb::object Column::read(std::uint32_t row) const {
+  if (shape_.empty()) return scalar(row);
   Py_INCREF(descr());
   PyObject* array =
       PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()), shape_.data(), nullptr, nullptr, 0, nullptr);
@@ -76,6 +93,17 @@ nb::object Column::view(std::uint32_t first_row, std::uint32_t rows, nb::handle 
 
 nb::object Column::empty(std::uint32_t rows) const { return array(rows, nullptr); }
 
+npy_intp first_outside(nb::handle array, npy_int64 low, npy_int64 high) {
+  auto* numbers = reinterpret_cast<PyArrayObject*>(array.ptr());
+  if (!PyArray_Check(array.ptr()) || PyArray_TYPE(numbers) != NPY_INT64 || !PyArray_IS_C_CONTIGUOUS(numbers))
+    throw nb::type_error("expected a contiguous array of int64");
+  const auto* data = static_cast<const npy_int64*>(PyArray_DATA(numbers));
+  const npy_intp size = PyArray_SIZE(numbers);
+  for (npy_intp i = 0; i < size; ++i)
+    if (data[i] < low || data[i] > high) return i;
+  return -1;
+}
+
 Nest::Nest(nb::handle description) {
   const auto kind = nb::cast<std::string>(description[0]);
   nb::object body = description[1];
@@ -95,12 +123,12 @@ Nest::Nest(nb::handle description) {
   }
 }
 
-bool Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, nb::list& objects) const {
+bool Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
   switch (kind_) {
     case Kind::kColumn:
       return columns[index_].write(value, row);
     case Kind::kObject:
-      objects.append(nb::handle(value));
+      objects.push_back(nb::borrow(value));
       return true;
     case Kind::kDict:
       if (!PyDict_Check(value)) return false;  // keys that the space does not know are left out, as everywhere

@@ -35,13 +35,22 @@ class Column {
  private:
   PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype_.ptr()); }
   nb::object array(std::uint32_t rows, void* data) const;
+  nb::object scalar(std::uint32_t row) const;
   bool write_number(PyObject* value, std::byte* target) const;
 
   nb::object dtype_;
   std::vector<npy_intp> shape_;
   std::byte* base_;
   std::size_t row_bytes_;
+  // Scalars never change, so those of small discrete choices are made once: reading one is most of what
+  // handing an action to a cheap env costs.
+  mutable std::vector<nb::object> small_;
 };
+
+// The flat index of the first number of a contiguous int64 array that is not in low..high; -1: there is none.
+npy_intp first_outside(nb::handle array, npy_int64 low, npy_int64 high);
+
+using Objects = std::vector<nb::object>;
 
 // The shape of a nested value.  Built from nested Python tuples:
 //   ("column", i)   ("object", j)   ("dict", ((key, node), ...))   ("tuple", (node, ...))
@@ -51,7 +60,7 @@ class Nest {
 
   // Writes the leaves of `value` into `columns` at `row` and appends its object leaves to `objects`, in
   // order.  False when the value does not fit as it is; some columns may have been written then.
-  bool write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, nb::list& objects) const;
+  bool write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const;
 
   // Builds the nested value anew.
   nb::object read(const std::vector<Column>& columns, std::uint32_t row, nb::handle objects) const;

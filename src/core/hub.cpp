@@ -43,7 +43,7 @@ nb::object gather(const Column& column, const std::vector<std::uint32_t>& rows) 
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slots_of_worker,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
-         nb::object receive, nb::object send, std::int64_t spin_ns)
+         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       book_(std::make_shared<FrameBook>(plan_.frames - 1)),
@@ -54,7 +54,8 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slo
       receive_(std::move(receive)),
       send_(std::move(send)),
       bell_(arena_->at<Bell>(Plan::kPoolBell)),
-      patience_(Nanoseconds(spin_ns)) {
+      patience_(Nanoseconds(spin_ns)),
+      max_running_(max_running) {
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
     Port& port = ports_.emplace_back();
     port.bell = arena_->at<Bell>(plan_.bell(w));
@@ -96,7 +97,7 @@ void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs) {
     push(slots_[slot].worker, {op, slot, frame * plan_.slots + slot, 0, ++sequence_, 0},
          blobs.is_none() ? nb::none() : nb::object(blobs[i]));
   }
-  for (Port& port : ports_) publish(port);
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w);
 }
 
 // A command to all slots fills a frame that can be leased; any other fills rows of the scratch frame,
@@ -134,14 +135,34 @@ void Hub::push(std::uint32_t worker, Command command, nb::handle parts) {
   ++port.outstanding;
   port.pushed = true;
   if (!on_socket) return;
-  publish(port);  // first the record: it makes the worker read the socket
+  publish(worker, true);  // first the record, and out of turn: it makes the worker read the socket
   send_(worker, parts);
 }
 
-void Hub::publish(Port& port) {
+void Hub::publish(std::uint32_t worker, bool at_once) {
+  Port& port = ports_[worker];
   if (!port.pushed) return;
+  if (!at_once && !port.running && running_ >= max_running_) {
+    if (std::find(turns_.begin(), turns_.end(), worker) == turns_.end()) turns_.push_back(worker);
+    return;
+  }
+  running_ += !port.running;
+  port.running = true;
   port.pushed = false;
-  if (port.commands.publish() != 0) ring(*port.bell);
+  port.commands.publish();
+  ring(*port.bell);
+}
+
+// The worker has nothing left to do: whoever has waited longest is next.
+void Hub::finish_turn(Port& port) {
+  if (!port.running) return;
+  port.running = false;
+  --running_;
+  while (!turns_.empty() && running_ < max_running_) {
+    std::uint32_t next = turns_.front();
+    turns_.pop_front();
+    publish(next);
+  }
 }
 
 bool Hub::has_room(std::uint32_t worker) const {
@@ -155,7 +176,7 @@ std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot,
   ports_[worker].messages.push_back(sequence);
   ++awaited_;
   push(worker, {op, slot, 0, 0, sequence, 0}, parts);
-  publish(ports_[worker]);
+  publish(worker);
   return sequence;
 }
 
@@ -171,8 +192,10 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns) {
     if (attention()) return false;
     auto limit = timeout_ns < 0 ? kSlice : std::min<Nanoseconds>(kSlice, deadline - Clock::now());
     if (limit.count() <= 0) return false;
-    // An answer to a message is wanted as soon as it comes, results only when there are enough.
-    std::uint32_t needed = awaited_ != 0 ? 1 : std::min(wanted - done(), std::max(in_flight_, 1U));
+    // An answer to a message is wanted as soon as it comes, and so is the end of a turn that somebody
+    // waits for; results only when there are enough.
+    bool each = awaited_ != 0 || !turns_.empty();
+    std::uint32_t needed = each ? 1 : std::min(wanted - done(), std::max(in_flight_, 1U));
     const auto before = Clock::now();
     {
       nb::gil_scoped_release release;
@@ -198,7 +221,7 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
     parts = receive_(worker);
     if (parts.is_none()) return;  // it died while it wrote: the result never came
   }
-  --port.outstanding;
+  if (--port.outstanding == 0) finish_turn(port);
   const bool is_message = result.flags & kIsMessage;
   if (is_message) {
     std::erase(port.messages, result.sequence);
@@ -236,6 +259,7 @@ void Hub::find_dead() {
   for (std::size_t i = 0; i < fds.size(); ++i) {
     if (fds[i].revents == 0) continue;
     ports_[workers[i]].dead = true;
+    finish_turn(ports_[workers[i]]);
     newly_dead_.push_back(workers[i]);
   }
 #endif
@@ -305,7 +329,8 @@ nb::tuple Hub::take(std::uint32_t limit) {
   std::vector<Ready> taken = remove_ready(limit);
   const bool whole = is_whole_frame(taken);
   // By slot: it is the order of a frame, and what arrived in which order is chance.
-  if (whole) std::sort(taken.begin(), taken.end(), [](const Ready& a, const Ready& b) { return a.slot < b.slot; });
+  auto by_slot = [](const Ready& a, const Ready& b) { return a.slot < b.slot; };
+  if (whole && !std::is_sorted(taken.begin(), taken.end(), by_slot)) std::sort(taken.begin(), taken.end(), by_slot);
 
   bool any_final = false, any_info = false;
   const auto* mask = reinterpret_cast<const std::uint64_t*>(columns_[kInfoMask].row(0));

@@ -4,6 +4,7 @@
 // means is its Python owner's business.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -19,9 +20,10 @@ class Hub {
   // `slots_of_worker[w]`: how many slots worker w hosts; they are dealt out in order.
   // `receive(w) -> parts` reads from worker w's socket, `send(w, parts)` writes to it.
   // `columns`: reward, terminated, truncated, info mask, then the observation's leaves.
+  // `max_running`: how many workers may have commands at once; the others' wait here for their turn.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slots_of_worker, std::vector<Column> columns,
       std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive, nb::object send,
-      std::int64_t spin_ns);
+      std::int64_t spin_ns, std::uint32_t max_running);
 
   // -- out -------------------------------------------------------------------------------------------
 
@@ -57,7 +59,8 @@ class Hub {
   // [sequences of messages without an answer]).
   nb::list take_dead();
 
-  std::uint32_t in_flight() const { return in_flight_; }
+  // Slots sent something that has not been taken yet: in flight, or ready.
+  std::uint32_t pending() const { return in_flight_ + ready(); }
   std::uint32_t ready() const { return static_cast<std::uint32_t>(ready_.size()); }
   // Something that `wait` does not hand over by itself: answers, failures, deaths.
   bool needs_attention() const { return answers_ != 0 || failed_ != 0 || !newly_dead_.empty(); }
@@ -87,6 +90,7 @@ class Hub {
     std::uint32_t first_slot, slots;
     std::uint32_t outstanding = 0;  // commands without a result yet
     bool pushed = false;            // has commands that are not published yet
+    bool running = false;           // has commands that are
     bool dead = false;
     int pidfd = -1;
     std::vector<std::uint64_t> messages;  // their sequences, unanswered
@@ -96,7 +100,8 @@ class Hub {
   std::uint32_t open_frame(std::size_t count);
   void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions);
   void push(std::uint32_t worker, Command command, nb::handle parts);
-  void publish(Port& port);
+  void publish(std::uint32_t worker, bool at_once = false);
+  void finish_turn(Port& port);
 
   void drain();
   void accept(std::uint32_t worker, const Result& result);
@@ -125,6 +130,8 @@ class Hub {
   std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready
   std::uint32_t awaited_ = 0;  // messages without an answer yet
   std::vector<std::uint32_t> newly_dead_;
+  std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
+  std::uint32_t running_ = 0, max_running_;
   std::uint32_t in_flight_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t waited_ns_ = 0;  // spent in `wait`, all told

@@ -5,6 +5,8 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <system_error>
+
 #include "hub.hpp"
 #include "lifeline.hpp"
 #include "worker_loop.hpp"
@@ -33,6 +35,16 @@ NB_MODULE(_core, m) {
   m.doc() = "The C++ core of remuda: shared memory, wake-ups and the worker's inner loop. Internal.";
   import_numpy();
   if (PyErr_Occurred()) nb::raise_python_error();
+
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const std::system_error& error) {
+      PyObject* arguments = Py_BuildValue("(is)", error.code().value(), error.what());
+      if (arguments != nullptr) PyErr_SetObject(PyExc_OSError, arguments);
+      Py_XDECREF(arguments);
+    }
+  });
 
   nb::enum_<Op>(m, "Op")
       .value("RESET", Op::kReset)
@@ -86,9 +98,9 @@ NB_MODULE(_core, m) {
 
   nb::class_<Hub>(m, "Hub")
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, std::vector<Column>, std::vector<Column>,
-                    std::vector<Column>, nb::object, nb::object, std::int64_t>(),
+                    std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t>(),
            "arena"_a, "plan"_a, "slots_of_worker"_a, "columns"_a, "final_columns"_a, "actions"_a, "receive"_a, "send"_a,
-           "spin_ns"_a)
+           "spin_ns"_a, "max_running"_a)
       .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none())
       .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "slot"_a, "parts"_a.none())
       .def("has_room", &Hub::has_room, "worker"_a)
@@ -100,7 +112,7 @@ NB_MODULE(_core, m) {
       .def("take_dead", &Hub::take_dead)
       .def("meters", &Hub::meters)
       .def("add_info_column", &Hub::add_info_column, "column"_a)
-      .def_prop_ro("in_flight", &Hub::in_flight)
+      .def_prop_ro("pending", &Hub::pending)
       .def_prop_ro("ready", &Hub::ready)
       .def_prop_ro("needs_attention", &Hub::needs_attention)
       .def_prop_ro("waited_ns", &Hub::waited_ns);
@@ -119,7 +131,10 @@ NB_MODULE(_core, m) {
            "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
+      .def("stop", &WorkerLoop::stop)
       .def("add_info_column", &WorkerLoop::add_info_column, "key"_a, "type"_a, "column"_a);
 
+  m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,
+        "The flat index of the first number outside low..high in a contiguous int64 array, or -1.");
   m.def("tie_life_to", &tie_life_to, "pidfd"_a);
 }

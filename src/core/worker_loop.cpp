@@ -60,6 +60,12 @@ bool truth(nb::handle flag) {
 
 nb::handle item(const nb::tuple& tuple, Py_ssize_t i) { return PyTuple_GET_ITEM(tuple.ptr(), i); }
 
+nb::list as_list(const Objects& objects) {
+  nb::list list;
+  for (const nb::object& object : objects) list.append(object);
+  return list;
+}
+
 void check_info(nb::handle info) {
   if (!PyDict_Check(info.ptr())) reject("a dict as the info", info);
 }
@@ -95,7 +101,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
 }
 
 void WorkerLoop::run() {
-  while (!run_available()) wait_for_command();
+  while (!run_available() && !stopped_.load(std::memory_order_acquire)) wait_for_command();
 }
 
 bool WorkerLoop::run_available() {
@@ -167,7 +173,7 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
   if (parts.is_valid()) kwargs = hooks_.attr("reset_arguments")(parts);
   env.needs_reset = false;
   nb::tuple outcome = call_reset(env, kwargs);
-  nb::list objects;
+  Objects objects;
   write_obs(obs_, item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));
   write_flags(result.row, 0.0, false, false);
@@ -218,16 +224,17 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   nb::object final;
   if (done && spec_.autoreset == Autoreset::kSameStep) {
     // The terminal observation and info are copied before the reset: envs reuse their buffers.
-    nb::list final_objects;
+    Objects final_objects;
     write_obs(final_obs_, obs, result.row, final_objects);
     result.flags |= kHasFinal;
-    if (nb::len(final_objects) != 0 || PyDict_GET_SIZE(info.ptr()) != 0) final = hooks_.attr("freeze")(final_objects, info);
+    if (!final_objects.empty() || PyDict_GET_SIZE(info.ptr()) != 0)
+      final = hooks_.attr("freeze")(as_list(final_objects), info);
     nb::tuple fresh = call_reset(env, nb::object());
     env.needs_reset = false;
     obs = nb::borrow(item(fresh, 0));
     info = nb::borrow(item(fresh, 1));
   }
-  nb::list objects;
+  Objects objects;
   write_obs(obs_, obs, result.row, objects);
   env.last_obs = obs;
   write_flags(result.row, reward, terminated, truncated);
@@ -236,7 +243,7 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
 
 void WorkerLoop::observe(Env& env, Result& result) {
   if (!env.last_obs.is_valid()) throw nb::value_error("there is no observation before the first reset");
-  nb::list objects;
+  Objects objects;
   write_obs(obs_, env.last_obs, result.row, objects);
   write_flags(result.row, 0.0, false, false);
   attach_info(objects, nb::dict(), nb::object(), result);
@@ -265,24 +272,25 @@ void WorkerLoop::write_flags(std::uint32_t row, double reward, bool terminated, 
   truncated_[row] = truncated;
 }
 
-void WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, nb::list& objects) {
+void WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {
   if (obs_nest_.write(obs.ptr(), columns, row, objects)) return;
   // It needs a cast, or it is wrong: the slow path knows how to say which.
   nb::object flat = hooks_.attr("flatten")(obs);
   std::size_t i = 0;
   for (nb::handle array : flat[0])
     if (!columns[i++].write(array.ptr(), row)) throw nb::value_error("an observation leaf was not flattened to its column");
-  objects = nb::borrow<nb::list>(flat[1]);
+  objects.clear();
+  for (nb::handle object : flat[1]) objects.push_back(nb::borrow(object));
 }
 
-void WorkerLoop::attach_info(nb::list objects, nb::handle info, nb::object final, Result& result) {
+void WorkerLoop::attach_info(const Objects& objects, nb::handle info, nb::object final, Result& result) {
   InfoWriter::Rest rest;
   bool plain = PyDict_GET_SIZE(info.ptr()) == 0;
   info_mask_[result.row] = plain ? 0 : infos_.write(info, result.row, rest);
-  if (nb::len(objects) == 0 && !rest.info.is_valid() && !final.is_valid()) return post(result, nb::object());
+  if (objects.empty() && !rest.info.is_valid() && !final.is_valid()) return post(result, nb::object());
   if (rest.new_keys.is_valid()) result.flags |= kHasNewKeys;
   auto or_none = [](const nb::object& o) { return o.is_valid() ? o : nb::object(nb::none()); };
-  post(result, hooks_.attr("pack")(objects, or_none(rest.info), or_none(rest.new_keys), or_none(final)));
+  post(result, hooks_.attr("pack")(as_list(objects), or_none(rest.info), or_none(rest.new_keys), or_none(final)));
 }
 
 // -- in and out ------------------------------------------------------------------------------------

@@ -45,6 +45,11 @@ class WorkerLoop {
   void run();
   // Runs what is in the command ring and returns; true once a kClose command has been answered.
   bool run_available();
+  // Makes `run` return soon, unasked: for a pool that was abandoned. Any thread may call it.
+  void stop() {
+    stopped_.store(true, std::memory_order_release);
+    ring(*bell_);
+  }
 
   void add_info_column(nb::object key, nb::object type, Column column) {
     infos_.add(std::move(key), std::move(type), std::move(column));
@@ -67,8 +72,8 @@ class WorkerLoop {
 
   nb::tuple call_reset(Env& env, nb::handle kwargs);
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
-  void write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, nb::list& objects);
-  void attach_info(nb::list objects, nb::handle info, nb::object final, Result& result);
+  void write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
+  void attach_info(const Objects& objects, nb::handle info, nb::object final, Result& result);
 
   nb::object read_blob(const Command& command);
   void post(Result& result, nb::object parts);
@@ -101,6 +106,7 @@ class WorkerLoop {
   std::uint64_t now_ = 0;           // the end of what was done last
   std::uint64_t last_publish_ = 0;  // when results were last made visible
   bool closed_ = false;
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace remuda

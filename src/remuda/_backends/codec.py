@@ -14,7 +14,30 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
+from remuda import _core
+
 Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The inclusive bounds of a discrete space, one pair for all its numbers or one for each."""
+
+    low: np.ndarray[Any, Any]
+    high: np.ndarray[Any, Any]
+
+    def first_outside(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any, tuple[int, ...]] | None:
+        """Low, high and index of the first number of a batch that is out of bounds; None when there is none."""
+        if self.low.ndim == 0 and array.dtype == np.int64:
+            first = _core.first_outside(array, int(self.low), int(self.high))
+        else:
+            outside = (array < self.low) | (array > self.high)
+            first = int(outside.argmax()) if outside.any() else -1
+        if first < 0:
+            return None
+        where = tuple(int(i) for i in np.unravel_index(first, array.shape))
+        low, high = (np.broadcast_to(bound, array.shape)[where] for bound in (self.low, self.high))
+        return low, high, where
 
 
 @dataclass(frozen=True)
@@ -24,8 +47,7 @@ class ColumnSpec:
     path: str  # where it is, as one would write it: "['camera'][0]"
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    low: np.ndarray[Any, Any] | None = None  # inclusive bounds of an integer choice; None: not checked
-    high: np.ndarray[Any, Any] | None = None
+    choices: Choices | None = None  # of a discrete space
 
     @property
     def nbytes(self) -> int:
@@ -53,9 +75,8 @@ class SpaceCodec:
         if isinstance(space, spaces.Tuple):
             return "tuple", tuple(self._plan(sub, f"{path}[{i}]") for i, sub in enumerate(space.spaces))
         if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-            low, high = _choice_bounds(space)
             assert space.dtype is not None and space.shape is not None  # these four kinds have both
-            self.columns.append(ColumnSpec(path, np.dtype(space.dtype), space.shape, low, high))
+            self.columns.append(ColumnSpec(path, np.dtype(space.dtype), space.shape, _choices(space)))
             return "column", len(self.columns) - 1
         self.num_objects += 1
         return "object", self.num_objects - 1
@@ -136,13 +157,10 @@ class SpaceCodec:
     ) -> np.ndarray[Any, Any]:
         column = self.columns[index]
         array = _coerce(value, column.dtype, (n, *column.shape), path, error)
-        if column.low is not None:
-            outside = (array < column.low) | (array > column.high)
-            if outside.any():
-                first = tuple(int(i) for i in np.argwhere(outside)[0])
-                low, high = (np.broadcast_to(bound, array.shape)[first] for bound in (column.low, column.high))
-                where = "".join(f"[{i}]" for i in first)
-                raise error(f"expected {low} <= action <= {high} at {path}{where}, got {array[first]}")
+        if column.choices is not None and (outside := column.choices.first_outside(array)):
+            low, high, where = outside
+            index = "".join(f"[{i}]" for i in where)
+            raise error(f"expected {low} <= action <= {high} at {path}{index}, got {array[where]}")
         return array
 
 
@@ -155,14 +173,14 @@ def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) 
     return column(body) if kind == "column" else obj(body)
 
 
-def _choice_bounds(space: Space[Any]) -> tuple[Any, Any]:
+def _choices(space: Space[Any]) -> Choices | None:
     if isinstance(space, spaces.Discrete):
-        return np.asarray(space.start), np.asarray(space.start + space.n - 1)
+        return Choices(np.asarray(space.start), np.asarray(space.start + space.n - 1))
     if isinstance(space, spaces.MultiDiscrete):
-        return np.asarray(space.start), np.asarray(space.start + space.nvec - 1)
+        return Choices(np.asarray(space.start), np.asarray(space.start + space.nvec - 1))
     if isinstance(space, spaces.MultiBinary):
-        return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
-    return None, None
+        return Choices(np.zeros((), space.dtype), np.ones((), space.dtype))
+    return None
 
 
 def _coerce(

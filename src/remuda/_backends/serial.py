@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from remuda import _core
 from remuda._backends.base import Assignment
-from remuda._backends.local import LocalWorker, build_locally
+from remuda._backends.local import LocalWorker, build_locally, close_all
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
 from remuda._backends.pickling import Parts
@@ -40,7 +40,5 @@ class SerialBackend:
         return self.workers[worker].channel.recv()
 
     def stop(self, timeout: float) -> None:
-        for worker in self.workers:
-            worker.host.close()
-            worker.alive = False
+        close_all(self.workers)
         self._loops = []

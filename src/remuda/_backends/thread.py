@@ -19,6 +19,7 @@ class ThreadBackend:
     def __init__(self) -> None:
         self.workers: list[LocalWorker] = []
         self._threads: list[threading.Thread] = []
+        self._loops: list[_core.WorkerLoop] = []
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
         self.workers = [LocalWorker(a.info, f"remuda-{a.info.index}") for a in assignments]
@@ -30,6 +31,7 @@ class ThreadBackend:
             # Daemons, so that an env that never returns cannot keep the interpreter from ending.
             thread = threading.Thread(target=_run, args=(worker, loop), name=worker.name, daemon=True)
             self._threads.append(thread)
+            self._loops.append(loop)
             thread.start()
 
     def watch(self, hub: _core.Hub) -> None:
@@ -45,12 +47,16 @@ class ThreadBackend:
         return self.workers[worker].channel.recv()
 
     def stop(self, timeout: float) -> None:
-        if not self._threads:  # the loops never started
-            return close_all(self.workers)
+        for loop in self._loops:
+            loop.stop()
         for thread in self._threads:
             thread.join(timeout)
+        if not self._threads:  # the loops never started
+            close_all(self.workers)
+        self._loops = []
 
 
 def _run(worker: LocalWorker, loop: _core.WorkerLoop) -> None:
     loop.run()
+    worker.host.close_quietly()  # nothing is left to close, unless the pool was abandoned
     worker.alive = False

@@ -62,6 +62,7 @@ class Pool:
         threads_per_worker: Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None
             leaves them alone.
         start_timeout: Seconds for all envs to be built; None for no limit.
+        max_concurrency: At most so many workers run `reset` or `step` at the same time; None for no limit.
         advise: Log once when another number of workers would be several times faster.
         name: Of the workers, as `ps` and logs show them.
 
@@ -93,6 +94,7 @@ class Pool:
         preload: Sequence[str] = (),
         threads_per_worker: int | None = 1,
         start_timeout: float | None = 60.0,
+        max_concurrency: int | None = None,
         advise: bool = True,
         name: str = "remuda",
     ) -> None:
@@ -114,6 +116,7 @@ class Pool:
             num_workers=len(factories) if num_workers is None else num_workers,
             autoreset=autoreset,
             frames=frames,
+            max_concurrency=max_concurrency,
             **options,
         )
         parts = start(settings, factories, self._cores)
@@ -132,6 +135,8 @@ class Pool:
         self.metadata = dict(parts.reports[0].metadata)
         self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
         self.closed = False
+        self._is_copy = False
+        _pools.add(self)
 
         self._all_ids = np.arange(self.num_envs)
         self._all_ids.flags.writeable = False
@@ -211,7 +216,7 @@ class Pool:
         """
         self._check_open()
         hub = self._hub
-        there = hub.in_flight + hub.ready
+        there = hub.pending
         if there == 0:
             self._faults.raise_any()
             raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
@@ -236,25 +241,25 @@ class Pool:
 
         Raises: As `send_reset` and `recv` do.
         """
-        self._check_quiet("reset")
+        self._check_quiet()
         self.send_reset(seed=seed, options=options, env_ids=env_ids)
         return self.recv()
 
     def step(self, actions: Any) -> Batch:
         """Steps every env once: `send`, then `recv` for all."""
-        self._check_quiet("step")
+        self._check_quiet()
         self.send(actions)
         return self.recv()
 
     @property
     def pending(self) -> int:
         """How many envs have been sent something whose result has not been received."""
-        return int(self._hub.in_flight + self._hub.ready) if not self.closed else 0
+        return 0 if self.closed else self._hub.pending
 
     def discard(self) -> None:
         """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
         self._check_open()
-        self._wait(self._hub.in_flight + self._hub.ready, None)
+        self._wait(self._hub.pending, None)
         self._hub.drop_ready()
         self._faults.forget()
 
@@ -354,7 +359,7 @@ class Pool:
         """
         if self.closed:
             return
-        self._check_owner()
+        self._check_open()
         self.closed = True
         deadline = time.monotonic() + (10.0 if timeout is None else timeout)
         try:
@@ -520,22 +525,31 @@ class Pool:
     def _check_open(self) -> None:
         if self.closed:
             raise ClosedError("the pool is closed; make a new one")
-        self._check_owner()
-
-    def _check_owner(self) -> None:
-        if os.getpid() != self._owner:
+        if self._is_copy:
             raise StateError(
                 f"this pool belongs to process {self._owner}, got a call from its forked copy {os.getpid()}; "
                 "make a pool of its own there"
             )
 
-    def _check_quiet(self, what: str) -> None:
-        if self.pending:
-            raise StateError(f"expected no env in flight before {what}, got {self.pending}; call recv or discard first")
+    def _check_quiet(self) -> None:
+        if self._hub.pending and not self.closed:
+            raise StateError(f"expected no env in flight, got {self.pending}; call recv or discard first")
 
 
 def _remaining_ns(deadline: float | None) -> int:
     return _FOREVER if deadline is None else max(0, int((deadline - time.monotonic()) * 1e9))
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _disown_copies() -> None:
+    for pool in _pools:
+        pool._is_copy = True
+
+
+if hasattr(os, "register_at_fork"):  # not where there is no fork
+    os.register_at_fork(after_in_child=_disown_copies)
 
 
 def _stop_abandoned(backend: Backend, owner: int) -> None:

@@ -17,6 +17,7 @@ from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._backends.worker_info import WorkerInfo
 from remuda._engine.agreement import check_agreement
+from remuda._engine.memory import check_memory
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["process", "thread", "serial"]
@@ -43,15 +44,19 @@ class Settings:
     preload: Sequence[str] = field(default_factory=tuple)
     threads_per_worker: int | None = 1
     start_timeout: float | None = 60.0
+    max_concurrency: int | None = None
     name: str = "remuda"
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
             raise ValueError("expected at least one env, got an empty list of env_fns")
-        if not 1 <= self.num_workers <= self.num_envs:
+        if not isinstance(self.num_workers, int) or not 1 <= self.num_workers <= self.num_envs:
             raise ValueError(
-                f"expected 1 <= num_workers <= {self.num_envs} (the number of envs), got {self.num_workers}"
+                f"expected num_workers to be 'auto', None, or an int from 1 to {self.num_envs} (the number of envs), "
+                f"got {self.num_workers!r}"
             )
+        if self.max_concurrency is not None and self.max_concurrency < 1:
+            raise ValueError(f"expected max_concurrency to be at least 1, or None, got {self.max_concurrency}")
         if self.backend not in BACKENDS:
             raise ValueError(f"expected backend to be one of {BACKENDS}, got {self.backend!r}")
         if self.autoreset not in AUTORESET:
@@ -101,8 +106,9 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
     try:
         reports = [report for worker in workers for report in worker]
         layout = _layout(settings, reports, cores)
+        check_memory(layout.plan.bytes)
         arena = _core.Arena.create(layout.plan.bytes)
-        hub = _hub(layout, arena, backend)
+        hub = _hub(settings, layout, arena, backend)
         backend.attach(layout, arena)
         backend.watch(hub)
     except BaseException:
@@ -145,7 +151,7 @@ def _spin_ns(settings: Settings, cores: int) -> tuple[int, int]:
     return 0, 0
 
 
-def _hub(layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
+def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
     return _core.Hub(
         arena=arena,
         plan=layout.plan,
@@ -156,4 +162,8 @@ def _hub(layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
         receive=backend.receive,
         send=backend.send,
         spin_ns=layout.spin_ns[1],
+        # The serial backend runs one env at a time as it is.
+        max_running=settings.num_workers
+        if settings.max_concurrency is None or settings.backend == "serial"
+        else settings.max_concurrency,
     )

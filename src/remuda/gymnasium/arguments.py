@@ -1,12 +1,13 @@
-"""Constructor arguments that need a look before any worker starts."""
+"""Arguments, looked at before anything starts or is sent."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 
 def check_max_concurrency(limit: Any) -> None:
@@ -39,7 +40,81 @@ def refuse_worker(worker: Callable[..., None] | None) -> None:
     raise NotImplementedError(
         "expected worker=None: a worker function serves an env over a multiprocessing pipe, a shared "
         "multiprocessing buffer and an error queue, and remuda's workers have none of these. To change what "
-        "reset or step do, wrap the env in its env_fn (gymnasium.Wrapper); to change when envs are reset, pass "
-        "autoreset_mode=; to run code of your own beside the env, give a wrapper a method and use call(); to "
-        "keep the worker function, use gymnasium.vector.AsyncVectorEnv."
+        "reset or step do, wrap the env in its env_fn (gymnasium.Wrapper); to change when envs are reset, "
+        "pass autoreset_mode=; to run code of your own beside the env, give a wrapper a method and use "
+        "call(); to keep the worker function, use gymnasium.vector.AsyncVectorEnv."
     )
+
+
+def limited_workers(
+    num_workers: int | Literal["auto"] | None, num_envs: int, max_concurrency: int | None
+) -> int | Literal["auto"] | None:
+    """Return how many workers there may be: envs that share a worker never run at the same time."""
+    if max_concurrency is None:
+        return num_workers
+    if num_workers == "auto":
+        raise ValueError(
+            "expected num_workers='auto' or max_concurrency, got both: each limits the number of workers."
+        )
+    return min(int(max_concurrency), num_envs if num_workers is None else num_workers)
+
+
+def one_seed_each(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
+    """Return a seed for each env: ``seed + i`` for an int."""
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + i for i in range(num_envs)]
+    if len(seed) != num_envs:
+        raise ValueError(
+            f"If seeds are passed as a list the length must match num_envs={num_envs} "
+            f"but got length={len(seed)}."
+        )
+    return seed
+
+
+def split_mask(
+    options: dict[str, Any] | None, num_envs: int
+) -> tuple[npt.NDArray[np.bool_] | None, dict[str, Any] | None]:
+    """Return the reset mask, if there is one that leaves an env out, and the options without it.
+
+    Raises:
+        TypeError: the mask is no bool array.
+        ValueError: it has another shape, or no True.
+    """
+    if options is None or "reset_mask" not in options:
+        return None, options
+    mask = options["reset_mask"]
+    must = "`options['reset_mask']` must"
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"{must} be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"{must} have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"{must} have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise ValueError(
+            f"{must} contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
+    others = {key: value for key, value in options.items() if key != "reset_mask"}
+    return (None if mask.all() else mask), others
+
+
+def one_value_each(values: Any, num_envs: int) -> Sequence[Any]:
+    """Return a value for each env: a list or tuple has them, anything else is for all."""
+    if not isinstance(values, (list, tuple)):
+        return [values] * num_envs
+    if len(values) != num_envs:
+        raise ValueError(
+            "Values must be a list or tuple with length equal to the number of environments. "
+            f"Got `{len(values)}` values for {num_envs} environments."
+        )
+    return values
+
+
+def check_iterable(actions: Any) -> None:
+    """Raise ``TypeError`` for a single action: there must be one for each env."""
+    try:
+        iter(actions)
+    except TypeError:
+        raise TypeError(f"Unable to iterate over the following elements: {actions}") from None

@@ -15,12 +15,15 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import Batch, Pool
-from remuda.errors import EnvError, SpaceMismatchError
+from remuda import Batch, Call, EnvError, Pool, RemudaError, SpaceMismatchError
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.errors import raise_original
+from remuda.gymnasium.lazy_infos import LazyInfos
+from remuda.gymnasium.results import Results, join, of_whole
 
 T = TypeVar("T")
+Flags = npt.NDArray[np.bool_]
+Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
 _AUTORESET = {
     AutoresetMode.NEXT_STEP: "next_step",
@@ -28,12 +31,12 @@ _AUTORESET = {
     AutoresetMode.DISABLED: "disabled",
 }
 
-# Names that have a method of their own here, or that are Gymnasium's private messages.
+# These have a method of their own here, or are private messages of Gymnasium's.
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class AsyncState(Enum):
-    """What an :class:`AsyncVectorEnv` is waiting for."""
+    """What an :class:`AsyncVectorEnv` waits for."""
 
     DEFAULT = "default"
     WAITING_RESET = "reset"
@@ -42,7 +45,7 @@ class AsyncState(Enum):
 
 
 class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
-    """Steps many envs in parallel, in worker processes: a :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
+    """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
     No env is ever built in the calling process: spaces, metadata and ``render_mode`` come from the workers.
 
@@ -61,15 +64,16 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         observation_mode: "same" (all observation spaces are equal), "different" (they differ in their
             bounds), or (batched space, single space).
         autoreset_mode: when a finished env is reset, see :class:`gymnasium.vector.AutoresetMode`.
-        max_concurrency: at most this many workers run ``reset`` or ``step`` at once.
+        max_concurrency: at most this many envs run at once: so many workers share the envs.
         num_workers: how many workers share the envs; ``None``: one each; "auto": as many as measuring says.
         backend: "process", "thread" or "serial".
         frames: batches that can be held at once without a copy.
         preload: modules that the forkserver imports once for all workers.
         threads_per_worker: threads of numeric libraries in a worker; ``None``: leave them alone.
         start_timeout: seconds that the workers may take to build their envs; ``None``: as long as they like.
-        advise: warn once when measuring says that another ``num_workers`` would be several times faster.
-        lazy_infos: return a dict that is filled when somebody first looks at it, instead of a plain dict.
+        advise: log once when measuring says that another ``num_workers`` would be several times faster.
+        lazy_infos: return infos that are gathered when somebody first looks at them (a subclass of dict),
+            instead of a plain dict.
 
     Raises:
         RuntimeError: the envs' spaces disagree.
@@ -100,6 +104,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         threads_per_worker: int | None = 1,
         start_timeout: float | None = 60.0,
         advise: bool = True,
+        lazy_infos: bool = False,
     ) -> None:
         self.env_fns = env_fns
         self.shared_memory = shared_memory
@@ -110,19 +115,19 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.max_concurrency = max_concurrency
+        self.lazy_infos = lazy_infos
         arguments.check_max_concurrency(max_concurrency)
         arguments.refuse_worker(worker)
         spaces.check_observation_mode(observation_mode)
 
-        self._pool = self._start(
+        self._pool = _start_pool(
             env_fns,
-            num_workers=num_workers,
+            num_workers=arguments.limited_workers(num_workers, len(env_fns), max_concurrency),
             backend=backend,
             start_method=context,
             autoreset=_AUTORESET[self.autoreset_mode],
             frames=frames,
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
-            max_concurrency=max_concurrency,
             preload=preload,
             threads_per_worker=threads_per_worker,
             start_timeout=start_timeout,
@@ -135,17 +140,11 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             self._pool.close(terminate=True)
             raise
         self._state = AsyncState.DEFAULT
-        self._late = AsyncState.DEFAULT  # what a timed-out wait has left in flight
-
-    # -- starting ----------------------------------------------------------------------------------
-
-    def _start(self, env_fns: Sequence[Callable[[], Env[Any, Any]]], **options: Any) -> Pool:
-        try:
-            return Pool(env_fns, **options)
-        except EnvError as error:
-            raise_original(error)
-        except SpaceMismatchError as error:
-            raise RuntimeError(str(error)) from error
+        self._late = AsyncState.DEFAULT  # the call that timed out, and may be waited for again
+        self._unclaimed = False  # something is in flight that no pending call waits for
+        self._scattered = False  # the envs were sent in several groups: they come back in any order
+        self._parts: list[Batch] = []  # of a reset or step that is not complete yet
+        self._call: Call | None = None
 
     def _adopt(self, pool: Pool) -> None:
         """Take over what the workers reported, and check that the envs go together."""
@@ -164,13 +163,13 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
                 "expected an observation space of Gymnasium's own classes under shared_memory=True, "
                 f"got {single}: pass shared_memory=False, which carries any space."
             )
-        self.observations: ObsType = create_empty_array(single, n=self.num_envs, fn=np.zeros)  # type: ignore[assignment]
+        self.observations: Any = create_empty_array(single, n=self.num_envs, fn=np.zeros)
 
-    # -- attributes --------------------------------------------------------------------------------
+    # -- attributes --------------------------------------------------------------------------------------
 
     @property
-    def processes(self) -> list[Worker]:
-        """The workers; each has ``name``, ``pid``, ``exitcode``, ``is_alive()``, and ``env_ids``, its envs."""
+    def processes(self) -> list[Any]:
+        """The workers; each has ``name``, ``pid``, ``exitcode``, ``is_alive()`` and its envs' ``env_ids``."""
         return list(self._pool.workers)
 
     @property
@@ -178,14 +177,14 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         """Each env's ``np_random_seed``."""
         return self.get_attr("np_random_seed")
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """A copy of each env's ``np_random``."""
         return self.get_attr("np_random")
 
-    # -- reset -------------------------------------------------------------------------------------
+    # -- reset -------------------------------------------------------------------------------------------
 
-    def reset(
+    def reset(  # type: ignore[override]
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
         """Reset all envs, or those under ``options["reset_mask"]``.
@@ -214,21 +213,17 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
         self._assert_is_running()
-        seeds = self._one_seed_each(seed)
+        seeds = arguments.one_seed_each(seed, self.num_envs)
         self._assert_nothing_pending("reset_async")
-        mask = None
-        if options is not None and "reset_mask" in options:
-            mask = self._checked_mask(options["reset_mask"])
-            options = {key: value for key, value in options.items() if key != "reset_mask"}
-
-        self._drop_late()
+        mask, options = arguments.split_mask(options, self.num_envs)
+        self._drop_unclaimed()
         if mask is None:
             self._pool.send_reset(seed=seeds, options=options)
         else:
-            chosen = np.flatnonzero(mask)
+            chosen, others = np.flatnonzero(mask).tolist(), np.flatnonzero(~mask).tolist()
+            self._pool.send_observe(env_ids=others)
             self._pool.send_reset(seed=[seeds[i] for i in chosen], options=options, env_ids=chosen)
-            self._pool.send_observe(env_ids=np.flatnonzero(~mask))
-        self._state = AsyncState.WAITING_RESET
+        self._state, self._scattered = AsyncState.WAITING_RESET, mask is not None
 
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
         """Wait for the results of :meth:`reset_async`.
@@ -243,46 +238,17 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             WorkerDiedError: a worker process died.
             Exception: what an env raised.
         """
-        batch = self._receive(AsyncState.WAITING_RESET, timeout)
-        return self.observations, self._infos(batch)
+        got = self._wait(AsyncState.WAITING_RESET, self._receive, timeout)
+        return self.observations, self._infos(got)
 
-    def _one_seed_each(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)):
-            return [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(
-                "If seeds are passed as a list the length must match "
-                f"num_envs={self.num_envs} but got length={len(seed)}."
-            )
-        return seed
+    # -- step --------------------------------------------------------------------------------------------
 
-    def _checked_mask(self, mask: Any) -> npt.NDArray[np.bool_]:
-        where = "`options['reset_mask']` must"
-        if not isinstance(mask, np.ndarray):
-            raise TypeError(f"{where} be a numpy array, got {type(mask)}")
-        if mask.shape != (self.num_envs,):
-            raise ValueError(f"{where} have shape `({self.num_envs},)`, got {mask.shape}")
-        if mask.dtype != np.bool_:
-            raise TypeError(f"{where} have `dtype=np.bool_`, got {mask.dtype}")
-        if not mask.any():
-            raise ValueError(
-                f"{where} contain a boolean array with at least one True value, got reset_mask={mask}"
-            )
-        return mask
-
-    # -- step --------------------------------------------------------------------------------------
-
-    def step(
-        self, actions: ActType
-    ) -> tuple[
-        ObsType, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]
-    ]:
+    def step(self, actions: ActType) -> Step[ObsType]:
         """Step every env with its action.
 
         Args:
-            actions: an element of ``action_space``, or a sequence of ``num_envs`` single actions.
+            actions: an element of ``action_space``, or a sequence of ``num_envs`` single actions. They reach
+                the envs in the dtype of the action space.
 
         Returns:
             (observations, rewards, terminations, truncations, infos): an element of ``observation_space``,
@@ -300,18 +266,16 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             TypeError: the actions are no sequence.
             InvalidActionError: a ValueError: another number of actions than envs, or another shape, dtype or
                 range. Nothing was sent.
+            StateError: a RuntimeError: an env has not been reset, or not since it raised. Nothing was sent.
         """
         self._assert_is_running()
         self._assert_nothing_pending("step_async")
-        self._drop_late()
+        arguments.check_iterable(actions)
+        self._drop_unclaimed()
         self._pool.send(actions)
-        self._state = AsyncState.WAITING_STEP
+        self._state, self._scattered = AsyncState.WAITING_STEP, False
 
-    def step_wait(
-        self, timeout: float | None = None
-    ) -> tuple[
-        ObsType, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]
-    ]:
+    def step_wait(self, timeout: float | None = None) -> Step[ObsType]:
         """Wait for the results of :meth:`step_async`.
 
         Args:
@@ -324,12 +288,12 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             WorkerDiedError: a worker process died.
             Exception: what an env raised.
         """
-        batch = self._receive(AsyncState.WAITING_STEP, timeout)
-        return self.observations, batch.reward, batch.terminated, batch.truncated, self._infos(batch)
+        got = self._wait(AsyncState.WAITING_STEP, self._receive, timeout)
+        return self.observations, got.rewards, got.terminations, got.truncations, self._infos(got)
 
-    # -- calls -------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------------
 
-    def render(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def render(self) -> tuple[Any, ...]:
         """Each env's ``render()``."""
         return self.call("render")
 
@@ -359,7 +323,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         self._assert_nothing_pending("call_async")
         if name in _NOT_CALLABLE:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._drop_late()
+        self._drop_unclaimed()
         self._call = self._pool.call_async(name, *args, **kwargs)
         self._state = AsyncState.WAITING_CALL
 
@@ -376,14 +340,14 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             WorkerDiedError: a worker process died.
             Exception: what an env raised.
         """
-        return tuple(self._wait(AsyncState.WAITING_CALL, self._call.result, timeout))
+        return tuple(self._wait(AsyncState.WAITING_CALL, self._answers, timeout))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return each env's attribute, looked up from the outermost wrapper inwards; a method is called."""
         return self.call(name)
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
-        """Set an attribute of every env, where a wrapper has it, else of the innermost env.
+        """Set an attribute of every env: on the wrapper that has it, else on the innermost env.
 
         Args:
             name: of the attribute.
@@ -395,28 +359,22 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
         self._assert_is_running()
-        if not isinstance(values, (list, tuple)):
-            values = [values] * self.num_envs
-        if len(values) != self.num_envs:
-            raise ValueError(
-                "Values must be a list or tuple with length equal to the number of environments. "
-                f"Got `{len(values)}` values for {self.num_envs} environments."
-            )
+        values = arguments.one_value_each(values, self.num_envs)
         self._assert_nothing_pending("set_attr")
         try:
             self._pool.set_attrs(name, values)
         except EnvError as error:
             raise_original(error)
 
-    # -- closing -----------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------------
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the envs and stop the workers; what :meth:`close` calls.
 
         Args:
-            timeout: seconds to wait for a pending call and for the envs to close; workers that take longer
-                are killed. ``None``: as long as it takes.
-            terminate: do not wait: kill the workers.
+            timeout: seconds for a pending call to end, and again for the envs to close. Then workers are
+                killed. ``None``: as long as the call takes, and 10 seconds for the envs.
+            terminate: do not wait: kill the workers; the envs are not closed.
 
         Raises:
             Exception: what an env raised in a call that was still pending, or in its ``close``. Everything is
@@ -432,44 +390,80 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             terminate = True
         finally:
             self.closed = True
+            self._close_pool(timeout, terminate)
+
+    def _close_pool(self, timeout: float | None, terminate: bool) -> None:
+        try:
             self._pool.close(timeout=timeout, terminate=terminate)
+        except EnvError as error:
+            raise_original(error)
 
     def __del__(self) -> None:
         if not self.closed and hasattr(self, "_state"):
             self.close(terminate=True)
 
-    # -- waiting -----------------------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------------------------
 
-    def _receive(self, state: AsyncState, timeout: float | None) -> Batch:
-        batch = self._wait(state, self._recv_all, timeout)
-        self.observations = batch.obs
-        return batch
+    def _wait(self, state: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
+        """Return ``receive(timeout)`` for the call that ``state`` stands for; then no call is pending.
 
-    def _wait(self, state: AsyncState, result: Callable[[float | None], T], timeout: float | None) -> T:
-        """Return ``result(timeout)`` for the call that ``state`` stands for; then no call is pending."""
+        An interruption, such as Ctrl-C, leaves it pending: its wait may be called again.
+        """
         self._assert_is_running()
         if state not in (self._state, self._late):
             raise NoAsyncCallError(
                 f"Calling `{state.value}_wait` without any prior call to `{state.value}_async`.", state.value
             )
-        late = AsyncState.DEFAULT
         try:
-            return result(timeout)
+            got = receive(timeout)
         except TimeoutError:
-            late = state
+            self._settle(late=state, unclaimed=True)
             raise multiprocessing.TimeoutError(
                 f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
             ) from None
         except EnvError as error:
+            self._settle(unclaimed=True)
             raise_original(error)
-        finally:
-            self._state, self._late = AsyncState.DEFAULT, late
+        except RemudaError:
+            self._settle(unclaimed=True)
+            raise
+        self._settle()
+        return got
 
-    def _drop_late(self) -> None:
-        """Wait for what a timed-out call left in flight, and drop it: nobody asked for it in time."""
-        if self._late is not AsyncState.DEFAULT:
-            self._late = AsyncState.DEFAULT
+    def _settle(self, late: AsyncState = AsyncState.DEFAULT, unclaimed: bool = False) -> None:
+        self._state, self._late, self._unclaimed = AsyncState.DEFAULT, late, unclaimed
+        if late is AsyncState.DEFAULT:
+            self._parts = []
+
+    def _drop_unclaimed(self) -> None:
+        """Wait for what an earlier call left in flight and drop it, so that answers meet their questions."""
+        if self._unclaimed:
             self._pool.discard()
+            self._settle()
+
+    def _receive(self, timeout: float | None) -> Results:
+        """Wait for every env. The results that are in time are kept for the next attempt.
+
+        Raises:
+            TimeoutError: some were not in time.
+        """
+        batch = self._pool.recv(timeout=timeout)
+        if len(batch) == self.num_envs and not self._scattered:
+            got = of_whole(batch)
+        else:
+            self._parts.append(batch)
+            if sum(map(len, self._parts)) < self.num_envs:
+                raise TimeoutError
+            got = join(self._parts, self.single_observation_space, self._add_info)
+        self.observations = got.obs
+        return got
+
+    def _answers(self, timeout: float | None) -> list[Any]:
+        assert self._call is not None  # there is one where a call is waited for
+        return self._call.result(timeout)
+
+    def _infos(self, got: Results) -> dict[str, Any]:
+        return LazyInfos(got.stack_infos) if self.lazy_infos else got.stack_infos()
 
     def _assert_is_running(self) -> None:
         if self.closed:
@@ -483,3 +477,12 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
                 f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",
                 self._state.value,
             )
+
+
+def _start_pool(env_fns: Sequence[Callable[[], Env[Any, Any]]], **options: Any) -> Pool:
+    try:
+        return Pool(env_fns, **options)
+    except EnvError as error:
+        raise_original(error)
+    except SpaceMismatchError as error:
+        raise RuntimeError(str(error)) from error

@@ -15,7 +15,7 @@ class LazyInfos(dict[str, Any]):
     that reads a dict's memory without calling its methods sees an empty one until somebody has looked.
 
     Args:
-        stack: makes the dict; called once. What it raises is raised by the look, and the next look asks again.
+        stack: makes the dict; called once. What it raises, the look raises, and the next look asks again.
     """
 
     __slots__ = ("_stack",)

@@ -24,8 +24,8 @@ _KNOWN = (
 )
 
 NOT_EQUIVALENT = (
-    "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation spaces are "
-    "not equivalent. If this is intentional, use `observation_mode='different'` instead."
+    "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation spaces "
+    "are not equivalent. If this is intentional, use `observation_mode='different'` instead."
 )
 NOT_ALIKE = (
     "AsyncVectorEnv(..., observation_mode='different' or custom space) however the sub-environment's "

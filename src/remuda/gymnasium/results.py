@@ -1,0 +1,64 @@
+"""Results of all envs, in the order of the envs, however they arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space, spaces
+
+from remuda import Batch
+
+AddInfo: TypeAlias = Callable[[dict[str, Any], dict[str, Any], int], dict[str, Any]]  # VectorEnv._add_info
+
+
+@dataclass(frozen=True)
+class Results:
+    """One result from each env; ``stack_infos`` makes their infos, in Gymnasium's format."""
+
+    obs: Any
+    rewards: npt.NDArray[np.float64]
+    terminations: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+    stack_infos: Callable[[], dict[str, Any]]
+
+
+def of_whole(batch: Batch) -> Results:
+    """The results of a batch that has every env, in order. Views."""
+    return Results(batch.obs, batch.reward, batch.terminated, batch.truncated, batch.infos.stack)
+
+
+def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) -> Results:
+    """The results of batches that together have every env once, in any order. Copies."""
+    order = np.argsort(np.concatenate([batch.env_ids for batch in batches]))
+    return Results(
+        _gather(single_space, [batch.obs for batch in batches], order),
+        np.concatenate([batch.reward for batch in batches])[order],
+        np.concatenate([batch.terminated for batch in batches])[order],
+        np.concatenate([batch.truncated for batch in batches])[order],
+        lambda: _stack_infos(batches, order, add_info),
+    )
+
+
+def _gather(space: Space[Any], parts: Sequence[Any], order: npt.NDArray[np.intp]) -> Any:
+    """The rows of several batched elements of ``space`` as one batched element, in this order."""
+    if isinstance(space, spaces.Dict):
+        return {key: _gather(sub, [part[key] for part in parts], order) for key, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        subs = enumerate(space.spaces)
+        return tuple(_gather(sub, [part[i] for part in parts], order) for i, sub in subs)
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)[order]
+    rows = [row for part in parts for row in part]
+    return tuple(rows[i] for i in order)
+
+
+def _stack_infos(batches: Sequence[Batch], order: npt.NDArray[np.intp], add_info: AddInfo) -> dict[str, Any]:
+    infos = [info for batch in batches for info in batch.infos]
+    stacked: dict[str, Any] = {}
+    for i, row in enumerate(order):
+        stacked = add_info(stacked, infos[row], i)
+    return stacked
