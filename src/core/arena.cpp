@@ -7,7 +7,9 @@
 #include <string>
 #include <system_error>
 
-#ifdef __linux__
+#include "platform.hpp"
+
+#if REMUDA_LINUX
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,7 +17,7 @@
 
 namespace remuda {
 
-#ifdef __linux__
+#if REMUDA_LINUX
 
 namespace {
 

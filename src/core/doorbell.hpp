@@ -19,7 +19,9 @@
 #include <cstdint>
 #include <thread>
 
-#ifdef __linux__
+#include "platform.hpp"
+
+#if REMUDA_LINUX
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -48,7 +50,7 @@ static_assert(sizeof(Bell) == 128 && offsetof(Bell, target) == 64);
 
 namespace park {
 
-#ifdef __linux__
+#if REMUDA_LINUX
 inline void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nanoseconds limit) {
   timespec ts{static_cast<time_t>(limit.count() / 1'000'000'000), static_cast<long>(limit.count() % 1'000'000'000)};
   // Not FUTEX_PRIVATE: the other side lives in another process.  Any return (woken, changed, timed
@@ -112,13 +114,13 @@ inline void wait(Bell& bell, std::uint32_t target, Nanoseconds limit, Patience& 
   if (reached(bell, target)) return;
   const auto start = Clock::now();
   const auto spin_until = start + std::min(patience.budget(), limit);
-  do {
+  while (Clock::now() < spin_until) {
     park::yield();
     if (reached(bell, target)) {
       patience.record(Clock::now() - start);
       return;
     }
-  } while (Clock::now() < spin_until);
+  }
 
   bell.target.store(target, std::memory_order_relaxed);
   bell.sleeping.store(1, std::memory_order_seq_cst);

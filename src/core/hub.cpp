@@ -7,8 +7,9 @@
 #include <string>
 
 #include "blob_parts.hpp"
+#include "platform.hpp"
 
-#ifdef __linux__
+#if REMUDA_LINUX
 #include <poll.h>
 #endif
 
@@ -16,6 +17,7 @@ namespace remuda {
 
 namespace {
 
+constexpr std::uint32_t kEverything = 0xffffffff;
 constexpr std::size_t kWorthReleasing = 1 << 16;  // bytes to copy that are worth releasing the GIL for
 
 nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
@@ -90,13 +92,17 @@ void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs) {
   if (op == Op::kStep) copy_actions(targets, actions);
   std::uint32_t frame = open_frame(targets.size());
   rows_out_[frame] += static_cast<std::uint32_t>(targets.size());
+  std::size_t first = 0;  // of the run being gathered
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    std::uint32_t slot = targets[i];
-    slots_[slot].state = SlotState::kInFlight;
-    ++in_flight_;
-    push(slots_[slot].worker, {op, slot, frame * plan_.slots + slot, 0, ++sequence_, 0},
-         blobs.is_none() ? nb::none() : nb::object(blobs[i]));
+    slots_[targets[i]].state = SlotState::kInFlight;
+    bool goes_on = i + 1 < targets.size() && targets[i + 1] == targets[i] + 1 && blobs.is_none() &&
+                   slots_[targets[i + 1]].worker == slots_[targets[i]].worker;
+    if (goes_on) continue;
+    auto count = static_cast<std::uint32_t>(i + 1 - first);
+    push_run(op, targets[first], count, frame, blobs.is_none() ? nb::none() : nb::object(blobs[i]));
+    first = i + 1;
   }
+  in_flight_ += static_cast<std::uint32_t>(targets.size());
   for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w);
 }
 
@@ -124,15 +130,18 @@ void Hub::copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions
   }
 }
 
-void Hub::push(std::uint32_t worker, Command command, nb::handle parts) {
+void Hub::push_run(Op op, std::uint32_t slot, std::uint32_t count, std::uint32_t frame, nb::handle parts) {
+  Command command{op, slot, frame * plan_.slots + slot, count, ++sequence_, 0, 0};
+  push(slots_[slot].worker, command, parts);
+}
+
+void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   Port& port = ports_[worker];
-  bool on_socket = false;
-  if (!parts.is_none()) {
-    on_socket = !write_parts(port.blobs_out, parts);
-    command.flags |= on_socket ? kOnSocket : kHasBlob;
-  }
-  port.commands.push(command);
-  ++port.outstanding;
+  Command whole = command;
+  if (!parts.is_none()) whole.flags = write_parts(port.blobs_out, parts) ? kHasBlob : kOnSocket;
+  const bool on_socket = whole.flags == kOnSocket;
+  port.commands.push(whole);
+  port.outstanding += command.count;
   port.pushed = true;
   if (!on_socket) return;
   publish(worker, true);  // first the record, and out of turn: it makes the worker read the socket
@@ -175,7 +184,7 @@ std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot,
   std::uint64_t sequence = ++sequence_;
   ports_[worker].messages.push_back(sequence);
   ++awaited_;
-  push(worker, {op, slot, 0, 0, sequence, 0}, parts);
+  push(worker, {op, slot, 0, 1, sequence, 0, 0}, parts);
   publish(worker);
   return sequence;
 }
@@ -221,22 +230,24 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
     parts = receive_(worker);
     if (parts.is_none()) return;  // it died while it wrote: the result never came
   }
-  if (--port.outstanding == 0) finish_turn(port);
+  port.outstanding -= result.count;
+  if (port.outstanding == 0) finish_turn(port);
   const bool is_message = result.flags & kIsMessage;
   if (is_message) {
     std::erase(port.messages, result.sequence);
     --awaited_;
   } else {
-    --in_flight_;
+    in_flight_ -= result.count;
   }
   if (!is_message && !(result.flags & kIsFailure)) {
-    slots_[result.env].state = SlotState::kReady;
-    ready_.push_back({result.env, result.row, result.flags, std::move(parts)});
+    for (std::uint32_t i = 0; i < result.count; ++i) slots_[result.env + i].state = SlotState::kReady;
+    ready_slots_ += result.count;
+    ready_.push_back({result.env, result.row, result.count, result.flags, std::move(parts)});
     return;
   }
   if (!is_message) {
     slots_[result.env].state = SlotState::kIdle;
-    row_done(result.row);
+    rows_done(result.row, 1);
   }
   ++(is_message ? answers_ : failed_);
   nb::object slot = result.env == kWholeWorker ? nb::none() : nb::object(nb::int_(result.env));
@@ -246,7 +257,7 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
 void Hub::watch(std::uint32_t worker, int pidfd) { ports_[worker].pidfd = pidfd; }
 
 void Hub::find_dead() {
-#ifdef __linux__
+#if REMUDA_LINUX
   std::vector<pollfd> fds;
   std::vector<std::uint32_t> workers;
   for (std::uint32_t w = 0; w < ports_.size(); ++w) {
@@ -296,33 +307,48 @@ nb::list Hub::take_messages() {
 
 std::vector<Hub::Ready> Hub::remove_ready(std::uint32_t limit) {
   std::vector<Ready> taken;
-  if (limit >= ready_.size()) {
+  std::uint32_t count = 0;
+  if (limit >= ready_slots_) {
     taken.swap(ready_);
-    ready_.reserve(taken.size());
-  } else {
-    auto end = ready_.begin() + limit;
-    taken.assign(std::make_move_iterator(ready_.begin()), std::make_move_iterator(end));
-    ready_.erase(ready_.begin(), end);
+    count = ready_slots_;
   }
-  for (const Ready& result : taken) slots_[result.slot].state = SlotState::kIdle;
+  while (count < limit && !ready_.empty()) {
+    Ready& run = taken.emplace_back(ready_.front());
+    run.count = std::min(run.count, limit - count);
+    count += run.count;
+    if (run.count == ready_.front().count) {
+      ready_.erase(ready_.begin());
+    } else {  // a part of it stays
+      ready_.front().slot += run.count;
+      ready_.front().row += run.count;
+      ready_.front().count -= run.count;
+    }
+  }
+  ready_slots_ -= count;
+  for (const Ready& run : taken)
+    for (std::uint32_t i = 0; i < run.count; ++i) slots_[run.slot + i].state = SlotState::kIdle;
   return taken;
 }
 
 // A leasable frame all of whose rows have been dealt with goes back to the book.
-void Hub::row_done(std::uint32_t row) {
+void Hub::rows_done(std::uint32_t row, std::uint32_t count) {
   std::uint32_t frame = row / plan_.slots;
-  if (--rows_out_[frame] == 0 && frame != 0) book_->give_back(frame - 1);
+  rows_out_[frame] -= count;
+  if (rows_out_[frame] == 0 && frame != 0) book_->give_back(frame - 1);
 }
 
 bool Hub::is_whole_frame(const std::vector<Ready>& taken) const {
-  if (taken.size() != slots_.size()) return false;
-  std::uint32_t frame = taken[0].row / plan_.slots;
-  return frame != 0 && std::all_of(taken.begin(), taken.end(),
-                                   [&](const Ready& result) { return result.row / plan_.slots == frame; });
+  if (taken.empty()) return false;
+  std::uint32_t frame = taken[0].row / plan_.slots, count = 0;
+  for (const Ready& run : taken) {
+    if (run.row / plan_.slots != frame) return false;
+    count += run.count;
+  }
+  return frame != 0 && count == slots_.size();
 }
 
 void Hub::drop_ready() {
-  for (const Ready& result : remove_ready(0xffffffff)) row_done(result.row);
+  for (const Ready& run : remove_ready(kEverything)) rows_done(run.row, run.count);
 }
 
 nb::tuple Hub::take(std::uint32_t limit) {
@@ -332,49 +358,69 @@ nb::tuple Hub::take(std::uint32_t limit) {
   auto by_slot = [](const Ready& a, const Ready& b) { return a.slot < b.slot; };
   if (whole && !std::is_sorted(taken.begin(), taken.end(), by_slot)) std::sort(taken.begin(), taken.end(), by_slot);
 
-  bool any_final = false, any_info = false;
-  const auto* mask = reinterpret_cast<const std::uint64_t*>(columns_[kInfoMask].row(0));
-  nb::object extras;
-  std::vector<std::uint32_t> rows;
-  rows.reserve(taken.size());
-  for (std::size_t i = 0; i < taken.size(); ++i) {
-    const Ready& result = taken[i];
-    rows.push_back(result.row);
-    any_info = any_info || mask[result.row] != 0;
-    any_final = any_final || (result.flags & kHasFinal);
-    if (!(result.flags & kHasFinal) && !result.parts.is_valid()) continue;
-    if (!extras.is_valid()) extras = nb::dict();
-    nb::borrow<nb::dict>(extras)[nb::int_(i)] = nb::make_tuple(result.flags, none_or(result.parts));
-  }
-
+  Taken batch = describe(taken);
   // The last free frame is never given away: without it the next command to all would have no row.
-  const bool lend = whole && book_->any_free();
-  nb::object lease;
-  std::uint32_t first_row = 0;
-  if (lend) {
-    std::uint32_t frame = rows[0] / plan_.slots;
-    first_row = frame * plan_.slots;
-    rows_out_[frame] = 0;
-    lease = nb::cast(new Lease(arena_, book_, frame - 1), nb::rv_policy::take_ownership);
+  if (whole && book_->any_free()) {
+    lend(taken[0].row / plan_.slots, batch);
+  } else {
+    copy(taken, batch);
   }
+  return nb::make_tuple(whole ? nb::object(nb::none()) : slots_of(taken), none_or(batch.columns), none_or(batch.finals),
+                        none_or(batch.infos), none_or(batch.extras));
+}
+
+Hub::Taken Hub::describe(const std::vector<Ready>& taken) const {
+  Taken batch;
+  const auto* mask = reinterpret_cast<const std::uint64_t*>(columns_[kInfoMask].row(0));
+  std::size_t position = 0;
+  for (const Ready& run : taken) {
+    const auto* end = mask + run.row + run.count;
+    batch.has_infos = batch.has_infos || std::any_of(mask + run.row, end, [](std::uint64_t m) { return m != 0; });
+    batch.has_finals = batch.has_finals || (run.flags & kHasFinal);
+    if (run.flags != 0) {
+      if (!batch.extras.is_valid()) batch.extras = nb::dict();
+      nb::borrow<nb::dict>(batch.extras)[nb::int_(position)] = nb::make_tuple(run.flags, none_or(run.parts));
+    }
+    position += run.count;
+  }
+  return batch;
+}
+
+void Hub::lend(std::uint32_t frame, Taken& batch) {
+  rows_out_[frame] = 0;  // the lease gives the frame back
+  nb::object lease = nb::cast(new Lease(arena_, book_, frame - 1), nb::rv_policy::take_ownership);
+  fill(batch, [&](const Column& column) { return column.view(frame * plan_.slots, plan_.slots, lease); });
+}
+
+void Hub::copy(const std::vector<Ready>& taken, Taken& batch) {
+  std::vector<std::uint32_t> rows;
+  for (const Ready& run : taken)
+    for (std::uint32_t i = 0; i < run.count; ++i) rows.push_back(run.row + i);
+  fill(batch, [&](const Column& column) { return gather(column, rows); });
+  for (const Ready& run : taken) rows_done(run.row, run.count);
+}
+
+template <class MakeArray>
+void Hub::fill(Taken& batch, MakeArray make_array) {
   auto arrays = [&](const std::vector<Column>& columns) {
     nb::list arrays;
-    for (const Column& column : columns)
-      arrays.append(lend ? column.view(first_row, plan_.slots, lease) : gather(column, rows));
-    return arrays;
+    for (const Column& column : columns) arrays.append(make_array(column));
+    return nb::object(arrays);
   };
-  nb::object slots = nb::none();
-  if (!whole) {
-    npy_intp count = static_cast<npy_intp>(taken.size());
-    slots = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
-    auto* ids = static_cast<npy_int64*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(slots.ptr())));
-    for (const Ready& result : taken) *ids++ = result.slot;
-  }
-  nb::tuple batch = nb::make_tuple(slots, arrays(columns_), any_final ? nb::object(arrays(final_columns_)) : nb::none(),
-                                   any_info ? nb::object(arrays(info_columns_)) : nb::none(), none_or(extras));
-  if (!lend)
-    for (std::uint32_t row : rows) row_done(row);
-  return batch;
+  batch.columns = arrays(columns_);
+  if (batch.has_finals) batch.finals = arrays(final_columns_);
+  if (batch.has_infos) batch.infos = arrays(info_columns_);
+}
+
+nb::object Hub::slots_of(const std::vector<Ready>& taken) {
+  npy_intp count = 0;
+  for (const Ready& run : taken) count += run.count;
+  nb::object slots = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
+  if (!slots.is_valid()) nb::raise_python_error();
+  auto* ids = static_cast<npy_int64*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(slots.ptr())));
+  for (const Ready& run : taken)
+    for (std::uint32_t i = 0; i < run.count; ++i) *ids++ = run.slot + i;
+  return slots;
 }
 
 nb::list Hub::meters() const {

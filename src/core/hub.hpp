@@ -41,7 +41,7 @@ class Hub {
   // signal handlers run.  True when `wanted` slots are done.
   bool wait(std::uint32_t wanted, std::int64_t timeout_ns);
 
-  // Removes up to `limit` ready results, in the order of their arrival, and returns
+  // Removes up to `limit` ready slots, in the order of their arrival, and returns
   //   (slots | None, columns, final_columns | None, info_columns | None, extras | None)
   // slots: an int64 array, or None for a whole frame in slot order.  The three lists hold an array for
   // each column, views of a leased frame where possible, else copies.  final_columns: None when no row
@@ -61,7 +61,7 @@ class Hub {
 
   // Slots sent something that has not been taken yet: in flight, or ready.
   std::uint32_t pending() const { return in_flight_ + ready(); }
-  std::uint32_t ready() const { return static_cast<std::uint32_t>(ready_.size()); }
+  std::uint32_t ready() const { return ready_slots_; }
   // Something that `wait` does not hand over by itself: answers, failures, deaths.
   bool needs_attention() const { return answers_ != 0 || failed_ != 0 || !newly_dead_.empty(); }
   std::uint64_t waited_ns() const { return waited_ns_; }
@@ -76,8 +76,8 @@ class Hub {
     std::uint32_t worker;
     SlotState state = SlotState::kIdle;
   };
-  struct Ready {
-    std::uint32_t slot, row, flags;
+  struct Ready {  // a run of slots that are done
+    std::uint32_t slot, row, count, flags;
     nb::object parts;
   };
   struct Port {
@@ -88,7 +88,7 @@ class Hub {
     BlobWriter blobs_out;
     BlobReader blobs_in;
     std::uint32_t first_slot, slots;
-    std::uint32_t outstanding = 0;  // commands without a result yet
+    std::uint32_t outstanding = 0;  // slots and messages sent and not yet answered
     bool pushed = false;            // has commands that are not published yet
     bool running = false;           // has commands that are
     bool dead = false;
@@ -99,19 +99,30 @@ class Hub {
   std::vector<std::uint32_t> targets(nb::handle slots) const;
   std::uint32_t open_frame(std::size_t count);
   void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions);
-  void push(std::uint32_t worker, Command command, nb::handle parts);
+  void push(std::uint32_t worker, const Command& command, nb::handle parts);
+  void push_run(Op op, std::uint32_t slot, std::uint32_t count, std::uint32_t frame, nb::handle parts);
   void publish(std::uint32_t worker, bool at_once = false);
   void finish_turn(Port& port);
 
   void drain();
   void accept(std::uint32_t worker, const Result& result);
   void find_dead();
-  std::uint32_t done() const { return static_cast<std::uint32_t>(ready_.size()) + failed_; }
+  std::uint32_t done() const { return ready_slots_ + failed_; }
   bool attention() const { return answers_ != 0 || !newly_dead_.empty(); }
 
+  struct Taken {  // a batch in the making; objects may be null
+    bool has_finals = false, has_infos = false;
+    nb::object columns, finals, infos, extras;
+  };
   std::vector<Ready> remove_ready(std::uint32_t limit);
+  Taken describe(const std::vector<Ready>& taken) const;
+  void lend(std::uint32_t frame, Taken& batch);
+  void copy(const std::vector<Ready>& taken, Taken& batch);
+  template <class MakeArray>
+  void fill(Taken& batch, MakeArray make_array);
+  static nb::object slots_of(const std::vector<Ready>& taken);
   bool is_whole_frame(const std::vector<Ready>& taken) const;
-  void row_done(std::uint32_t row);
+  void rows_done(std::uint32_t row, std::uint32_t count);
 
   std::shared_ptr<Arena> arena_;
   Plan plan_;
@@ -125,6 +136,7 @@ class Hub {
   Patience patience_;
 
   std::vector<Ready> ready_;
+  std::uint32_t ready_slots_ = 0;
   nb::list messages_;
   std::uint32_t answers_ = 0;  // of the messages: those that answer one of ours
   std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready

@@ -1,6 +1,8 @@
 #include "lifeline.hpp"
 
-#ifdef __linux__
+#include "platform.hpp"
+
+#if REMUDA_LINUX
 
 #include <poll.h>
 #include <signal.h>

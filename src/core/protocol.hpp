@@ -1,7 +1,11 @@
 // What the pool and its workers say to each other, record by record.
 //
-// Every command gets exactly one result.  The command names the row that the result goes to: that
-// single choice gives zero-copy frames, rollout storage and spares with no further machinery.
+// A command names the row that its result goes to: that single choice gives zero-copy frames, rollout
+// storage and spares with no further machinery.
+//
+// Commands and results come in runs: one record for `count` neighbouring slots and as many neighbouring
+// rows, so that 32 cheap envs cost two records and not 64.  A result's run is what the worker had done
+// when it published, and so may be part of a command's.  Every slot of a command gets exactly one result.
 #pragma once
 
 #include <cstddef>
@@ -30,23 +34,25 @@ inline constexpr std::uint32_t kWholeWorker = 0xffffffff;
 
 struct Command {
   Op op;                   //  0
-  std::uint32_t env;       //  4  slot, or kWholeWorker
-  std::uint32_t row;       //  8  where the result goes
-  std::uint32_t flags;     // 12  kHasBlob, kOnSocket
-  std::uint64_t sequence;  // 16  echoed by the result
-  std::uint64_t unused;    // 24
+  std::uint32_t env;       //  4  the first slot, or kWholeWorker
+  std::uint32_t row;       //  8  where its result goes; the other slots' follow
+  std::uint32_t count;     // 12  of slots; 1 if there is a blob
+  std::uint64_t sequence;  // 16  echoed by the results
+  std::uint32_t flags;     // 24  kHasBlob, kOnSocket
+  std::uint32_t unused;    // 28
 };
 static_assert(sizeof(Command) == 32 && offsetof(Command, sequence) == 16);
 
 struct Result {
   std::uint32_t env;       //  0  as in the command
   std::uint32_t row;       //  4
-  std::uint32_t flags;     //  8
-  std::uint32_t op;        // 12
+  std::uint32_t count;     //  8  of slots; 1 if any flag is set
+  std::uint32_t flags;     // 12
   std::uint64_t sequence;  // 16
   std::uint64_t begin_ns;  // 24  CLOCK_MONOTONIC, the same in every process of a machine
   std::uint64_t end_ns;    // 32
-  std::uint64_t unused[3];
+  Op op;                   // 40
+  std::uint32_t unused[5];
 };
 static_assert(sizeof(Result) == 64 && offsetof(Result, end_ns) == 32);
 

@@ -49,12 +49,13 @@ class RingProducer {
   // The caller has made sure that the ring is not full.
   void push(const Record& record) { records_[next_++ & mask_] = record; }
 
-  // Returns how many records this made visible.
-  std::uint32_t publish() {
-    std::uint32_t before = header_->published.load(std::memory_order_relaxed);  // ours alone to write
-    header_->published.store(next_, std::memory_order_release);                 // edge "publish"
-    return next_ - before;
+  // The record pushed last, while it may still be changed: null once it is published.
+  Record* unpublished() {
+    bool visible = next_ == header_->published.load(std::memory_order_relaxed);  // ours alone to write
+    return visible ? nullptr : &records_[(next_ - 1) & mask_];
   }
+
+  void publish() { header_->published.store(next_, std::memory_order_release); }  // edge "publish"
 
  private:
   RingHeader* header_ = nullptr;

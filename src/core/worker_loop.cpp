@@ -6,7 +6,9 @@
 
 #include <string>
 
-#ifdef __linux__
+#include "platform.hpp"
+
+#if REMUDA_LINUX
 #include <time.h>
 #endif
 
@@ -23,7 +25,7 @@ std::uint64_t now_ns() {
 }
 
 std::uint64_t thread_cpu_ns() {
-#ifdef __linux__
+#if REMUDA_LINUX
   timespec ts;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
   return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
@@ -109,8 +111,10 @@ bool WorkerLoop::run_available() {
   if (commands_.empty()) return closed_;
   now_ = last_publish_ = now_ns();
   while (!closed_ && commands_.pop(command)) {
-    execute(command);
-    if (now_ - last_publish_ >= kPublishEvery) publish();
+    for (; command.count != 0; --command.count, ++command.env, ++command.row) {
+      execute(command);
+      if (now_ - last_publish_ >= kPublishEvery) publish();
+    }
   }
   meter_->cpu_ns.store(thread_cpu_ns(), std::memory_order_relaxed);
   publish();
@@ -132,7 +136,8 @@ void WorkerLoop::execute(const Command& command) {
   Result result{};
   result.env = command.env;
   result.row = command.row;
-  result.op = static_cast<std::uint32_t>(command.op);
+  result.count = 1;
+  result.op = command.op;
   result.sequence = command.sequence;
   result.begin_ns = now_;
   try {
@@ -309,7 +314,8 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   now_ = result.end_ns = now_ns();
   add(meter_->steps, (result.flags & kIsMessage) == 0);
   add(meter_->busy_ns, result.end_ns - result.begin_ns);
-  results_.push(result);
+  if (!join_run(result)) results_.push(result);
+  ++unpublished_;
   if (result.flags & kOnSocket) {
     // The record goes first: it tells the pool to read, without which a long write would never end.
     publish();
@@ -317,9 +323,22 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   }
 }
 
+// Lengthens the run before instead of taking a record of its own.
+bool WorkerLoop::join_run(const Result& result) {
+  Result* run = results_.unpublished();
+  if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
+  if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
+  ++run->count;
+  run->end_ns = result.end_ns;
+  return true;
+}
+
 void WorkerLoop::publish() {
   last_publish_ = now_;
-  if (std::uint32_t count = results_.publish()) ring(*pool_bell_, count);
+  if (unpublished_ == 0) return;
+  results_.publish();
+  ring(*pool_bell_, unpublished_);
+  unpublished_ = 0;
 }
 
 }  // namespace remuda

@@ -77,6 +77,7 @@ class WorkerLoop {
 
   nb::object read_blob(const Command& command);
   void post(Result& result, nb::object parts);
+  bool join_run(const Result& result);
   void publish();
   void wait_for_command();
   Env& env_of(const Command& command) { return envs_[command.env - spec_.first_slot]; }
@@ -105,6 +106,7 @@ class WorkerLoop {
 
   std::uint64_t now_ = 0;           // the end of what was done last
   std::uint64_t last_publish_ = 0;  // when results were last made visible
+  std::uint32_t unpublished_ = 0;   // slots done since then
   bool closed_ = false;
   std::atomic<bool> stopped_{false};
 };

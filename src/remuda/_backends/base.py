@@ -33,9 +33,11 @@ class Worker(Protocol):
     @property
     def pid(self) -> int | None:
         """Its process id; None for a worker without a process of its own."""
+
     @property
     def exitcode(self) -> int | None:
         """As `subprocess` has it: None while it runs, negative for a signal."""
+
     def is_alive(self) -> bool: ...
 
 

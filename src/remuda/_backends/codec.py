@@ -71,7 +71,9 @@ class SpaceCodec:
 
     def _plan(self, space: Space[Any], path: str) -> Nest:
         if isinstance(space, spaces.Dict):
-            return "dict", tuple((key, self._plan(sub, f"{path}[{key!r}]")) for key, sub in space.spaces.items())
+            return "dict", tuple(
+                (key, self._plan(sub, f"{path}[{key!r}]")) for key, sub in space.spaces.items()
+            )
         if isinstance(space, spaces.Tuple):
             return "tuple", tuple(self._plan(sub, f"{path}[{i}]") for i, sub in enumerate(space.spaces))
         if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
@@ -103,7 +105,9 @@ class SpaceCodec:
         kind, body = nest
         if kind == "dict":
             if not isinstance(value, Mapping) or any(key not in value for key, _ in body):
-                raise ValueError(f"expected a dict with the keys {[key for key, _ in body]} at {path}, got {_brief(value)}")
+                raise ValueError(
+                    f"expected a dict with the keys {[key for key, _ in body]} at {path}, got {_brief(value)}"
+                )
             for key, child in body:
                 yield from self._walk(child, value[key], f"{path}[{key!r}]")
         elif kind == "tuple":
@@ -187,7 +191,12 @@ def _coerce(
     value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str, error: Callable[[str], Exception]
 ) -> np.ndarray[Any, Any]:
     """`value` as an array of this dtype and shape in C order, as long as nothing is lost by it."""
-    if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous:
+    if (
+        type(value) is np.ndarray
+        and value.dtype == dtype
+        and value.shape == shape
+        and value.flags.c_contiguous
+    ):
         return value
     try:
         array = np.asarray(value)

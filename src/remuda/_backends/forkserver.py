@@ -123,7 +123,11 @@ def fork_server(threads: int | None, environment: dict[str, str]) -> ForkServer:
 def python_command(module: str, function: str, *args: int) -> list[str]:
     """The command line of a fresh interpreter that finds what this one finds, and calls `function(*args)`."""
     call = f"{function}({', '.join(map(str, args))})"
-    return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; from {module} import {function}; {call}"]
+    return [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path[:] = {sys.path!r}; from {module} import {function}; {call}",
+    ]
 
 
 # -- the server ------------------------------------------------------------------------------------------

@@ -164,7 +164,9 @@ class EnvHost:
     def add_info_columns(self, columns: Sequence[InfoColumn]) -> None:
         assert self._arena is not None and self._loop is not None  # messages come only while the loop runs
         for column in columns:
-            self._loop.add_info_column(column.key, column.type, self._get_layout().info_column(self._arena, column))
+            self._loop.add_info_column(
+                column.key, column.type, self._get_layout().info_column(self._arena, column)
+            )
 
     def _get_layout(self) -> Layout:
         assert self._layout is not None  # set before the loop that calls us exists

@@ -18,7 +18,12 @@ AUTORESET = {
 }
 
 # The core's fixed columns, in its order: reward, terminated, truncated, and the mask of info columns.
-_FIXED = [(np.dtype(np.float64), 8), (np.dtype(np.bool_), 1), (np.dtype(np.bool_), 1), (np.dtype(np.uint64), 8)]
+_FIXED = [
+    (np.dtype(np.float64), 8),
+    (np.dtype(np.bool_), 1),
+    (np.dtype(np.bool_), 1),
+    (np.dtype(np.uint64), 8),
+]
 
 
 @dataclass(frozen=True)

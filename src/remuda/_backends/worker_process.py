@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -77,6 +78,8 @@ def _serve(channel: SocketChannel) -> None:
     del env_fns, reports
     (arena_fd,) = channel.recv_fds(1)
     layout = channel.recv_object()
+    gc.collect()
+    gc.freeze()  # the envs live as long as we do: no collection need look at them again
     loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes))
     os.close(arena_fd)
     loop.run()

@@ -67,9 +67,7 @@ class Batch:
         if self._final_leaves is None:
             return None
         nothing = [None] * self._codec.num_objects
-        objects = [
-            self._lazy.final(i)[0] if self._lazy.has_final(i) else nothing for i in range(len(self))
-        ]
+        objects = [self._lazy.final(i)[0] if self._lazy.has_final(i) else nothing for i in range(len(self))]
         return self._codec.build_batch(self._final_leaves, objects)
 
     @cached_property
@@ -86,4 +84,6 @@ class Batch:
         return f"<Batch of {len(self)} envs>"
 
 
-_FIRST_LEAF = _core.FIRST_LEAF - 1  # the core's info room is a column of the arena, but not an array of a batch
+_FIRST_LEAF = (
+    _core.FIRST_LEAF - 1
+)  # the core's info room is a column of the arena, but not an array of a batch

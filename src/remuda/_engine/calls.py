@@ -36,7 +36,9 @@ class Call:
         if self._error is not None:
             raise self._error
         if self._missing:
-            raise TimeoutError(f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s")
+            raise TimeoutError(
+                f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s"
+            )
         if self._failures:
             raise EnvError(self._failures)
         return [self._values[sequence] for sequence in self._order]

@@ -51,4 +51,6 @@ class Faults:
 
     def check_reset(self, env_ids: Iterable[int]) -> None:
         if self.not_reset and (missing := sorted(self.not_reset.intersection(env_ids))):
-            raise StateError(f"expected envs that have been reset, got env {', '.join(map(str, missing))}; call reset first")
+            raise StateError(
+                f"expected envs that have been reset, got env {', '.join(map(str, missing))}; call reset first"
+            )

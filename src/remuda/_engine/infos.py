@@ -87,7 +87,9 @@ class Extras:
 
     def final(self, row: int) -> tuple[list[Any], dict[str, Any]]:
         """The object leaves of the terminal observation, and the terminal info."""
-        final: tuple[list[Any], dict[str, Any]] = load([frozen]) if (frozen := self._load(row)[2]) else ([], {})
+        final: tuple[list[Any], dict[str, Any]] = (
+            load([frozen]) if (frozen := self._load(row)[2]) else ([], {})
+        )
         return final
 
     def _load(self, row: int) -> tuple[list[Any], dict[str, Any] | None, Any]:
@@ -184,7 +186,9 @@ def _value(column: InfoColumn, array: np.ndarray[Any, Any], row: int) -> Any:
     return value.item() if column.type in _PYTHON_NUMBERS else value
 
 
-def _masked(column: InfoColumn, array: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _masked(
+    column: InfoColumn, array: np.ndarray[Any, Any], present: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
     if column.type is np.bool_:  # no np.number: Gymnasium keeps these as objects
         objects = np.full(len(present), None, dtype=object)
         for i in np.flatnonzero(present):

@@ -24,7 +24,15 @@ from remuda._engine.cores import usable_cores
 from remuda._engine.faults import Faults
 from remuda._engine.infos import InfoColumns
 from remuda._engine.seeding import options_for, reset_arguments, seeds_for
-from remuda._engine.start import AutoresetMode, BackendName, EnvFn, Settings, StartMethod, check_env_fns, start
+from remuda._engine.start import (
+    AutoresetMode,
+    BackendName,
+    EnvFn,
+    Settings,
+    StartMethod,
+    check_env_fns,
+    start,
+)
 from remuda._engine.stats import PoolStats
 from remuda.errors import ClosedError, InvalidActionError, StateError, WorkerDiedError
 
@@ -120,7 +128,12 @@ class Pool:
             **options,
         )
         parts = start(settings, factories, self._cores)
-        self._settings, self._backend, self._hub, self._layout = settings, parts.backend, parts.hub, parts.layout
+        self._settings, self._backend, self._hub, self._layout = (
+            settings,
+            parts.backend,
+            parts.hub,
+            parts.layout,
+        )
         self._arena: _core.Arena | None = parts.arena
         self._owner = os.getpid()
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
@@ -219,7 +232,9 @@ class Pool:
         there = hub.pending
         if there == 0:
             self._faults.raise_any()
-            raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
+            raise StateError(
+                "expected envs in flight, got none: recv follows send, send_reset or send_observe"
+            )
         wanted = there if min_envs is None else min(min_envs, there)
         self._wait(wanted, timeout)
         self._faults.raise_any()
@@ -265,7 +280,9 @@ class Pool:
 
     # -- calls -----------------------------------------------------------------------------------------
 
-    def call(self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+    def call(
+        self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any
+    ) -> list[Any]:
         """`env.name(*args, **kwargs)` for each env, or the attribute itself where it cannot be called.
 
         Wrappers are looked through. An env that is in flight answers when it is done.
@@ -275,7 +292,9 @@ class Pool:
         """
         return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
 
-    def call_async(self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> Call:
+    def call_async(
+        self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any
+    ) -> Call:
         """As `call`, but returns at once; the answers are the returned object's `result()`."""
         return self.apply_async(call_attribute, (name, args, kwargs), env_ids=env_ids)
 
@@ -300,13 +319,13 @@ class Pool:
             parts = dump(Request(fn, args, kwargs))
             each = [parts] * len(targets)
         elif len(per_env_args) != len(targets):
-            raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
+            raise ValueError(
+                f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}"
+            )
         else:
             each = [dump(Request(fn, one, kwargs)) for one in per_env_args]
         self._faults.check_alive(targets)
-        sequences = [
-            self._post(self._worker_of[i], i, parts) for i, parts in zip(targets, each, strict=True)
-        ]
+        sequences = [self._post(self._worker_of[i], i, parts) for i, parts in zip(targets, each, strict=True)]
         call = Call(sequences, self._wait_for_call)
         self._calls.update(dict.fromkeys(sequences, call))
         return call
@@ -321,7 +340,9 @@ class Pool:
 
     def set_attrs(self, name: str, values: Sequence[Any], env_ids: Sequence[int] | None = None) -> None:
         """Sets the attribute of each env to a value of its own."""
-        self.apply_async(set_attribute, env_ids=env_ids, per_env_args=[(name, value) for value in values]).result()
+        self.apply_async(
+            set_attribute, env_ids=env_ids, per_env_args=[(name, value) for value in values]
+        ).result()
 
     def render(self) -> list[Any]:
         """`env.render()` of each env."""
@@ -392,7 +413,9 @@ class Pool:
         try:
             self._hub.send(op, ids, arrays, blobs)
         except ValueError as in_flight:
-            raise StateError(f"expected envs whose last result was received, but {in_flight}; call recv first") from None
+            raise StateError(
+                f"expected envs whose last result was received, but {in_flight}; call recv first"
+            ) from None
         self._operation = name
 
     def _post(self, worker: int, slot: int, parts: Parts | None, op: _core.Op = _core.Op.MESSAGE) -> int:
@@ -458,7 +481,11 @@ class Pool:
         worker = self._backend.workers[index]
         operation = self._operation if lost else "call" if unanswered else "nothing"
         death = WorkerDiedError(
-            worker=index, pid=worker.pid, exitcode=worker.exitcode, env_ids=worker.env_ids, operation=operation
+            worker=index,
+            pid=worker.pid,
+            exitcode=worker.exitcode,
+            env_ids=worker.env_ids,
+            operation=operation,
         )
         for sequence in unanswered:
             if (call := self._calls.pop(sequence, None)) is not None:
@@ -517,7 +544,9 @@ class Pool:
         """Lets every worker close its envs, as far as time allows. Results still in flight are dropped."""
         for worker in self._backend.workers:
             if worker.is_alive() and self._hub.has_room(worker.index):
-                self._calls[self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)] = None
+                self._calls[
+                    self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)
+                ] = None
         self._faults.forget()
         while self._calls and time.monotonic() < deadline:
             self._pump_once(deadline)

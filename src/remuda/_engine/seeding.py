@@ -36,7 +36,9 @@ def options_for(
     if isinstance(options, Mapping):
         return [dict(options)] * len(env_ids)
     if len(options) != len(env_ids):
-        raise ValueError(f"expected {len(env_ids)} reset options, one for each env to reset, got {len(options)}")
+        raise ValueError(
+            f"expected {len(env_ids)} reset options, one for each env to reset, got {len(options)}"
+        )
     return [None if one is None else dict(one) for one in options]
 
 

@@ -56,7 +56,9 @@ class Settings:
                 f"got {self.num_workers!r}"
             )
         if self.max_concurrency is not None and self.max_concurrency < 1:
-            raise ValueError(f"expected max_concurrency to be at least 1, or None, got {self.max_concurrency}")
+            raise ValueError(
+                f"expected max_concurrency to be at least 1, or None, got {self.max_concurrency}"
+            )
         if self.backend not in BACKENDS:
             raise ValueError(f"expected backend to be one of {BACKENDS}, got {self.backend!r}")
         if self.autoreset not in AUTORESET:
@@ -145,10 +147,10 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
 
 
 def _spin_ns(settings: Settings, cores: int) -> tuple[int, int]:
-    """Of a worker, of the pool. Who spins where workers crowd the cores takes a core from somebody who works."""
-    if settings.backend == "process" and settings.num_workers <= cores and cores > 1:
-        return _SPIN_NS, _SPIN_NS
-    return 0, 0
+    """Of a worker, of the pool. Who spins where others want the core takes it from somebody who works."""
+    if settings.backend != "process" or settings.num_workers > cores or cores == 1:
+        return 0, 0
+    return _SPIN_NS, _SPIN_NS if settings.num_workers < cores else 0
 
 
 def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:

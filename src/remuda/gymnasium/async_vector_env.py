@@ -184,7 +184,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
 
     # -- reset -------------------------------------------------------------------------------------------
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
         """Reset all envs, or those under ``options["reset_mask"]``.
@@ -397,10 +397,6 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             self._pool.close(timeout=timeout, terminate=terminate)
         except EnvError as error:
             raise_original(error)
-
-    def __del__(self) -> None:
-        if not self.closed and hasattr(self, "_state"):
-            self.close(terminate=True)
 
     # -- waiting -----------------------------------------------------------------------------------------
 

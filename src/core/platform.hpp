@@ -1,0 +1,10 @@
+// The platform that the core is built for: 1 on Linux, 0 elsewhere.
+//
+// Define REMUDA_PORTABLE to build on Linux what other systems get, so that it can be tested here.
+#pragma once
+
+#if defined(__linux__) && !defined(REMUDA_PORTABLE)
+#define REMUDA_LINUX 1
+#else
+#define REMUDA_LINUX 0
+#endif
