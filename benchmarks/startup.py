@@ -91,8 +91,10 @@ def measure_all(options: argparse.Namespace) -> Iterator[Sample]:
 def measure_apart(contender: str, start_method: str, options: argparse.Namespace) -> Sample:
     command = [sys.executable, __file__, "--env", options.env, "--num-envs", str(options.num_envs)]
     command += ["--contender", contender, "--start-method", start_method]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return Sample(**json.loads(output))
+    child = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if child.returncode:
+        sys.exit(f"{contender}, {start_method}: gave up with exit status {child.returncode}")
+    return Sample(**json.loads(child.stdout))
 
 
 def markdown(samples: list[Sample], options: argparse.Namespace) -> Iterator[str]:

@@ -127,7 +127,7 @@ def markdown(cases: Sequence[Case], results: Sequence[Result]) -> Iterator[str]:
         ratios = [_ratio(result, name) for name in names]
         for goal in case.goals:
             reached = goal.measured(result)
-            cells = [result.env, str(case.num_envs), str(goal), report.ratio(reached), verdict(goal, reached)]
+            cells = [result.env, str(case.num_envs), str(goal), _figure(reached), verdict(goal, reached)]
             yield _row([*cells, *ratios])
     yield ""
     yield _conditions(results[0])
@@ -156,6 +156,10 @@ def _ratio(result: Result, name: str) -> str:
     if entry is None or entry.error is not None:
         return "failed"
     return report.ratio(result.ratio_to_ideal(entry))
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
 
 
 def _row(cells: Iterable[str]) -> str:

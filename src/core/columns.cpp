@@ -17,14 +17,25 @@ Column::Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base)
   for (npy_intp n : shape_) row_bytes_ *= static_cast<std::size_t>(n);
 }
 
+bool Column::fits(nb::handle value, std::uint32_t rows) const {
+  if (!PyArray_Check(value.ptr())) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(value.ptr());
+  return has_layout(array, 1) && PyArray_DIM(array, 0) == static_cast<npy_intp>(rows);
+}
+
+// Whether the axes after the `leading` ones, the dtype and the order are the column's.
+bool Column::has_layout(PyArrayObject* array, int leading) const {
+  if (PyArray_NDIM(array) != static_cast<int>(shape_.size()) + leading || !PyArray_IS_C_CONTIGUOUS(array)) return false;
+  for (std::size_t i = 0; i < shape_.size(); ++i)
+    if (PyArray_DIM(array, static_cast<int>(i) + leading) != shape_[i]) return false;
+  return PyArray_DESCR(array) == descr() || PyArray_EquivTypes(PyArray_DESCR(array), descr());
+}
+
 bool Column::write(PyObject* value, std::uint32_t row) const {
   std::byte* target = this->row(row);
   if (!PyArray_Check(value)) return shape_.empty() && write_number(value, target);
   auto* array = reinterpret_cast<PyArrayObject*>(value);
-  if (PyArray_NDIM(array) != static_cast<int>(shape_.size()) || !PyArray_IS_C_CONTIGUOUS(array)) return false;
-  for (std::size_t i = 0; i < shape_.size(); ++i)
-    if (PyArray_DIM(array, static_cast<int>(i)) != shape_[i]) return false;
-  if (PyArray_DESCR(array) != descr() && !PyArray_EquivTypes(PyArray_DESCR(array), descr())) return false;
+  if (!has_layout(array, 0)) return false;
   std::memcpy(target, PyArray_DATA(array), row_bytes_);
   return true;
 }

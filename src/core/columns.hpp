@@ -20,6 +20,9 @@ class Column {
   std::size_t row_bytes() const { return row_bytes_; }
   std::byte* row(std::uint32_t row) const { return base_ + row * row_bytes_; }
 
+  // Whether `value` is an array of `rows` rows with exactly this dtype, shape and C order.
+  bool fits(nb::handle value, std::uint32_t rows) const;
+
   // Writes `value` when it has exactly this dtype, shape and C order (or is a plain number and this a
   // scalar column).  False: nothing was written, and no Python error is set.
   bool write(PyObject* value, std::uint32_t row) const;
@@ -36,6 +39,7 @@ class Column {
   PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype_.ptr()); }
   nb::object array(std::uint32_t rows, void* data) const;
   nb::object scalar(std::uint32_t row) const;
+  bool has_layout(PyArrayObject* array, int leading) const;
   bool write_number(PyObject* value, std::byte* target) const;
 
   nb::object dtype_;

@@ -70,17 +70,13 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slo
     port.slots = slots_of_worker[w];
     slots_.insert(slots_.end(), port.slots, Slot{w});
   }
+  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) all_slots_.push_back(slot);
 }
 
 // -- out ---------------------------------------------------------------------------------------------
 
 std::vector<std::uint32_t> Hub::targets(nb::handle slots) const {
-  std::vector<std::uint32_t> targets;
-  if (slots.is_none()) {
-    for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) targets.push_back(slot);
-  } else {
-    targets = nb::cast<std::vector<std::uint32_t>>(slots);
-  }
+  auto targets = slots.is_none() ? all_slots_ : nb::cast<std::vector<std::uint32_t>>(slots);
   for (std::uint32_t slot : targets)
     if (slots_[slot].state != SlotState::kIdle)
       throw nb::value_error(("env " + std::to_string(slot) + " is in flight").c_str());
@@ -90,6 +86,19 @@ std::vector<std::uint32_t> Hub::targets(nb::handle slots) const {
 void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs) {
   std::vector<std::uint32_t> targets = this->targets(slots);
   if (op == Op::kStep) copy_actions(targets, actions);
+  dispatch(op, targets, blobs);
+}
+
+bool Hub::send_steps(nb::handle actions) {
+  if (pending() != 0 || actions_.size() != 1 || !actions_[0].fits(actions, plan_.slots)) return false;
+  if (choices_ && first_outside(actions, choices_->first, choices_->second) >= 0) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(actions.ptr());
+  std::memcpy(actions_[0].row(0), PyArray_DATA(array), actions_[0].row_bytes() * plan_.slots);
+  dispatch(Op::kStep, all_slots_, nb::none());
+  return true;
+}
+
+void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs) {
   std::uint32_t frame = open_frame(targets.size());
   rows_out_[frame] += static_cast<std::uint32_t>(targets.size());
   std::size_t first = 0;  // of the run being gathered
@@ -367,6 +376,11 @@ nb::tuple Hub::take(std::uint32_t limit) {
   }
   return nb::make_tuple(whole ? nb::object(nb::none()) : slots_of(taken), none_or(batch.columns), none_or(batch.finals),
                         none_or(batch.infos), none_or(batch.extras));
+}
+
+nb::object Hub::finish() {
+  if (!wait(pending(), -1) || needs_attention()) return nb::none();
+  return take(kEverything);
 }
 
 Hub::Taken Hub::describe(const std::vector<Ready>& taken) const {

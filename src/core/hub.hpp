@@ -31,6 +31,10 @@ class Hub {
   // per slot, dtype and layout as the column's; `blobs`: None, or one list of parts (or None) per slot.
   // All slots are checked before the first command is sent; raises ValueError naming a slot in flight.
   void send(Op op, nb::handle slots, nb::list actions, nb::handle blobs);
+  // The short way of `send` for a step of all slots: true when `actions` is an array that fits the only action
+  // column as it is, every number within `set_choices`, and no slot is pending; else nothing was sent.
+  bool send_steps(nb::handle actions);
+  void set_choices(npy_int64 low, npy_int64 high) { choices_ = {low, high}; }
   // Sends a message (or kClose) to `worker` concerning `slot`; returns the number its answer will carry.
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t slot, nb::handle parts);
 
@@ -48,6 +52,8 @@ class Hub {
   // has a final observation; info_columns: None when no row has an info in a column.
   // extras: {position: (flags, parts | None)} of the rows with a final observation or a blob.
   nb::tuple take(std::uint32_t limit);
+  // `wait` for everything pending, then `take` it; None when anything is out of the ordinary.
+  nb::object finish();
   // Removes everything ready without looking at it.
   void drop_ready();
 
@@ -97,6 +103,7 @@ class Hub {
   };
 
   std::vector<std::uint32_t> targets(nb::handle slots) const;
+  void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs);
   std::uint32_t open_frame(std::size_t count);
   void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);
@@ -135,6 +142,8 @@ class Hub {
   Bell* bell_;
   Patience patience_;
 
+  std::vector<std::uint32_t> all_slots_;
+  std::optional<std::pair<npy_int64, npy_int64>> choices_;
   std::vector<Ready> ready_;
   std::uint32_t ready_slots_ = 0;
   nb::list messages_;

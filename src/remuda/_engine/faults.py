@@ -19,6 +19,11 @@ class Faults:
         self._failures: list[Failure] = []
         self._deaths: list[WorkerDiedError] = []
 
+    @property
+    def none(self) -> bool:
+        """Whether every env can step."""
+        return not self.not_reset and not self._lost
+
     def add_failure(self, failure: Failure) -> None:
         self._failures.append(failure)
         if failure.env_id is not None:

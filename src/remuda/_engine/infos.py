@@ -24,6 +24,7 @@ class InfoColumns:
     def __init__(self, room: int) -> None:
         self.columns: list[InfoColumn] = []
         self._keys: set[str] = set()
+        self._seen: set[str] = set()  # also those without a column
         self._room, self._used = room, 0
 
     def assign(self, info: dict[str, Any], keys: Sequence[str]) -> list[InfoColumn]:
@@ -31,12 +32,17 @@ class InfoColumns:
         new = []
         for key in keys:
             column = self._column_for(key, info[key]) if key not in self._keys else None
-            if column is not None:
+            if column is not None and not self._meets_a_mask(key):
                 self._keys.add(key)
                 self._used += _room_for(column)
                 self.columns.append(column)
                 new.append(column)
         return new
+
+    def _meets_a_mask(self, key: str) -> bool:
+        """Whether the key, or its mask in Gymnasium's format, goes by a name that is in use: then their order counts."""
+        self._seen.add(key)
+        return f"_{key}" in self._seen or (key.startswith("_") and key[1:] in self._seen)
 
     def _column_for(self, key: str, value: Any) -> InfoColumn | None:
         kind = type(value)

@@ -1,0 +1,87 @@
+"""The scripts in ``benchmarks/``: their envs, their goals, and what they print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import envs
+import pytest
+import startup
+import throughput
+from bench_fakes import entry, result
+from readme import write_section
+from startup import Sample
+from throughput import Case, Goal
+
+from remuda._bench import registry
+from remuda._bench.contenders import Plan
+from remuda._bench.rounds import race
+
+FOUND = result(
+    entry("plain loop", [100, 100, 100]), entry("remuda", [150, 150, 150]), entry("gymnasium", [10, 10, 10])
+)
+
+
+@pytest.mark.parametrize("name", sorted(set(envs.WORKLOADS) - {"mujoco"}))
+def test_every_workload_can_be_stepped(name: str) -> None:
+    workload = envs.workloads([name])[name]
+    kinds = registry.line_up(["gymnasium-sync"])
+    found = race(kinds, Plan(workload, num_envs=4, num_workers=2), seconds=0.05, rounds=1)
+    assert [found_entry.error for found_entry in found.entries] == [None] * 3
+
+
+def test_more_time_is_more_iterations() -> None:
+    assert 0 < envs.iterations_for(1e-9) < envs.iterations_for(1.0)
+
+
+def test_the_infos_workload_reports_what_it_promises() -> None:
+    workload = envs.workloads(["infos"])["infos"]
+    env = workload.make_env()
+    env.reset(seed=0)
+    info = env.step(0)[4]
+    assert tuple(info) == envs.INFO_KEYS
+    assert workload.info_key in info
+
+
+@pytest.mark.parametrize(
+    ("goal", "reached", "verdict"),
+    [
+        (Goal(0.7), 0.75, "pass"),
+        (Goal(0.75), 0.75, "pass"),
+        (Goal(0.8), 0.75, "**falls short**"),
+        (Goal(10.0, "gymnasium"), 15.0, "pass"),
+        (Goal(2.0, "gymnasium", "remuda-per-env"), None, "not measured"),
+        (Goal(2.0, "sb3"), None, "not measured"),
+    ],
+)
+def test_goals(goal: Goal, reached: float | None, verdict: str) -> None:
+    assert goal.measured(FOUND) == reached
+    assert throughput.verdict(goal, reached) == verdict
+
+
+def test_a_row_for_every_goal() -> None:
+    cases = [Case("cartpole", 64, (Goal(0.7), Goal(20.0, "gymnasium")))]
+    lines = list(throughput.markdown(cases, [FOUND]))
+    assert lines[2] == "| CartPole-v1 | 64 | remuda >= 0.7 x the ideal | 0.75 | pass | 0.75 | 0.050 |"
+    assert "| remuda >= 20 x gymnasium | 15 | **falls short** |" in lines[3]
+
+
+def test_startup_goals() -> None:
+    theirs = Sample("gymnasium", "fork", 1.0, 5.0)
+    assert startup.verdict(Sample("remuda-per-env", "fork", 1.0, 5.0), theirs) == "pass"
+    assert startup.verdict(Sample("remuda-per-env", "fork", 0.9, 5.1), theirs) == "**falls short: larger**"
+
+
+def test_a_section_of_a_readme_is_replaced(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("above\n<!-- t -->\nold\n<!-- /t -->\nbelow\n")
+    for _ in range(2):
+        write_section("t", r"new \1", readme)
+    assert readme.read_text() == "above\n<!-- t -->\nnew \\1\n<!-- /t -->\nbelow\n"
+
+
+def test_a_section_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("nothing here")
+    with pytest.raises(ValueError, match="expected <!-- t -->"):
+        write_section("t", "new", readme)

@@ -1,0 +1,82 @@
+// Just enough to write tests with: named cases, checks, and a `main` that runs them all.
+//
+//   TEST(a_ring_hands_over_what_was_pushed) { CHECK(...); CHECK_EQ(a, b); CHECK_THROWS(std::invalid_argument, f()); }
+//
+// The first check that fails ends the program, from whatever thread or forked child it is in: what comes
+// after a broken invariant is noise.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace check {
+
+struct Case {
+  const char* name;
+  void (*run)();
+};
+
+inline std::vector<Case>& cases() {
+  static std::vector<Case> cases;
+  return cases;
+}
+
+struct Registration {
+  Registration(const char* name, void (*run)()) { cases().push_back({name, run}); }
+};
+
+[[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
+  std::fprintf(stderr, "%s:%d: %s\n", file, line, what.c_str());
+  std::fflush(stderr);
+  std::_Exit(1);  // no destructors: other threads are still running
+}
+
+template <class T>
+std::string show(const T& value) {
+  std::ostringstream out;
+  if constexpr (std::is_enum_v<T>)
+    out << static_cast<long long>(value);
+  else
+    out << value;
+  return out.str();
+}
+
+template <class A, class B>
+void equal(const A& a, const B& b, const char* text, const char* file, int line) {
+  if (!(a == b)) fail(file, line, std::string("expected ") + text + ", got " + show(a) + " and " + show(b));
+}
+
+}  // namespace check
+
+#define TEST(name)                                            \
+  static void name();                                         \
+  static const check::Registration register_##name{#name, name}; \
+  static void name()
+
+#define CHECK(condition) \
+  ((condition) ? void() : check::fail(__FILE__, __LINE__, "expected " #condition))
+
+#define CHECK_EQ(a, b) check::equal((a), (b), #a " == " #b, __FILE__, __LINE__)
+
+#define CHECK_THROWS(type, ...)                                                                  \
+  do {                                                                                           \
+    bool thrown = false;                                                                         \
+    try {                                                                                        \
+      (void)(__VA_ARGS__);                                                                       \
+    } catch (const type&) {                                                                      \
+      thrown = true;                                                                             \
+    }                                                                                            \
+    if (!thrown) check::fail(__FILE__, __LINE__, "expected " #__VA_ARGS__ " to throw " #type);   \
+  } while (false)
+
+int main() {
+  for (const check::Case& test : check::cases()) {
+    std::printf("%s\n", test.name);
+    std::fflush(stdout);
+    test.run();
+  }
+}

@@ -1,0 +1,189 @@
+// Blobs come out as they went in, round every corner; one that does not fit leaves no trace.
+#include "blob_ring.hpp"
+
+#include <deque>
+#include <memory>
+#include <new>
+#include <thread>
+
+#include "check.hpp"
+#include "random.hpp"
+#include "record.hpp"
+#include "shared_ring.hpp"
+
+using namespace remuda;
+
+namespace {
+
+using Blob = std::vector<std::vector<std::byte>>;  // its parts
+
+class BlobRing {
+ public:
+  // Not a byte more than it needs: the address sanitizer sees what goes past the end.
+  explicit BlobRing(std::uint64_t capacity)
+      : capacity_(capacity), memory_(static_cast<std::byte*>(::operator new(sizeof(BlobHeader) + capacity, kLine))) {
+    new (memory_.get()) BlobHeader{};
+  }
+  BlobWriter writer() { return {header(), capacity_}; }
+  BlobReader reader() { return {header(), capacity_}; }
+
+ private:
+  static constexpr std::align_val_t kLine{64};
+  struct Delete {
+    void operator()(std::byte* memory) const { ::operator delete(memory, kLine); }
+  };
+  BlobHeader* header() { return reinterpret_cast<BlobHeader*>(memory_.get()); }
+
+  std::uint64_t capacity_;
+  std::unique_ptr<std::byte, Delete> memory_;
+};
+
+Blob random_blob(Random& random, std::uint64_t largest_part) {
+  Blob blob(random.below(5));
+  for (auto& part : blob) {
+    part.resize(random.below(largest_part + 1));
+    for (std::byte& byte : part) byte = static_cast<std::byte>(random.bits());
+  }
+  return blob;
+}
+
+std::uint64_t size_of(const Blob& blob) {
+  std::uint64_t size = 8 * (1 + blob.size());
+  for (const auto& part : blob) size += part.size();
+  return size;
+}
+
+std::uint64_t write(BlobWriter& writer, const Blob& blob) {
+  return writer.write(std::vector<Bytes>(blob.begin(), blob.end()));
+}
+
+Blob read(BlobReader& reader) {
+  Blob blob;
+  for (std::uint64_t size : reader.sizes()) reader.get(blob.emplace_back(size).data(), size);
+  reader.done();
+  return blob;
+}
+
+Blob one_part(std::uint64_t size) { return {std::vector<std::byte>(size, std::byte{7})}; }
+
+}  // namespace
+
+TEST(parts_come_back_as_they_went_in) {
+  BlobRing ring(256);
+  auto writer = ring.writer();
+  auto reader = ring.reader();
+  const Blob blobs[] = {{}, {{}}, {{}, {}, {}}, one_part(1), one_part(8), {{std::byte{1}}, {}, {std::byte{2}}}};
+  for (const Blob& blob : blobs) CHECK_EQ(write(writer, blob), size_of(blob));
+  for (const Blob& blob : blobs) CHECK(read(reader) == blob);
+}
+
+TEST(a_blob_that_fills_the_ring_fits_and_a_larger_one_does_not) {
+  for (std::uint64_t capacity : {16, 17, 64, 100, 4096}) {
+    BlobRing ring(capacity);
+    auto writer = ring.writer();
+    auto reader = ring.reader();
+    for (int turn = 0; turn < 5; ++turn) {
+      CHECK_EQ(write(writer, one_part(capacity - 15)), 0U);
+      CHECK_EQ(write(writer, one_part(capacity - 16)), capacity);
+      CHECK_EQ(write(writer, {}), 0U);  // even nothing takes 8 bytes
+      CHECK(read(reader) == one_part(capacity - 16));
+    }
+  }
+}
+
+TEST(room_is_given_back_only_when_the_reader_is_done) {
+  BlobRing ring(64);
+  auto writer = ring.writer();
+  auto reader = ring.reader();
+  write(writer, one_part(48));
+  std::vector<std::byte> part(reader.sizes().front());
+  reader.get(part.data(), part.size());
+  CHECK_EQ(write(writer, {}), 0U);
+  reader.done();
+  CHECK_EQ(write(writer, {}), 8U);
+}
+
+TEST(a_refused_blob_leaves_the_others_alone) {
+  BlobRing ring(100);
+  auto writer = ring.writer();
+  auto reader = ring.reader();
+  for (int turn = 0; turn < 50; ++turn) {
+    CHECK_EQ(write(writer, one_part(20)), 36U);
+    CHECK_EQ(write(writer, one_part(90)), 0U);
+    CHECK_EQ(write(writer, one_part(30)), 46U);
+    CHECK(read(reader) == one_part(20));
+    CHECK(read(reader) == one_part(30));
+  }
+}
+
+// Random blobs against a queue: same contents, and refused exactly when there is no room.
+TEST(it_behaves_like_a_queue_of_limited_size) {
+  Random random(3);
+  for (std::uint64_t capacity : {8, 33, 64, 257, 4096, 1 << 16}) {
+    BlobRing ring(capacity);
+    auto writer = ring.writer();
+    auto reader = ring.reader();
+    std::deque<Blob> queue;
+    std::uint64_t taken = 0;
+    for (int turn = 0; turn < 4000; ++turn) {
+      if (random.coin()) {
+        Blob blob = random_blob(random, capacity / 4);
+        const bool fits = taken + size_of(blob) <= capacity;
+        CHECK_EQ(write(writer, blob), fits ? size_of(blob) : 0);
+        if (!fits) continue;
+        taken += size_of(blob);
+        queue.push_back(std::move(blob));
+      } else if (!queue.empty()) {
+        CHECK(read(reader) == queue.front());
+        taken -= size_of(queue.front());
+        queue.pop_front();
+      }
+    }
+  }
+}
+
+// As the core uses it: the record that tells of a blob publishes it.  Sequence -> contents, so the reader knows
+// what must come.
+TEST(two_threads_agree_on_every_blob) {
+  constexpr std::uint64_t kTotal = 20'000;
+  constexpr std::uint64_t kNoRoom = ~0ULL;
+  auto expected = [](std::uint64_t n) {
+    Random random(n);
+    return random_blob(random, 64);
+  };
+  for (std::uint64_t capacity : {96, 300, 4096}) {
+    SharedRing<Record> records(16, 0xfffffff0);
+    BlobRing blobs(capacity);
+    std::thread thread([&] {
+      auto producer = records.producer();
+      auto writer = blobs.writer();
+      for (std::uint64_t i = 0; i < kTotal; ++i) {
+        while (producer.full()) std::this_thread::yield();
+        const Blob blob = expected(i);
+        bool written = write(writer, blob) != 0;
+        // Every other blob waits for room, so that the ring is as full as it can be most of the time.
+        while (!written && i % 2 == 0 && size_of(blob) <= capacity) {
+          std::this_thread::yield();
+          written = write(writer, blob) != 0;
+        }
+        producer.push(Record(written ? i : kNoRoom));
+        producer.publish();
+      }
+    });
+    auto consumer = records.consumer();
+    auto reader = blobs.reader();
+    Record record;
+    for (std::uint64_t i = 0; i < kTotal; ++i) {
+      while (!consumer.pop(record)) std::this_thread::yield();
+      CHECK(record.whole());
+      const Blob blob = expected(i);
+      if (record.sequence == kNoRoom) {
+        CHECK(i % 2 == 1 || size_of(blob) > capacity);
+        continue;
+      }
+      CHECK_EQ(record.sequence, i);
+      CHECK(read(reader) == blob);
+    }
+    thread.join();
+  }
+}

@@ -1,0 +1,114 @@
+// Nothing in the arena overlaps, everything is aligned, and equal numbers give equal offsets.
+#include "plan.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "check.hpp"
+#include "random.hpp"
+
+using namespace remuda;
+
+namespace {
+
+struct Region {
+  std::uint64_t begin, bytes, alignment;
+};
+
+Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
+               std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
+               std::vector<std::uint64_t> column_bytes) {
+  Plan plan{workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
+            {},      {},    {}};
+  plan.lay_out();
+  return plan;
+}
+
+Plan random_plan(Random& random) {
+  auto sizes = [&](std::uint64_t first, std::uint64_t count) {
+    std::vector<std::uint64_t> sizes(first + count, 8);
+    for (std::uint64_t& size : sizes) size = random.below(4) == 0 ? random.below(30000) : random.below(100);
+    return sizes;
+  };
+  auto workers = static_cast<std::uint32_t>(random.between(1, 20));
+  return make_plan(workers, workers * static_cast<std::uint32_t>(random.between(1, 8)),
+                   static_cast<std::uint32_t>(random.between(1, 6)), 2U << random.below(8), 64 * random.below(100),
+                   sizes(0, random.below(4)), sizes(kFirstLeaf, random.below(6)));
+}
+
+std::vector<Region> regions_of(const Plan& plan) {
+  const std::uint64_t line = 64, blobs = sizeof(BlobHeader) + plan.blob_bytes;
+  std::vector<Region> regions = {{0, sizeof(ArenaHeader), line}, {Plan::kPoolBell, sizeof(Bell), line}};
+  for (std::uint32_t w = 0; w < plan.workers; ++w) {
+    regions.push_back({plan.bell(w), sizeof(Bell), line});
+    regions.push_back({plan.meter(w), sizeof(Meter), line});
+    regions.push_back({plan.commands(w), ring_bytes<Command>(plan.ring_capacity), line});
+    regions.push_back({plan.results(w), ring_bytes<Result>(plan.ring_capacity), line});
+    regions.push_back({plan.blobs_in(w), blobs, line});
+    regions.push_back({plan.blobs_out(w), blobs, line});
+  }
+  for (std::size_t i = 0; i < plan.actions.size(); ++i)
+    regions.push_back({plan.actions[i], plan.action_bytes[i] * plan.slots, line});
+  for (std::size_t i = 0; i < plan.columns.size(); ++i)
+    regions.push_back({plan.columns[i], plan.column_bytes[i] * plan.rows(), line});
+  return regions;
+}
+
+}  // namespace
+
+TEST(nothing_overlaps_and_everything_is_aligned) {
+  Random random(8);
+  for (int run = 0; run < 500; ++run) {
+    Plan plan = random_plan(random);
+    CHECK_EQ(plan.ports.size(), plan.workers);
+    CHECK_EQ(plan.actions.size(), plan.action_bytes.size());
+    CHECK_EQ(plan.columns.size(), plan.column_bytes.size());
+    std::vector<Region> regions = regions_of(plan);
+    std::stable_sort(regions.begin(), regions.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
+    std::uint64_t end = 0;
+    for (const Region& region : regions) {
+      CHECK_EQ(region.begin % region.alignment, 0U);
+      CHECK(region.bytes == 0 || region.begin >= end);
+      end = std::max(end, region.begin + region.bytes);
+    }
+    CHECK(plan.bytes >= end);
+  }
+}
+
+// The room between regions is padding to the next cache line, no more.
+TEST(no_memory_is_wasted) {
+  Random random(9);
+  for (int run = 0; run < 100; ++run) {
+    Plan plan = random_plan(random);
+    std::uint64_t used = 0;
+    auto regions = regions_of(plan);
+    for (const Region& region : regions) used += region.bytes;
+    CHECK(plan.bytes <= used + 63 * regions.size());
+  }
+}
+
+TEST(equal_numbers_give_equal_offsets) {
+  Random one(10), other(10);
+  for (int run = 0; run < 100; ++run) {
+    Plan a = random_plan(one), b = random_plan(other);
+    CHECK_EQ(a.bytes, b.bytes);
+    CHECK(a.ports == b.ports && a.actions == b.actions && a.columns == b.columns);
+  }
+}
+
+TEST(columns_are_arrays_of_all_rows) {
+  Plan plan = make_plan(2, 6, 3, 64, 1024, {8}, {8, 1, 1, 8, 0, 400, 3});
+  CHECK_EQ(plan.rows(), 18U);
+  CHECK(plan.columns[kFirstLeaf + 1] - plan.columns[kFirstLeaf] >= 400 * 18);
+}
+
+TEST(room_beyond_4_gigabytes_is_counted_right) {
+  Plan plan = make_plan(1, 1000, 65, 2048, 0, {1}, {8, 1, 1, 8, 0, 1 << 20});
+  CHECK(plan.bytes > (65'000ULL << 20));
+}
+
+TEST(a_plan_that_cannot_be_is_refused) {
+  for (std::uint32_t capacity : {0, 3, 65})
+    CHECK_THROWS(std::invalid_argument, make_plan(1, 1, 1, capacity, 0, {}, {8, 1, 1, 8, 0}));
+  CHECK_THROWS(std::invalid_argument, make_plan(1, 1, 1, 64, 0, {}, {8, 1, 1, 8}));
+}

@@ -1,0 +1,163 @@
+// Records come out whole, once, in order: for every capacity, across the wrap-around of the counters.
+#include "ring.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+
+#include "check.hpp"
+#include "random.hpp"
+#include "record.hpp"
+#include "shared_ring.hpp"
+
+using namespace remuda;
+
+namespace {
+
+constexpr std::uint32_t kCapacities[] = {1, 2, 4, 8, 64, 1024};
+
+template <class Body>
+void for_every_ring(Body body) {
+  for (std::uint32_t capacity : kCapacities)
+    for (std::uint32_t count : awkward_counts(capacity)) body(SharedRing<Record>(capacity, count));
+}
+
+}  // namespace
+
+TEST(a_new_ring_is_empty_and_has_room) {
+  for_every_ring([](const SharedRing<Record>& ring) {
+    Record record;
+    auto consumer = ring.consumer();
+    CHECK(consumer.empty());
+    CHECK(!consumer.pop(record));
+    CHECK(!ring.producer().full());
+  });
+}
+
+TEST(what_is_pushed_shows_only_when_it_is_published) {
+  for_every_ring([](const SharedRing<Record>& ring) {
+    auto producer = ring.producer();
+    auto consumer = ring.consumer();
+    for (std::uint32_t i = 0; i < ring.capacity(); ++i) producer.push(Record(i));
+    CHECK(consumer.empty());
+    producer.publish();
+    Record record;
+    for (std::uint32_t i = 0; i < ring.capacity(); ++i) CHECK(consumer.pop(record) && record == Record(i));
+    producer.publish();
+    CHECK(consumer.empty());
+  });
+}
+
+TEST(the_last_record_may_be_changed_until_it_is_published) {
+  for_every_ring([](const SharedRing<Record>& ring) {
+    auto producer = ring.producer();
+    auto consumer = ring.consumer();
+    Record record;
+    for (std::uint64_t i = 0; i < 2 * ring.capacity(); ++i) {
+      CHECK(producer.unpublished() == nullptr);
+      producer.push(Record(0));
+      CHECK(producer.unpublished() != nullptr);
+      *producer.unpublished() = Record(i);
+      producer.publish();
+      CHECK(producer.unpublished() == nullptr);
+      CHECK(consumer.pop(record) && record == Record(i));
+    }
+  });
+}
+
+TEST(a_ring_holds_exactly_its_capacity) {
+  for_every_ring([](const SharedRing<Record>& ring) {
+    auto producer = ring.producer();
+    auto consumer = ring.consumer();
+    for (std::uint32_t i = 0; i < ring.capacity(); ++i) {
+      CHECK(!producer.full());
+      producer.push(Record(i));
+    }
+    CHECK(producer.full());  // what is not published yet takes room too
+    producer.publish();
+    CHECK(producer.full());
+    Record record;
+    CHECK(consumer.pop(record));
+    CHECK(!producer.full());
+  });
+}
+
+TEST(ends_may_be_made_anew_over_the_same_memory) {
+  for_every_ring([](const SharedRing<Record>& ring) {
+    Record record;
+    for (std::uint64_t i = 0; i < 2 * ring.capacity() + 3; ++i) {
+      auto producer = ring.producer();
+      producer.push(Record(i));
+      producer.publish();
+      CHECK(ring.consumer().pop(record));
+      CHECK_EQ(record.sequence, i);
+    }
+  });
+}
+
+// Random pushes, changes, publications and pops against a queue that is obviously right.
+TEST(it_behaves_like_a_queue) {
+  Random random(1);
+  for_every_ring([&](const SharedRing<Record>& ring) {
+    auto producer = ring.producer();
+    auto consumer = ring.consumer();
+    std::deque<std::uint64_t> visible, pushed;
+    std::uint64_t next = 0;
+    for (int turn = 0; turn < 3000; ++turn) {
+      CHECK_EQ(producer.unpublished() == nullptr, pushed.empty());
+      switch (random.below(4)) {
+        case 0:
+          CHECK_EQ(producer.full(), visible.size() + pushed.size() == ring.capacity());
+          if (producer.full()) break;
+          pushed.push_back(next);
+          producer.push(Record(next++));
+          break;
+        case 1:
+          producer.publish();
+          visible.insert(visible.end(), pushed.begin(), pushed.end());
+          pushed.clear();
+          break;
+        case 2:
+          if (pushed.empty()) break;
+          pushed.back() = next;
+          *producer.unpublished() = Record(next++);
+          break;
+        case 3:
+          CHECK_EQ(consumer.empty(), visible.empty());
+          Record record;
+          CHECK_EQ(consumer.pop(record), !visible.empty());
+          if (visible.empty()) break;
+          CHECK(record == Record(visible.front()));
+          visible.pop_front();
+      }
+    }
+  });
+}
+
+// Two threads at full speed.  With few records in the ring each keeps overtaking the other, which is where a
+// record could be read before it is written, or overwritten before it is read.
+TEST(two_threads_agree_on_every_record) {
+  for_every_ring([](const SharedRing<Record>& ring) {
+    const std::uint64_t total = std::min<std::uint64_t>(20'000, 500 * (ring.capacity() + 1));
+    std::thread thread([&] {
+      Random random(2);
+      auto producer = ring.producer();
+      for (std::uint64_t i = 0; i < total; ++i) {
+        if (producer.full()) producer.publish();
+        while (producer.full()) std::this_thread::yield();
+        producer.push(Record(i));
+        if (random.below(4) == 0) producer.publish();
+      }
+      producer.publish();
+    });
+    auto consumer = ring.consumer();
+    Record record;
+    for (std::uint64_t i = 0; i < total; ++i) {
+      while (!consumer.pop(record)) std::this_thread::yield();
+      CHECK(record.whole());
+      CHECK_EQ(record.sequence, i);
+    }
+    thread.join();
+    CHECK(consumer.empty());
+  });
+}

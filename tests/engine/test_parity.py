@@ -1,0 +1,401 @@
+"""The pool's results equal Gymnasium's SyncVectorEnv, bit for bit: same envs, same seeds, same actions."""
+
+from __future__ import annotations
+
+import decimal
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import batch_space, iterate
+
+from pool_envs import EnvFn, Info, NestedEnv, assert_same, telling
+from remuda import Batch, Pool
+
+MODES = ("next_step", "same_step", "disabled")
+BACKENDS = ("process", "thread", "serial")
+
+
+def assert_parity(
+    env_fns: Sequence[EnvFn],
+    steps: int,
+    autoreset: str = "next_step",
+    reference_fns: Sequence[EnvFn] | None = None,
+    **options: Any,
+) -> None:
+    """Steps both with the same seeded actions and compares everything that they return."""
+    reference = SyncVectorEnv(reference_fns or env_fns, autoreset_mode=AutoresetMode(MODE_NAMES[autoreset]))
+    reference.action_space.seed(11)
+    with Pool(env_fns, autoreset=autoreset, advise=False, **options) as pool:
+        _assert_same_reset(pool.reset(seed=5), reference.reset(seed=5))
+        for i in range(steps):
+            actions = reference.action_space.sample()
+            theirs = reference.step(actions)
+            _assert_same_step(pool.step(actions), theirs, f"step {i}")
+            done = theirs[2] | theirs[3]
+            if autoreset == "disabled" and done.any():
+                _reset_the_done(pool, reference, done, f"reset after step {i}")
+    reference.close()
+
+
+MODE_NAMES = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}
+
+
+def _assert_same_step(batch: Batch, theirs: Sequence[Any], where: str) -> None:
+    obs, reward, terminated, truncated, infos = theirs
+    assert_same(batch.obs, obs, f"{where}: obs")
+    assert_same(batch.reward, reward, f"{where}: reward")
+    assert_same(batch.terminated, terminated, f"{where}: terminated")
+    assert_same(batch.truncated, truncated, f"{where}: truncated")
+    assert_same(batch.infos.stack(), infos, f"{where}: infos")
+
+
+def _assert_same_reset(batch: Batch, theirs: Sequence[Any]) -> None:
+    assert_same(batch.obs, theirs[0], "reset: obs")
+    assert_same(batch.infos.stack(), theirs[1], "reset: infos")
+    assert not batch.reward.any()
+    assert not batch.terminated.any()
+    assert not batch.truncated.any()
+
+
+def _reset_the_done(pool: Pool, reference: SyncVectorEnv, done: Any, where: str) -> None:
+    ids = np.flatnonzero(done)
+    all_obs, infos = reference.reset(options={"reset_mask": done.copy()})
+    batch = pool.reset(env_ids=ids.tolist())
+    order = np.argsort(batch.env_ids)
+    assert batch.env_ids[order].tolist() == ids.tolist()
+    mine = list(iterate(batch_space(pool.single_observation_space, len(ids)), batch.obs))
+    theirs = list(iterate(reference.observation_space, all_obs))
+    assert_same([mine[i] for i in order], [theirs[i] for i in ids], f"{where}: obs")
+    stacked = batch.infos.stack()
+    assert stacked.keys() == infos.keys()
+    for key in stacked:
+        if isinstance(stacked[key], np.ndarray):
+            assert_same(stacked[key][order], infos[key][ids], f"{where}: infos[{key!r}]")
+
+
+def cartpoles(n: int) -> list[EnvFn]:
+    return [lambda: gymnasium.make("CartPole-v1")] * n
+
+
+def lakes(n: int) -> list[EnvFn]:
+    return [lambda: gymnasium.make("FrozenLake-v1", map_name="4x4")] * n
+
+
+def nested(n: int, reuse: bool = False) -> list[EnvFn]:
+    return [(lambda length=i: NestedEnv(5 + length, reuse)) for i in range(n)]  # type: ignore[misc]
+
+
+ENVS: dict[str, Callable[[int], list[EnvFn]]] = {"cartpole": cartpoles, "frozen_lake": lakes, "nested": nested}
+
+
+# -- envs x modes x backends x workers -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("envs", ENVS)
+def test_serial_for_thousands_of_steps(envs: str, mode: str) -> None:
+    assert_parity(ENVS[envs](4), 2000, mode, backend="serial")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("envs", ENVS)
+def test_processes(envs: str, mode: str, num_workers: int) -> None:
+    assert_parity(ENVS[envs](5), 300, mode, num_workers=num_workers)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("envs", ENVS)
+def test_threads(envs: str, mode: str, num_workers: int) -> None:
+    assert_parity(ENVS[envs](5), 300, mode, backend="thread", num_workers=num_workers)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+@pytest.mark.parametrize("envs", ENVS)
+def test_serial_workers(envs: str, num_workers: int) -> None:
+    assert_parity(ENVS[envs](5), 200, backend="serial", num_workers=num_workers)
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # newer Pythons, of fork
+def test_start_methods(start_method: str) -> None:
+    assert_parity(nested(2), 200, start_method=start_method)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 63])
+def test_any_number_of_frames(frames: int) -> None:
+    assert_parity(cartpoles(3), 200, frames=frames, num_workers=2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_envs_may_reuse_their_buffers(mode: str, backend: str) -> None:
+    """SyncVectorEnv's terminal observations would be overwritten by the reset, so its envs make new arrays."""
+    assert_parity(nested(3, reuse=True), 100, mode, nested(3), backend=backend, num_workers=2)
+
+
+def test_a_single_env() -> None:
+    assert_parity(nested(1), 300)
+
+
+def test_at_most_one_worker_at_a_time() -> None:
+    assert_parity(cartpoles(4), 300, num_workers=3, max_concurrency=1)
+
+
+# -- infos -----------------------------------------------------------------------------------------------
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+    BLUE = 2
+
+
+class Name(str):
+    pass
+
+
+class Whole(int):
+    pass
+
+
+def numbers(tag: int, count: int) -> Info:
+    """Every kind of number that there is."""
+    return {
+        "int": count * (-1) ** tag,
+        "largest": 2**63 - 1 - tag,
+        "smallest": -(2**63) + tag,
+        "float": count / 3,
+        "special": (float("nan"), float("inf"), -0.0)[count % 3],
+        "bool": count % 2 == tag % 2,
+        "np_bool": np.bool_(count % 2),
+        "complex": complex(count, tag),
+        **{np.dtype(t).name: np.dtype(t).type(count % 50) for t in "bBhHiIlLqQefdgFDG"},
+        "uint64_max": np.uint64(2**64 - 1),
+        "long_long": np.longlong(count),
+        "enum": Colour(1 + count % 2),
+        "whole": Whole(count),
+        "time": np.datetime64(count, "s"),
+    }
+
+
+def arrays(tag: int, count: int) -> Info:
+    return {
+        "vector": np.arange(3) + count,
+        "zero_d": np.array(count * 0.5),
+        "empty": np.zeros((0, 2), np.int16),
+        "matrix": np.full((2, 3), tag, np.float16),
+        "bools": np.array([True, False, bool(count % 2)]),
+        "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3) * count),
+        "strided": np.arange(10)[:: 2 if tag else -2] + count,
+        "swapped": np.arange(3, dtype=">i4") * count,
+        "complex_array": np.arange(2) * 1j * count,
+        "large": np.full(500, count, np.float32),
+        "words": np.array(["one", "three"]),
+        "objects": np.array([None, count, "x"], dtype=object),
+        "times": np.array([count], dtype="datetime64[D]"),
+        "record": np.array([(count, 1.5)], dtype=[("a", "i4"), ("b", "f8")]),
+        "matrix_class": np.ma.array([1, 2, count]),
+    }
+
+
+def objects(tag: int, count: int) -> Info:
+    return {
+        "word": "x" * (count % 5),
+        "name": Name("n"),
+        "np_str": np.str_(f"s{count}"),
+        "bytes": bytes([count % 256]),
+        "none": None,
+        "list": [tag, [count]],
+        "tuple": (tag, count),
+        "decimal": decimal.Decimal(count) / 7,
+        "huge_in_list": [2**100 + count],
+        "ids": frozenset({tag, count}),
+        7: count,
+        (1, 2): "a key that is no string",
+    }
+
+
+def nests(tag: int, count: int) -> Info:
+    return {
+        "outer": {"inner": {"deep": count, "word": "w"}, "n": np.float32(tag), "empty": {}},
+        "empty": {},
+        "sometimes": {"there": count} if count % 2 else {"here": count},
+    }
+
+
+def come_and_go(tag: int, count: int) -> Info:
+    info: Info = {f"every_{k}": count for k in range(1, 6) if (count + tag) % k == 0}
+    if count % 4 == 0:
+        info["vector"] = np.full(2, count)
+    if count > 10:
+        info["late"] = float(count)
+    return info
+
+
+def change_type(tag: int, count: int) -> Info:
+    """The array of a key has the type of the first env's value; the others are cast to it."""
+    i = (tag + count) % 3
+    return {
+        "number": (count, count + 0.75, count % 2 == 0)[i],
+        "float": (float(count), np.float32(count), np.float64(count))[i],
+        "int": (count, np.int64(count), np.int8(count % 100))[i],
+        "thing": ("word", None, [count])[i],
+        "width": (np.arange(2), np.arange(2.0), np.arange(2, dtype=np.uint8))[i] * count,
+    }
+
+
+def change_kind(tag: int, count: int) -> Info:
+    """A key that is a number now and a text or an array then, in all envs at once."""
+    kinds = [("text", None), (1, 2.5), (np.array([1.0]), np.array([3])), ({"a": 1}, {"b": 2.5})]
+    return {"anything": kinds[count % 4][(tag + count) % 2]}
+
+
+def many_keys(tag: int, count: int) -> Info:
+    return {f"key {k}": k + count if k % 3 else np.float32(k) for k in range(100) if (k + count) % 7}
+
+
+def look_like_masks(tag: int, count: int) -> Info:
+    """Keys that are equal to the name of another key's mask."""
+    if tag % 2:
+        return {"x": count, "_x": count + 1, "__x": 2}
+    return {"_y": 5, "y": count} if count % 2 else {"_lonely": count}
+
+
+def reserved(tag: int, count: int) -> Info:
+    return {"final_obs": count, "episode": {"final_obs": [1], "r": 1.0}} if count % 2 else {"final_obs": None}
+
+
+INFOS = [numbers, arrays, objects, nests, come_and_go, change_type, many_keys, look_like_masks, reserved]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("info", INFOS)
+def test_infos(info: Callable[[int, int], Info], mode: str) -> None:
+    if info is reserved and mode == "same_step":
+        pytest.skip("the name is taken there")
+    assert_parity(telling(4, info), 40, mode, backend="serial", num_workers=2)
+
+
+def test_infos_that_change_their_kind() -> None:
+    assert_parity(telling(4, change_kind), 40, backend="serial")
+    assert_parity(telling(4, change_kind), 40, num_workers=2)
+
+
+@pytest.mark.parametrize("info", INFOS)
+def test_infos_from_processes(info: Callable[[int, int], Info]) -> None:
+    assert_parity(telling(4, info), 40, "next_step" if info is reserved else "same_step", num_workers=2)
+
+
+@pytest.mark.parametrize("info", INFOS)
+def test_each_info_is_what_the_env_gave(info: Callable[[int, int], Info]) -> None:
+    with Pool(telling(3, info, length=1000), backend="serial") as pool:
+        batches = [pool.reset(), *(pool.step([0, 1, 0]) for _ in range(20))]
+        for count, batch in enumerate(batches, start=1):
+            for tag in range(3):
+                assert_same(batch.infos[tag], info(tag, count), f"step {count}: infos[{tag}]")
+
+
+def test_a_huge_int_is_told_as_it_is() -> None:
+    """Gymnasium's format has no room for it: its array of int overflows, and so does ours."""
+    with Pool(telling(2, lambda tag, count: {"n": 10 ** (18 * count)}, length=100), backend="serial") as pool:
+        for batch in (pool.reset(), pool.step([0, 0]), pool.step([0, 0])):
+            count = int(batch.obs[0]) + 0
+            assert [info["n"] for info in batch.infos] == [10 ** (18 * count)] * 2
+        with pytest.raises(OverflowError):
+            batch.infos.stack()
+
+
+def test_infos_that_nobody_read_in_time_are_the_same_later() -> None:
+    with Pool(telling(2, numbers, length=1000), num_workers=1) as pool:
+        pool.reset()
+        batches = [pool.step([0, 0]) for _ in range(20)]
+    for count, batch in enumerate(batches, start=2):
+        assert_same(list(batch.infos), [numbers(0, count), numbers(1, count)])
+        assert batch.infos[-1].keys() == batch.infos[1].keys()
+        assert [info["int"] for info in batch.infos[0:2]] == [count, -count]
+        with pytest.raises(IndexError):
+            batch.infos[2]
+
+
+def test_an_info_is_yours() -> None:
+    with Pool(telling(2, arrays, length=1000), backend="serial") as pool:
+        batch = pool.reset()
+        batch = pool.step([0, 0])
+        batch.infos[0]["vector"][:] = 99
+        batch.infos.stack()["vector"][:] = 98
+        assert batch.infos[0]["vector"].tolist() == [2, 3, 4]
+
+
+# -- seeds and options -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [None, 3, [5, None, 7], (1, 2, 3), np.array([4, 5, 6]), np.int64(9)])
+def test_seeds_reach_each_env(seed: Any) -> None:
+    expected = {
+        None: [None, None, None],
+        3: [3, 4, 5],
+        9: [9, 10, 11],
+    }.get(None if seed is None else int(seed) if np.ndim(seed) == 0 else -1)
+    with Pool(_counting(3), backend="serial") as pool:
+        pool.reset(seed=seed)
+        assert pool.get_attr("last_seed") == (expected or list(seed))
+        assert all(one is None or type(one) is int for one in pool.get_attr("last_seed"))
+
+
+def test_options_reach_each_env() -> None:
+    with Pool(_counting(3), backend="serial") as pool:
+        pool.reset(options={"a": [1]})
+        assert pool.get_attr("last_options") == [{"a": [1]}] * 3
+        pool.reset(options=[{"a": 1}, None, {}])
+        assert pool.get_attr("last_options") == [{"a": 1}, None, {}]
+        pool.reset(env_ids=[2, 0], options=[{"b": 2}, {"b": 0}], seed=[20, 10])
+        assert pool.get_attr("last_options") == [{"b": 0}, None, {"b": 2}]
+        assert pool.get_attr("last_seed") == [10, None, 20]
+        pool.reset(env_ids=[1], seed=5)
+        assert pool.get_attr("last_seed")[1] == 6
+
+
+def _counting(n: int) -> list[EnvFn]:
+    from pool_envs import counting
+
+    return counting(n)
+
+
+def test_autoresets_have_neither_seed_nor_options() -> None:
+    from pool_envs import counting
+
+    for mode in ("next_step", "same_step"):
+        with Pool(counting(1, length=1), backend="serial", autoreset=mode) as pool:
+            pool.reset(seed=1, options={"x": 1})
+            pool.step([0])
+            pool.step([0])
+            assert pool.get_attr("episodes") == [2 if mode == "next_step" else 3]
+            assert pool.get_attr("last_seed") == [None]
+            assert pool.get_attr("last_options") == [None]
+
+
+# -- what an env may return ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [1.5, 2, True, np.float32(0.1), np.int8(3), np.array(2.5), np.bool_(True), np.float64("nan")]
+)
+def test_any_number_is_a_reward(value: Any) -> None:
+    from pool_envs import hooked
+
+    fns = hooked(1, (0,), step=lambda env, action: (env.observe(), value, False, False, {}))
+    assert_parity(fns, 2, backend="serial")
+
+
+@pytest.mark.parametrize("flag", [True, 0, 1.0, np.bool_(True), np.array(False), np.array([True])])
+def test_any_truth_is_a_flag(flag: Any) -> None:
+    from pool_envs import hooked
+
+    fns = hooked(1, (0,), step=lambda env, action: (env.observe(), 0, flag, False, {}))
+    assert_parity(fns, 3, backend="serial")

@@ -1,0 +1,299 @@
+"""Drawn spaces: observations and actions go through the pool as they go through Gymnasium's SyncVectorEnv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pool_envs import ColourSpace, CountingEnv, EnvFn, HookedEnv, SampleEnv, assert_same, describe_types
+from remuda import InvalidActionError, Pool
+
+FLOATS = ["float16", "float32", "float64"]
+INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+# -- strategies ------------------------------------------------------------------------------------------
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> spaces.Box:
+    dtype = draw(st.sampled_from([*FLOATS, *INTS]))
+    shape = tuple(draw(st.lists(st.integers(0, 3), max_size=3)))
+    low = 0 if dtype.startswith("u") else draw(st.integers(-100, 100))
+    high = low + draw(st.integers(0, 27))
+    if dtype in FLOATS and draw(st.booleans()):
+        return spaces.Box(-np.inf, np.inf, shape, dtype)
+    return spaces.Box(low, high, shape, dtype)
+
+
+@st.composite
+def discretes(draw: st.DrawFn) -> spaces.Discrete:
+    dtype = draw(st.sampled_from([np.int64, np.int64, np.int32, np.int8, np.uint8]))
+    start = draw(st.integers(0 if dtype is np.uint8 else -20, 20))
+    return spaces.Discrete(draw(st.integers(1, 100)), start=start, dtype=dtype)
+
+
+@st.composite
+def multi_discretes(draw: st.DrawFn) -> spaces.MultiDiscrete:
+    shape = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=2)))
+    numbers = draw(st.lists(st.integers(1, 9), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
+    nvec = np.array(numbers).reshape(shape)
+    dtype = draw(st.sampled_from([np.int64, np.int32, np.uint8]))
+    start = np.full(shape, draw(st.integers(0, 5)))
+    return spaces.MultiDiscrete(nvec, dtype=dtype, start=start if draw(st.booleans()) else None)
+
+
+def multi_binaries() -> st.SearchStrategy[spaces.MultiBinary]:
+    return st.one_of(st.integers(1, 5), st.lists(st.integers(1, 3), min_size=1, max_size=2)).map(spaces.MultiBinary)
+
+
+ARRAYS = st.one_of(boxes(), discretes(), multi_discretes(), multi_binaries())
+
+
+def _graph(node: spaces.Space[Any], edge: spaces.Space[Any] | None) -> spaces.Graph:
+    return spaces.Graph(node, edge)  # type: ignore[arg-type]
+
+
+OBJECTS = st.one_of(
+    st.builds(spaces.Text, st.integers(1, 12), charset=st.sampled_from(["abc", "äöü😀", "01"])),
+    st.builds(
+        _graph,
+        st.sampled_from([spaces.Box(-1, 1, (2,)), spaces.Discrete(3)]),
+        st.sampled_from([None, spaces.Box(0, 1, (1,), np.float64), spaces.Discrete(4)]),
+    ),
+    st.builds(spaces.Sequence, st.sampled_from([spaces.Box(0, 1, (2,)), spaces.Text(3)])),
+    st.builds(spaces.Sequence, st.just(spaces.Box(0, 1, (2,))), stack=st.just(True)),
+    st.builds(spaces.OneOf, st.just([spaces.Discrete(3), spaces.Box(0, 1, (2,)), spaces.Text(4)])),
+    st.builds(ColourSpace),
+)
+
+LEAVES = st.one_of(ARRAYS, ARRAYS, OBJECTS)
+KEYS = st.text("abcdef_ é", min_size=1, max_size=3)
+
+
+def _nested(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.dictionaries(KEYS, children, min_size=1, max_size=3).map(spaces.Dict),
+        st.lists(children, min_size=1, max_size=3).map(spaces.Tuple),
+    )
+
+
+SPACES = st.one_of(LEAVES, st.recursive(LEAVES, _nested, max_leaves=6))
+
+
+# -- parity ----------------------------------------------------------------------------------------------
+
+
+def assert_parity(env_fns: Sequence[EnvFn], steps: int, mode: AutoresetMode, **options: Any) -> None:
+    reference = SyncVectorEnv(env_fns, autoreset_mode=mode)
+    reference.action_space.seed(3)
+    name = {AutoresetMode.NEXT_STEP: "next_step", AutoresetMode.SAME_STEP: "same_step"}[mode]
+    with Pool(env_fns, autoreset=name, advise=False, **options) as pool:
+        assert pool.single_observation_space == reference.single_observation_space
+        assert pool.single_action_space == reference.single_action_space
+        assert_same(pool.reset(seed=1).obs, reference.reset(seed=1)[0], "reset")
+        for i in range(steps):
+            actions = reference.action_space.sample()
+            batch, theirs = pool.step(actions), reference.step(actions)
+            assert_same(batch.obs, theirs[0], f"step {i}: obs")
+            assert_same(batch.reward, theirs[1], f"step {i}: reward")
+            assert_same(batch.infos.stack(), theirs[4], f"step {i}: infos")
+            _assert_final_obs(batch, theirs[4])
+
+
+def _assert_final_obs(batch: Any, infos: dict[str, Any]) -> None:
+    """`final_obs` is batched like `obs`, and equals the infos' one by one."""
+    assert (batch.final_obs is None) == ("final_obs" not in infos)
+    for i in np.flatnonzero(infos.get("_final_obs", [])):
+        assert_same(batch.infos[i]["final_obs"], _row(batch.final_obs, batch.obs, i), "['final_obs']")
+
+
+def _row(final: Any, like: Any, i: int) -> Any:
+    if isinstance(final, dict):
+        return {key: _row(value, like[key], i) for key, value in final.items()}
+    if isinstance(final, np.ndarray):
+        assert final.shape == like.shape
+        return final[i]
+    return tuple(_row(one, other, i) for one, other in zip(final, like, strict=True))
+
+
+@given(observation=SPACES, action=SPACES, mode=st.sampled_from([AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]))
+@settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode: AutoresetMode) -> None:
+    if _has_objects(observation):
+        mode = AutoresetMode.NEXT_STEP  # `_row` cannot tell a tuple of spaces from a tuple of envs
+    assert_parity([lambda: SampleEnv(observation, action)] * 3, 6, mode, backend="serial", num_workers=2)
+
+
+@given(observation=SPACES, action=SPACES)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_processes(observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
+    env_fns = [lambda: SampleEnv(observation, action)] * 3
+    assert_parity(env_fns, 12, AutoresetMode.NEXT_STEP, num_workers=2)
+
+
+@given(observation=OBJECTS)
+@settings(max_examples=30, deadline=None)
+def test_terminal_observations_without_columns(observation: spaces.Space[Any]) -> None:
+    both = spaces.Dict(thing=observation, number=spaces.Discrete(9))
+    fns = [lambda: SampleEnv(both, spaces.Discrete(2))] * 3
+    reference = SyncVectorEnv(fns, autoreset_mode=AutoresetMode.SAME_STEP)
+    reference.reset(seed=2)
+    actions = np.array([0, 1, 0])
+    with Pool(fns, backend="serial", autoreset="same_step") as pool:
+        pool.reset(seed=2)
+        for _ in range(10):
+            batch, infos = pool.step(actions), reference.step(actions)[4]
+            assert_same(batch.infos.stack(), infos)
+            for i in np.flatnonzero(infos.get("_final_obs", [])):
+                assert_same(batch.final_obs["thing"][i], infos["final_obs"][i]["thing"])
+                assert batch.final_obs["number"][i] == infos["final_obs"][i]["number"]
+
+
+def _has_objects(space: spaces.Space[Any]) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_objects, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return any(map(_has_objects, space.spaces))
+    return not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+
+
+# -- what Gymnasium cannot batch, but a pool can ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("space", [spaces.Dict({}), spaces.Tuple(()), spaces.Dict(a=spaces.Tuple(()))])
+def test_empty_spaces(space: spaces.Space[Any]) -> None:
+    sample = space.sample()
+    with Pool([lambda: SampleEnv(space, space)] * 2, backend="serial") as pool:
+        assert pool.reset(seed=0).obs == sample
+        batch = pool.step(sample)
+        assert batch.obs == sample
+        assert [info["action"] for info in batch.infos] == [(sample,)] * 2
+
+
+# -- actions ---------------------------------------------------------------------------------------------
+
+
+class CollectingEnv(CountingEnv):
+    """Keeps all actions that it was given, and overwrites arrays afterwards, as an env may."""
+
+    def __init__(self, action_space: spaces.Space[Any]) -> None:
+        super().__init__()
+        self.action_space = action_space
+        self.actions: list[Any] = []
+        self.types: list[str] = []
+
+    def step(self, action: Any) -> Any:
+        self.actions.append(action)
+        self.types.append(describe_types(action))
+        return super().step(0)
+
+
+@pytest.mark.parametrize(
+    ("space", "types"),
+    [
+        (spaces.Discrete(5), "int64 int64()"),
+        (spaces.Discrete(100, dtype=np.int32), "int32 int32()"),
+        (spaces.Discrete(200, start=100), "int64 int64()"),
+        (spaces.Box(-1, 1, (2,)), "ndarray float32(2,)"),
+        (spaces.Box(-1, 1, ()), "float32 float32()"),
+        (spaces.MultiBinary(3), "ndarray int8(3,)"),
+        (spaces.MultiDiscrete([[2], [3]]), "ndarray int64(2, 1)"),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Text(3))), "tuple(int64 int64(), str)"),
+        (spaces.Dict(a=spaces.Box(0, 1, (1,), np.float64)), "dict(a=ndarray float64(1,))"),
+    ],
+)
+def test_each_action_is_an_object_of_its_own(space: spaces.Space[Any], types: str) -> None:
+    fns = [lambda: CollectingEnv(space)] * 2
+    reference = SyncVectorEnv(fns)
+    reference.action_space.seed(0)
+    with Pool(fns, backend="serial") as pool:
+        pool.reset()
+        reference.reset()
+        for _ in range(20):
+            actions = reference.action_space.sample()
+            pool.step(actions)
+            reference.step(actions)
+        assert_same(pool.get_attr("actions"), list(reference.get_attr("actions")))
+        assert pool.get_attr("types") == [[types] * 20] * 2
+
+
+def test_an_env_may_write_to_its_action() -> None:
+    box = spaces.Box(-1, 1, (2,), np.float64)
+
+    def scribble(env: Any, action: Any) -> None:
+        env.kept = [*getattr(env, "kept", []), action.copy()]
+        action[:] = 7
+
+    class Env(HookedEnv):
+        def __init__(self) -> None:
+            super().__init__(step=lambda env, action: None)
+            self.action_space = box
+
+        def step(self, action: Any) -> Any:
+            scribble(self, action)
+            return super().step(0)
+
+    mine = np.zeros((2, 2))
+    with Pool([Env] * 2, backend="serial") as pool:
+        pool.reset()
+        for _ in range(3):
+            pool.step(mine)
+        assert not mine.any()
+        assert all(not np.any(kept) for kept in pool.get_attr("kept"))
+
+
+CASTABLE: list[tuple[spaces.Space[Any], Any]] = [
+    (spaces.Discrete(5), [1, 4]),
+    (spaces.Discrete(5), (np.int8(1), 4)),
+    (spaces.Discrete(5), np.array([1.0, 4.0])),
+    (spaces.Discrete(5), np.array([[1], [4]])),
+    (spaces.Discrete(5), np.array([1, 9, 4])[::2]),
+    (spaces.Discrete(5), np.array([1, 4], dtype=">i2")),
+    (spaces.Discrete(2), np.array([True, False])),
+    (spaces.Box(-1, 1, (2,)), [[0.5, 1], [0, -1]]),
+    (spaces.Box(-1, 1, (2,)), np.array([[0.5, 0.25], [0, -1]], np.float64)),
+    (spaces.Box(-1, 1, (2,)), np.asfortranarray([[0.5, 0.25], [0, -1]])),
+    (spaces.MultiBinary(2), [[True, False], [1, 0]]),
+]
+
+
+@pytest.mark.parametrize(("space", "actions"), CASTABLE)
+def test_actions_that_lose_nothing_are_cast(space: Any, actions: Any) -> None:
+    expected = np.asarray(actions).astype(space.dtype).reshape(2, *space.shape)
+    with Pool([lambda: CollectingEnv(space)] * 2, backend="serial") as pool:
+        pool.reset()
+        pool.step(actions)
+        for i, got in enumerate(pool.get_attr("actions")):
+            assert_same(np.asarray(got[0]), np.asarray(expected[i]))
+
+
+LOSSY: list[tuple[spaces.Space[Any], Any]] = [
+    (spaces.Discrete(5), [1.5, 0]),
+    (spaces.Discrete(5), [np.nan, 0]),
+    (spaces.Discrete(5), [2**70, 0]),
+    (spaces.Discrete(5, dtype=np.int8), np.array([2**20 + 1, 0])),
+    (spaces.Box(-1, 1, (), np.int32), np.array([2**40, 0])),
+    (spaces.Discrete(5, dtype=np.uint8), [-255, 0]),
+    (spaces.Discrete(5), ["a", "b"]),
+    (spaces.Discrete(5), [None, 1]),
+    (spaces.Discrete(5), [[1], [2, 3]]),
+    (spaces.Discrete(5), np.array([1 + 1j, 0])),
+    (spaces.Discrete(5), {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("space", "actions"), LOSSY)
+def test_actions_that_would_lose_something_are_refused(space: Any, actions: Any) -> None:
+    with Pool([lambda: CollectingEnv(space)] * 2, backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(InvalidActionError, match="^expected "):
+            pool.step(actions)
+        assert pool.get_attr("actions") == [[], []]

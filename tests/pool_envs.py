@@ -1,0 +1,431 @@
+"""Small envs for the tests of the pool, gates that order events, and how results are compared.
+
+Workers import this module like any other: `conftest.py` of each folder that uses it puts this folder on `sys.path`,
+which workers inherit. (The test modules themselves cannot be imported there, so whatever a worker must find by name
+is defined here; lambdas travel by value.) It is not called `envs`, for the benchmarks have a module of that name.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+Info: TypeAlias = dict[str, Any]
+StepResult: TypeAlias = tuple[Any, Any, Any, Any, Info]
+EnvFn: TypeAlias = Callable[[], Any]
+Hook: TypeAlias = Callable[..., Any]
+
+
+# -- comparing -------------------------------------------------------------------------------------------
+
+
+def assert_same(ours: Any, theirs: Any, where: str = "result") -> None:
+    """Same structure, types, dtypes, shapes and bits, all the way down.
+
+    Two things may differ: a terminal observation that is a number is a NumPy scalar of the space's dtype here, where
+    Gymnasium passes on whatever the env returned; and of two names for one dtype (long, long long) pickles keep one.
+    """
+    if "['final_obs']" in where and isinstance(ours, np.generic):
+        theirs = type(ours)(theirs)
+    if not (isinstance(ours, np.generic) and isinstance(theirs, np.generic)):  # their dtypes are compared below
+        assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
+    if isinstance(ours, dict):
+        assert set(ours) == set(theirs), where
+        for key, value in ours.items():
+            assert_same(value, theirs[key], f"{where}[{key!r}]")
+    elif isinstance(ours, (tuple, list)):
+        assert len(ours) == len(theirs), where
+        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(one, other, f"{where}[{i}]")
+    elif isinstance(ours, (np.ndarray, np.generic)):
+        _assert_same_array(ours, theirs, where)
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs), f"{where}: {ours!r} is not {theirs!r}"
+
+
+def _assert_same_array(ours: Any, theirs: Any, where: str) -> None:
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), f"{where}: {ours.dtype} {theirs.dtype}"
+    if ours.dtype.hasobject:
+        assert_same(ours.tolist(), theirs.tolist(), where)
+    elif ours.dtype in (np.longdouble, np.clongdouble):  # their padding bytes mean nothing
+        np.testing.assert_array_equal(ours, theirs, where)
+    else:
+        assert ours.tobytes() == theirs.tobytes(), f"{where}: {ours} is not {theirs}"
+
+
+# -- ordering events -------------------------------------------------------------------------------------
+
+
+class Gate:
+    """A door that an env stands before until the test opens it, in whatever process or thread: two named pipes."""
+
+    def __init__(self, directory: Path, name: str = "gate") -> None:
+        self._arrivals, self._door = str(directory / f"{name}.arrivals"), str(directory / f"{name}.door")
+        os.mkfifo(self._arrivals)
+        os.mkfifo(self._door)
+
+    def wait(self) -> None:
+        """In the env: tell that we are here, and stand before the door."""
+        _meet(self._arrivals, os.O_WRONLY)
+        _meet(self._door, os.O_RDONLY)
+
+    def await_arrival(self) -> None:
+        """In the test: wait until an env stands before the door."""
+        _meet(self._arrivals, os.O_RDONLY)
+
+    def open(self) -> None:
+        """In the test, after `await_arrival`: let that env pass."""
+        _meet(self._door, os.O_WRONLY)
+
+    def let_pass(self) -> None:
+        self.await_arrival()
+        self.open()
+
+
+def _meet(path: str, mode: int) -> None:
+    """Opening a pipe waits for the other side to open it too."""
+    fd = os.open(path, mode)
+    if mode == os.O_RDONLY:
+        os.read(fd, 1)  # until the writer has closed it: both have met, and the next meeting is a new one
+    os.close(fd)
+
+
+class Gauge:
+    """Counts who goes in and out of a place that several processes share, through a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        path.write_bytes(b"")
+
+    def enter(self) -> None:
+        self._append(b"+")
+
+    def leave(self) -> None:
+        self._append(b"-")
+
+    def _append(self, mark: bytes) -> None:
+        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # the kernel appends one after another
+        os.write(fd, mark)
+        os.close(fd)
+
+    def entries(self) -> int:
+        return Path(self._path).read_bytes().count(b"+")
+
+    def peak(self) -> int:
+        """How many were inside at the same time, at most."""
+        marks = np.frombuffer(Path(self._path).read_bytes(), dtype=np.uint8)
+        return int(np.cumsum(np.where(marks == ord("+"), 1, -1)).max(initial=0))
+
+
+# -- envs ------------------------------------------------------------------------------------------------
+
+
+class CountingEnv(gymnasium.Env[Any, Any]):
+    """Observes (tag, episodes, steps, last action); the reward is the action."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
+
+    def __init__(self, tag: int = 0, length: int = 1_000_000) -> None:
+        self.observation_space = spaces.Box(-(2**40), 2**40, (4,), np.int64)
+        self.action_space = spaces.Discrete(1000)
+        self.render_mode = "rgb_array"
+        self.tag, self.length = tag, length
+        self.episodes = self.steps = self.total_steps = 0
+        self.last_action = -1
+        self.last_options: Info | None = None
+        self.last_seed: int | None = None
+
+    def observe(self) -> Any:
+        return np.array([self.tag, self.episodes, self.steps, self.last_action])
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.last_seed, self.last_options = seed, options
+        self.episodes += 1
+        self.steps, self.last_action = 0, -1
+        return self.observe(), {}
+
+    def step(self, action: Any) -> StepResult:
+        self.steps += 1
+        self.total_steps += 1
+        self.last_action = int(action)
+        return self.observe(), float(action), self.steps >= self.length, False, {}
+
+    def render(self) -> Any:
+        return np.full((2, 2, 3), self.tag, dtype=np.uint8)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def echo(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+
+class HookedEnv(CountingEnv):
+    """A CountingEnv whose phases do what the test says: build, reset, step, autoreset, call, render, close.
+
+    A hook is called with the env (and a step's with the action too). What it returns replaces what the method would
+    have returned, unless it is None; to return None it returns `NOTHING`. `autoreset` is any reset after the first.
+    """
+
+    def __init__(self, tag: int = 0, length: int = 1_000_000, **hooks: Hook) -> None:
+        super().__init__(tag, length)
+        self.hooks = hooks
+        self._run("build")
+
+    def _run(self, phase: str, *args: Any) -> Any:
+        return self.hooks[phase](self, *args) if phase in self.hooks else None
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        usual = super().reset(seed=seed, options=options)
+        result: tuple[Any, Info] = _choose(self._run("reset" if self.episodes == 1 else "autoreset"), usual)
+        return result
+
+    def step(self, action: Any) -> StepResult:
+        usual = super().step(action)
+        result: StepResult = _choose(self._run("step", action), usual)
+        return result
+
+    def render(self) -> Any:
+        return _choose(self._run("render"), super().render())
+
+    def poke(self) -> Any:
+        return _choose(self._run("call"), "poked")
+
+    def close(self) -> None:
+        self._run("close")
+
+
+NOTHING = "nothing"
+
+
+def _choose(replacement: Any, usual: Any) -> Any:
+    if isinstance(replacement, str) and replacement == NOTHING:
+        return None
+    return usual if replacement is None else replacement
+
+
+def counting(num_envs: int, length: int = 1_000_000) -> list[EnvFn]:
+    return [(lambda tag=i: CountingEnv(tag, length)) for i in range(num_envs)]  # type: ignore[misc]
+
+
+def hooked(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
+    """Factories of envs, `which` of them with these hooks."""
+    return [
+        (lambda tag=i: HookedEnv(tag, length, **(hooks if tag in which else {})))  # type: ignore[misc]
+        for i in range(num_envs)
+    ]
+
+
+def gated(gates: Sequence[Gate | None], phase: str = "step") -> list[EnvFn]:
+    """Factories of envs that stand before their gate in that phase."""
+    return [_gated(tag, gate, phase) for tag, gate in enumerate(gates)]
+
+
+def _gated(tag: int, gate: Gate | None, phase: str) -> EnvFn:
+    hooks = {} if gate is None else {phase: lambda *_: gate.wait()}
+    return lambda: HookedEnv(tag, **hooks)
+
+
+class SampleEnv(gymnasium.Env[Any, Any]):
+    """Observes seeded samples of a space and tells in its info which action it was given."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+        # Copies: in one process the envs would share the random numbers of their spaces.
+        self.observation_space = copy.deepcopy(observation_space)
+        self.action_space = copy.deepcopy(action_space)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> StepResult:
+        chance = float(self.np_random.random())
+        info = {"action": (action,), "types": describe_types(action)}
+        return self.observation_space.sample(), chance, chance < 0.2, 0.2 <= chance < 0.4, info
+
+
+def describe_types(value: Any) -> str:
+    """The types in a nested value, and the dtypes and shapes of its arrays."""
+    if isinstance(value, dict):
+        return f"{type(value).__name__}({', '.join(f'{k}={describe_types(value[k])}' for k in sorted(value))})"
+    if type(value) in (tuple, list):
+        return f"{type(value).__name__}({', '.join(map(describe_types, value))})"
+    array = isinstance(value, (np.ndarray, np.generic))
+    return f"{type(value).__name__}{f' {value.dtype}{value.shape}' if array else ''}"
+
+
+class ColourSpace(spaces.Space[str]):
+    """A space of a class that Gymnasium does not know."""
+
+    COLOURS = ("red", "green", "blue")
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return self.COLOURS[int(self.np_random.integers(3))]
+
+    def contains(self, x: Any) -> bool:
+        return x in self.COLOURS
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ColourSpace)
+
+    def __hash__(self) -> int:
+        return hash(ColourSpace)
+
+
+class NestedEnv(gymnasium.Env[Any, Any]):
+    """Observes nested dicts and tuples of arrays; with `reuse` they are the same arrays, step after step."""
+
+    def __init__(self, length: int = 7, reuse: bool = False) -> None:
+        self.observation_space = spaces.Dict(
+            image=spaces.Box(0, 255, (3, 4), np.uint8),
+            pose=spaces.Tuple((spaces.Box(-9, 9, (2,), np.float64), spaces.Discrete(50))),
+            deep=spaces.Dict(flags=spaces.MultiBinary(3), choice=spaces.MultiDiscrete([5, 6])),
+        )
+        self.action_space = spaces.Dict(
+            push=spaces.Box(-1, 1, (2,), np.float32),
+            keys=spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2))),
+        )
+        self.length, self.reuse, self.steps = length, reuse, 0
+        self._make_buffers()
+
+    def _make_buffers(self) -> None:
+        self._image = np.zeros((3, 4), np.uint8)
+        self._position = np.zeros(2)
+
+    def _observe(self) -> Any:
+        if not self.reuse:
+            self._make_buffers()
+        self._image[:] = self.np_random.integers(0, 256, (3, 4))
+        self._position[:] = self.np_random.uniform(-9, 9, 2)
+        deep = {
+            "flags": self.np_random.integers(0, 2, 3).astype(np.int8),
+            "choice": self.np_random.integers(0, 5, 2),
+        }
+        return {"image": self._image, "pose": (self._position, int(self.np_random.integers(50))), "deep": deep}
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observe(), {"start": True}
+
+    def step(self, action: Any) -> StepResult:
+        self.steps += 1
+        total = float(action["push"].sum()) + int(action["keys"][0]) + int(action["keys"][1].sum())
+        ends = self.steps >= self.length + int(self.np_random.integers(3))
+        cut = bool(self.np_random.random() < 0.05)
+        obs = self._observe()
+        info = {"action": describe_types(action), "position": self._position, "total": np.float32(total)}
+        return obs, total, ends, cut, info
+
+
+class InfoEnv(gymnasium.Env[Any, Any]):
+    """Its infos come from a function of (tag, its count of resets and steps so far)."""
+
+    def __init__(self, tag: int, info: Callable[[int, int], Info], length: int = 5) -> None:
+        self.observation_space = spaces.Discrete(1_000_000)
+        self.action_space = spaces.Discrete(2)
+        self.tag, self.info, self.length = tag, info, length
+        self.count = self.steps = 0
+
+    def _tell(self) -> tuple[Any, Info]:
+        self.count += 1
+        return np.int64(self.count), self.info(self.tag, self.count)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._tell()
+
+    def step(self, action: Any) -> StepResult:
+        self.steps += 1
+        obs, info = self._tell()
+        return obs, 1.0, self.steps == self.length + self.tag, False, info
+
+
+def telling(num_envs: int, info: Callable[[int, int], Info], length: int = 5) -> list[EnvFn]:
+    return [(lambda tag=i: InfoEnv(tag, info, length)) for i in range(num_envs)]  # type: ignore[misc]
+
+
+class TextEnv(gymnasium.Env[Any, Any]):
+    """Texts of any length as observations and actions, which travel pickled: observes its action, `times` times."""
+
+    def __init__(self, times: int = 1) -> None:
+        self.observation_space = spaces.Text(2**30)
+        self.action_space = spaces.Text(2**30)
+        self.times = times
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        return str((options or {}).get("text", "")), {}
+
+    def step(self, action: Any) -> StepResult:
+        return action * self.times, float(len(action)), False, False, {}
+
+    def repeat(self, data: Any) -> Any:
+        return data
+
+
+# -- exceptions ------------------------------------------------------------------------------------------
+
+
+class TwoArguments(Exception):
+    """Cannot be built from its own message."""
+
+    def __init__(self, code: int = 7, *, reason: str = "seven") -> None:
+        super().__init__(f"{reason} ({code})")
+        self.code = code
+
+
+class NeedsArguments(Exception):
+    """Pickles, but cannot be unpickled."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{reason} ({code})")
+
+
+class Unpicklable(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a generator")
+        self.secret = (i for i in range(3))
+
+
+class Unprintable(Exception):
+    """Even asking for its text raises."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text for you")
+
+
+class Falsy(Exception):
+    def __bool__(self) -> bool:
+        return False
+
+
+class Farewell(Exception):
+    """Unpickling it raises what is no Exception."""
+
+    def __reduce__(self) -> Any:
+        return _quit, ()
+
+
+def _quit() -> Any:
+    raise SystemExit(9)
+
+
+def raising(make: Callable[[], BaseException]) -> Hook:
+    """A hook that raises what `make()` returns."""
+
+    def hook(*_: Any) -> Any:
+        raise make()
+
+    return hook
