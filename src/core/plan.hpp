@@ -31,7 +31,7 @@ namespace remuda {
 struct Meter {
   alignas(64) std::atomic<std::uint64_t> steps;    // steps and autoresets
   std::atomic<std::uint64_t> busy_ns;              // wall time inside envs
-  std::atomic<std::uint64_t> cpu_ns;               // CPU time of the worker's thread
+  std::atomic<std::uint64_t> cpu_ns;               // CPU time while there were commands to run
 };
 static_assert(sizeof(Meter) == 64);
 

@@ -110,14 +110,15 @@ bool WorkerLoop::run_available() {
   Command command;
   if (commands_.empty()) return closed_;
   now_ = last_publish_ = now_ns();
+  const std::uint64_t cpu_before = thread_cpu_ns();
   while (!closed_ && commands_.pop(command)) {
     for (; command.count != 0; --command.count, ++command.env, ++command.row) {
       execute(command);
       if (now_ - last_publish_ >= kPublishEvery) publish();
     }
   }
-  meter_->cpu_ns.store(thread_cpu_ns(), std::memory_order_relaxed);
   publish();
+  add(meter_->cpu_ns, thread_cpu_ns() - cpu_before);
   return closed_;
 }
 

@@ -62,6 +62,9 @@ class Backend(Protocol):
     def pump(self) -> None:
         """Gives workers that have no thread of their own the chance to work."""
 
+    def queued_seconds(self) -> float:
+        """How long workers have been ready to run without a core to run on, as far as that is known."""
+
     def send(self, worker: int, parts: Parts) -> None:
         """A worker that is gone is no error here: its death is noticed elsewhere."""
 

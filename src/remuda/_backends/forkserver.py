@@ -8,6 +8,7 @@ import path and output streams as they are when it starts.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import select
@@ -140,6 +141,7 @@ def serve(fd: int, owner: int) -> None:
     owner_fd = os.pidfd_open(owner)
     for module in _BASICS:
         importlib.import_module(module)
+    gc.freeze()
     poller = select.poll()
     poller.register(channel, select.POLLIN)
     poller.register(owner_fd, select.POLLIN)

@@ -51,6 +51,14 @@ class WorkerProcess:
             self._ended = True
         return self._exitcode
 
+    def queued_seconds(self) -> float:
+        """How long its main thread has been ready to run without a core to run on; 0 when it cannot be learned."""
+        try:
+            with open(f"/proc/{self.pid}/schedstat") as schedstat:
+                return int(schedstat.read().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
+
     def signal_group(self, number: int) -> None:
         if self._ended:
             return

@@ -59,7 +59,8 @@ class ProcessBackend:
     # -- start -----------------------------------------------------------------------------------------
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
-        orders = [_orders(a, f"{self._name}-{a.info.index}") for a in assignments]
+        registrations = None if self._start_method == "fork" else pickle_registrations()
+        orders = [_orders(a, f"{self._name}-{a.info.index}", registrations) for a in assignments]
         try:
             for order in orders:
                 process = launch(self._start_method, self._threads, self._preload)
@@ -138,6 +139,9 @@ class ProcessBackend:
     def pump(self) -> None:
         pass
 
+    def queued_seconds(self) -> float:
+        return sum(worker.process.queued_seconds() for worker in self.workers)
+
     def send(self, worker: int, parts: Parts) -> None:
         try:
             self.workers[worker].process.channel.send(parts)
@@ -156,7 +160,7 @@ class ProcessBackend:
         end_all([worker.process for worker in self.workers], timeout)
 
 
-def _orders(assignment: Assignment, name: str) -> Orders:
+def _orders(assignment: Assignment, name: str, registrations: bytes | None) -> Orders:
     try:
         env_fns = cloudpickle.dumps(list(assignment.env_fns))
     except Exception as error:
@@ -165,7 +169,7 @@ def _orders(assignment: Assignment, name: str) -> Orders:
             f"got {type(error).__name__}: {error}; build inside the function what it cannot carry, "
             "or use backend='thread'"
         ) from error
-    return Orders(assignment.info, name, env_fns, pickle_registrations())
+    return Orders(assignment.info, name, env_fns, registrations)
 
 
 def _build_error(failures: list[Failure]) -> Exception:

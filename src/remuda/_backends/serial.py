@@ -33,6 +33,9 @@ class SerialBackend:
         for loop, worker in zip(self._loops, self.workers, strict=True):
             worker.alive = not loop.run_available()
 
+    def queued_seconds(self) -> float:
+        return 0.0
+
     def send(self, worker: int, parts: Parts) -> None:
         self.workers[worker].channel.send(parts)
 

@@ -40,6 +40,9 @@ class ThreadBackend:
     def pump(self) -> None:
         pass
 
+    def queued_seconds(self) -> float:
+        return 0.0
+
     def send(self, worker: int, parts: Parts) -> None:
         self.workers[worker].channel.send(parts)
 

@@ -32,7 +32,7 @@ class Orders:
     info: WorkerInfo
     name: str
     env_fns: bytes
-    registrations: bytes  # Gymnasium ids registered in the pool's process
+    registrations: bytes | None  # Gymnasium ids of the pool's process; None: inherited
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -45,6 +45,7 @@ def environment(threads: int | None) -> dict[str, str]:
 
 def run_worker(fd: int, owner: int) -> None:
     """Serves the pool at the other end of the socket `fd` until it says so, or until `owner` is no more."""
+    gc.freeze()  # what we share with whom we were forked from stays shared: no collection writes to it
     # A group of its own: Ctrl-C in the terminal is the pool's business, and killing the group later takes
     # along every simulator that an env has spawned.
     if os.getpgid(0) != os.getpid():
@@ -78,7 +79,6 @@ def _serve(channel: SocketChannel) -> None:
     del env_fns, reports
     (arena_fd,) = channel.recv_fds(1)
     layout = channel.recv_object()
-    gc.collect()
     gc.freeze()  # the envs live as long as we do: no collection need look at them again
     loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes))
     os.close(arena_fd)
@@ -94,8 +94,10 @@ def _introduce(orders: Orders) -> None:
         pass  # a name for people; nothing depends on it
 
 
-def _register(registrations: bytes) -> None:
+def _register(registrations: bytes | None) -> None:
     """Makes the ids that the pool's program registered with Gymnasium known here too."""
+    if registrations is None:
+        return
     from gymnasium.envs.registration import registry
 
     for env_id, spec in load([registrations]).items():

@@ -6,9 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-# What running an env in another process than the one before costs it: caches are cold. Measured with
-# CartPole on two cores: 9 us a step in a row, 75 us after a switch of processes.
-SWITCH_SECONDS = 60e-6
+from remuda._engine.stats import PoolStats
+
+# What an env's step costs more when another process had the core before: its caches are cold. Measured with
+# CartPole on two cores: 6 us a step in a row, 23 us of CPU where 64 workers share the cores.
+SWITCH_SECONDS = 20e-6
 
 _WORTH_SAYING = 3.0  # times faster
 
@@ -24,6 +26,20 @@ class StepCost:
 
     wall: float
     cpu: float
+
+
+def observed_cost(stats: PoolStats, queued_seconds: float, num_workers: int, cores: int) -> StepCost:
+    """What a step would cost alone in a process, from what it cost in this pool.
+
+    Args:
+        stats: Of a pool that has stepped.
+        queued_seconds: Time its workers were ready to run and had no core.
+    """
+    cpu = stats.cpu_seconds / stats.steps
+    blocked = max(0.0, stats.env_seconds - stats.cpu_seconds - queued_seconds) / stats.steps
+    if num_workers > cores:  # then every step pays for a switch of processes
+        cpu = max(cpu - SWITCH_SECONDS, cpu / 4)
+    return StepCost(wall=cpu + blocked, cpu=cpu)
 
 
 def batch_seconds(cost: StepCost, num_envs: int, num_workers: int, cores: int) -> float:

@@ -18,7 +18,7 @@ from remuda._backends.base import Backend, Worker
 from remuda._backends.host import EnvHost, Request, load_failure
 from remuda._backends.pickling import Parts, dump, load
 from remuda._backends.serial import SerialBackend
-from remuda._engine.advice import StepCost, advice, best_num_workers, measure_steps
+from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
 from remuda._engine.batch import Batch
 from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.cores import usable_cores
@@ -540,12 +540,12 @@ class Pool:
             self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
 
     def _say_advice(self) -> None:
-        if self.backend != "process":
+        if self.backend == "serial":
             return
         stats = self.stats()
         if stats.steps == 0:
             return
-        cost = StepCost(stats.step_seconds, min(stats.step_seconds, stats.cpu_seconds / stats.steps))
+        cost = observed_cost(stats, self._backend.queued_seconds(), self.num_workers, self._cores)
         if text := advice(cost, self.num_envs, self.num_workers, self._cores):
             logger.warning("%s", text)
 

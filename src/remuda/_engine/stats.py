@@ -13,7 +13,7 @@ class PoolStats:
         steps: Env steps done by the workers, resets counted.
         batches: Batches received.
         env_seconds: Wall time inside the envs, summed over workers.
-        cpu_seconds: CPU time of the workers' own threads.
+        cpu_seconds: CPU time of the workers while they had commands to run.
         waited_seconds: Time the pool's caller spent waiting for results.
         steps_by_worker: `steps`, worker by worker.
     """
