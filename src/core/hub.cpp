@@ -159,7 +159,7 @@ void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
 
 void Hub::publish(std::uint32_t worker, bool at_once) {
   Port& port = ports_[worker];
-  if (!port.pushed) return;
+  if (!port.pushed || port.dead) return;
   if (!at_once && !port.running && running_ >= max_running_) {
     if (std::find(turns_.begin(), turns_.end(), worker) == turns_.end()) turns_.push_back(worker);
     return;
@@ -201,7 +201,9 @@ std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot,
 // -- in ----------------------------------------------------------------------------------------------
 
 bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns) {
-  const auto deadline = Clock::now() + Nanoseconds(timeout_ns);
+  const auto start = Clock::now();
+  const auto deadline = start + Nanoseconds(timeout_ns);
+  if (start - looked_ >= kSlice) find_dead();  // also where the others' results keep coming in time
   while (true) {
     // Read before the rings: what is published after we looked at them rings past this count.
     std::uint32_t heard = bell_->rung.load(std::memory_order_acquire);
@@ -266,6 +268,7 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
 void Hub::watch(std::uint32_t worker, int pidfd) { ports_[worker].pidfd = pidfd; }
 
 void Hub::find_dead() {
+  looked_ = Clock::now();
 #if REMUDA_LINUX
   std::vector<pollfd> fds;
   std::vector<std::uint32_t> workers;

@@ -151,6 +151,7 @@ class Hub {
   std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready
   std::uint32_t awaited_ = 0;  // messages without an answer yet
   std::vector<std::uint32_t> newly_dead_;
+  Clock::time_point looked_{};  // when we last looked for deaths
   std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;
   std::uint32_t in_flight_ = 0;

@@ -102,7 +102,7 @@ NB_MODULE(_core, m) {
            "arena"_a, "plan"_a, "slots_of_worker"_a, "columns"_a, "final_columns"_a, "actions"_a, "receive"_a, "send"_a,
            "spin_ns"_a, "max_running"_a)
       .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none())
-      .def("send_steps", &Hub::send_steps, "actions"_a)
+      .def("send_steps", &Hub::send_steps, "actions"_a.none())
       .def("set_choices", &Hub::set_choices, "low"_a, "high"_a)
       .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "slot"_a, "parts"_a.none())
       .def("has_room", &Hub::has_room, "worker"_a)

@@ -40,7 +40,11 @@ void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
 
 [[noreturn]] void reject(const std::string& expected, nb::handle got) {
   auto text = nb::cast<std::string>(nb::repr(got));
-  if (text.size() > 200) text = text.substr(0, 200) + "...";
+  if (text.size() > 200) {
+    std::size_t end = 200;
+    while ((text[end] & 0xC0) == 0x80) --end;  // not in the middle of a character
+    text = text.substr(0, end) + "...";
+  }
   throw nb::type_error(("expected " + expected + ", got " + text).c_str());
 }
 
@@ -54,9 +58,12 @@ double number(nb::handle reward) {
   return value;
 }
 
-bool truth(nb::handle flag) {
+bool truth(nb::handle flag, const char* name) {
   int value = PyObject_IsTrue(flag.ptr());
-  if (value < 0) nb::raise_python_error();
+  if (value < 0) {
+    PyErr_Clear();
+    reject(std::string("a bool as ") + name, flag);
+  }
   return value != 0;
 }
 
@@ -158,8 +165,7 @@ void WorkerLoop::execute(const Command& command) {
       case Op::kClose:
         closed_ = true;
         result.flags |= kIsMessage;
-        hooks_.attr("close")();
-        post(result, nb::object());
+        post(result, hooks_.attr("close")());
         break;
     }
   } catch (nb::python_error& error) {
@@ -219,8 +225,8 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
     reject("step() to return (observation, reward, terminated, truncated, info)", outcome);
   auto tuple = nb::borrow<nb::tuple>(outcome);
   double reward = number(item(tuple, 1));
-  bool terminated = truth(item(tuple, 2));
-  bool truncated = truth(item(tuple, 3));
+  bool terminated = truth(item(tuple, 2), "terminated");
+  bool truncated = truth(item(tuple, 3), "truncated");
   nb::object obs = nb::borrow(item(tuple, 0));
   nb::object info = nb::borrow(item(tuple, 4));
   check_info(info);

@@ -11,7 +11,7 @@
 //   action_objects(parts) -> list                the parts of an action that have no column
 //   handle(slot | None, parts) -> parts          a request
 //   describe(exception, slot | None, op) -> parts
-//   close()                                      close every env
+//   close() -> parts                             close every env; what failed
 //   send(parts), receive() -> parts              the socket
 #pragma once
 

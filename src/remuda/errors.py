@@ -106,7 +106,7 @@ class EnvError(RemudaError):
         self.failures = tuple(sorted(failures, key=lambda f: -1 if f.env_id is None else f.env_id))
         super().__init__("; ".join(str(failure) for failure in self.failures))
         first = self.failures[0]
-        self.__cause__ = first.exception or RemoteTraceback(first.traceback)
+        self.__cause__ = RemoteTraceback(first.traceback) if first.exception is None else first.exception
 
     @property
     def env_ids(self) -> tuple[int, ...]:

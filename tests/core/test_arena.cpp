@@ -1,5 +1,5 @@
-// One memory for several processes: what one writes the other reads, what does not belong together is refused, and a
-// producer that is killed at any instruction leaves whole records only.
+// One memory for several processes: what one writes the other reads, what does not belong together is refused, and
+// nothing is left behind.
 #include "arena.hpp"
 
 #include <cstring>
@@ -7,14 +7,9 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
-#include <thread>
 
-#include "blob_ring.hpp"
 #include "check.hpp"
 #include "platform.hpp"
-#include "random.hpp"
-#include "record.hpp"
-#include "ring.hpp"
 
 #if REMUDA_LINUX
 #include <fcntl.h>
@@ -63,22 +58,18 @@ int mapped_arenas() {
   return count;
 }
 
-// Runs `body` in a child, which ends without cleaning up; returns how it ended, as waitpid tells.
+// Runs `body` in a child, where all must go well too.
 template <class Body>
-pid_t start_child(Body body) {
+void in_a_child(Body body) {
   pid_t pid = fork();
   CHECK(pid >= 0);
   if (pid == 0) {
     body();
     _exit(0);
   }
-  return pid;
-}
-
-int end_of(pid_t pid) {
   int status = -1;
   CHECK_EQ(waitpid(pid, &status, 0), pid);
-  return status;
+  CHECK_EQ(status, 0);
 }
 
 }  // namespace
@@ -96,12 +87,11 @@ TEST(who_attaches_sees_what_the_creator_wrote_and_the_other_way_round) {
 TEST(another_process_can_attach) {
   auto arena = Arena::create(1 << 16);
   *arena->at<std::uint64_t>(4096) = 42;
-  pid_t child = start_child([&] {
+  in_a_child([&] {
     auto attached = Arena::attach(arena->fd(), 1 << 16);
     CHECK_EQ(*attached->at<std::uint64_t>(4096), 42U);
     *attached->at<std::uint64_t>(5000) = 43;
   });
-  CHECK_EQ(end_of(child), 0);
   CHECK_EQ(*arena->at<std::uint64_t>(5000), 43U);
 }
 
@@ -142,7 +132,7 @@ TEST(what_is_no_arena_is_refused) {
 
 // In a child, with a limit of its own: asking for more than the machine has would set off the kernel's killer.
 TEST(memory_that_is_not_there_is_an_error_at_once) {
-  pid_t child = start_child([] {
+  in_a_child([] {
     const int descriptors = open_descriptors();
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{1 << 20, 1 << 20};
@@ -152,7 +142,6 @@ TEST(memory_that_is_not_there_is_an_error_at_once) {
     CHECK_THROWS(std::system_error, Arena::create(0));
     CHECK_EQ(open_descriptors(), descriptors);
   });
-  CHECK_EQ(end_of(child), 0);
 }
 
 TEST(nothing_is_left_behind) {
@@ -169,86 +158,6 @@ TEST(nothing_is_left_behind) {
   arena.reset();
   other.reset();
   CHECK_EQ(mapped_arenas(), mapped);
-}
-
-namespace {
-
-// The arena of the test below: one ring of records, and beside it one of blobs.
-struct Line {
-  explicit Line(const Arena& arena)
-      : records{arena.at<RingHeader>(64), kCapacity},
-        received{arena.at<RingHeader>(64), kCapacity},
-        writer{arena.at<BlobHeader>(kBlobs), kBlobBytes},
-        reader{arena.at<BlobHeader>(kBlobs), kBlobBytes} {}
-
-  static constexpr std::uint32_t kCapacity = 16;
-  static constexpr std::uint64_t kBlobBytes = 3000;
-  static constexpr std::uint64_t kBlobs = 64 + ring_bytes<Record>(kCapacity);
-  static constexpr std::size_t kBytes = kBlobs + sizeof(BlobHeader) + kBlobBytes;
-
-  RingProducer<Record> records;
-  RingConsumer<Record> received;
-  BlobWriter writer;
-  BlobReader reader;
-};
-
-std::vector<std::byte> blob_of(std::uint64_t sequence) {
-  std::vector<std::byte> blob(mixed(sequence) % 200);
-  for (std::size_t i = 0; i < blob.size(); ++i) blob[i] = static_cast<std::byte>(mixed(sequence + i));
-  return blob;
-}
-
-[[noreturn]] void produce_for_ever(Line& line, std::uint64_t seed) {
-  Random random(seed);
-  for (std::uint64_t i = 0;; ++i) {
-    while (line.records.full()) sched_yield();
-    const auto blob = blob_of(i);
-    const Bytes parts[] = {blob};
-    while (line.writer.write(parts) == 0) sched_yield();
-    line.records.push(Record(i));
-    if (random.coin()) line.records.publish();
-    if (line.records.full()) line.records.publish();
-  }
-}
-
-void receive(Line& line, const Record& record, std::uint64_t sequence) {
-  CHECK(record.whole());
-  CHECK_EQ(record.sequence, sequence);
-  const auto sizes = line.reader.sizes();
-  CHECK_EQ(sizes.size(), 1U);
-  std::vector<std::byte> blob(sizes[0]);
-  line.reader.get(blob.data(), blob.size());
-  line.reader.done();
-  CHECK(blob == blob_of(sequence));
-}
-
-}  // namespace
-
-TEST(a_producer_killed_at_any_instruction_leaves_whole_records_only) {
-  Random random(11);
-  for (std::uint64_t run = 0; run < 1000; ++run) {
-    auto arena = Arena::create(Line::kBytes);
-    const auto near_the_edge = static_cast<std::uint32_t>(0U - random.below(100));
-    arena->at<RingHeader>(64)->published = near_the_edge;
-    arena->at<RingHeader>(64)->consumed = near_the_edge;
-    Line line(*arena);
-    pid_t child = start_child([&] { produce_for_ever(line, run); });
-
-    // It dies after a random number of records and a moment more, at whatever it does then.
-    Record record;
-    std::uint64_t sequence = 0;
-    for (const std::uint64_t last = random.between(1, 200); sequence < last; ++sequence) {
-      while (!line.received.pop(record)) sched_yield();
-      receive(line, record, sequence);
-    }
-    idle(random.below(2000));
-    kill(child, SIGKILL);
-    int status = end_of(child);
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-
-    while (line.received.pop(record)) receive(line, record, sequence++);
-    CHECK(line.received.empty());
-  }
 }
 
 #else

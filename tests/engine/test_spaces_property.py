@@ -125,7 +125,7 @@ def _row(final: Any, like: Any, i: int) -> Any:
 
 
 @given(observation=SPACES, action=SPACES, mode=st.sampled_from([AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]))
-@settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode: AutoresetMode) -> None:
     if _has_objects(observation):
         mode = AutoresetMode.NEXT_STEP  # `_row` cannot tell a tuple of spaces from a tuple of envs
@@ -133,7 +133,7 @@ def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode:
 
 
 @given(observation=SPACES, action=SPACES)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_processes(observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
     env_fns = [lambda: SampleEnv(observation, action)] * 3
     assert_parity(env_fns, 12, AutoresetMode.NEXT_STEP, num_workers=2)

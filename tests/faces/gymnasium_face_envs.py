@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -19,8 +19,8 @@ from gymnasium import spaces
 def assert_identical(ours: Any, theirs: Any, where: str = "result") -> None:
     """Same types, same dtypes, same shapes, same bits, all the way down.
 
-    One thing may differ: a number as a terminal observation is a NumPy scalar of the space's dtype here, where the
-    original passes on what the env returned: an int, a 0-d array, ...
+    One thing may differ: a number as a terminal observation is a NumPy scalar of the space's dtype here, while
+    the original passes on what the env returned: an int, a 0-d array, ...
     """
     if "['final_obs']" in where and isinstance(ours, np.generic):
         theirs = type(ours)(theirs)
@@ -46,7 +46,7 @@ def assert_identical(ours: Any, theirs: Any, where: str = "result") -> None:
 class SpaceEnv(gymnasium.Env[Any, Any]):
     """Observes seeded samples of a space; episodes end at random; its infos have every kind of value."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 7}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 7}
 
     def __init__(self, space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> None:
         self.observation_space = copy.deepcopy(space)  # in one process envs would share its random numbers
@@ -166,7 +166,7 @@ def gated(gates: list[Gate | None], where: str) -> list[Callable[[], GatedEnv]]:
     return [lambda gate=gate: GatedEnv(gate, where) for gate in gates]  # type: ignore[misc]
 
 
-class TwoArguments(Exception):
+class TwoArgumentsError(Exception):
     """Cannot be built from its own message."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -174,7 +174,7 @@ class TwoArguments(Exception):
         self.code, self.reason = code, reason
 
 
-class Unpicklable(Exception):
+class UnpicklableError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.lock = threading.Lock()
@@ -195,20 +195,20 @@ def plain() -> None:
 
 @fault
 def two_arguments() -> None:
-    raise TwoArguments(7, "seven")
+    raise TwoArgumentsError(7, "seven")
 
 
 @fault
 def unpicklable() -> None:
-    raise Unpicklable("holds a lock")
+    raise UnpicklableError("holds a lock")
 
 
 @fault
 def local_class() -> None:
-    class Local(RuntimeError):
+    class LocalError(RuntimeError):
         pass
 
-    raise Local("known here only")
+    raise LocalError("known here only")
 
 
 @fault
@@ -287,3 +287,5 @@ class ColourSpace(spaces.Space[str]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ColourSpace)
+
+    __hash__ = None  # type: ignore[assignment]  # as Gymnasium's own spaces

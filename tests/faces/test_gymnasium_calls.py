@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-
 from gymnasium_face_envs import EchoEnv
+
 from remuda.gymnasium import AsyncVectorEnv
 
 
@@ -88,7 +88,7 @@ def test_actions_of_every_sequence(envs: AsyncVectorEnv, actions: Any) -> None:
 @pytest.mark.parametrize("actions", [[1, 2], [1, 2, 3, 4], np.arange(2), np.arange(4), []])
 def test_a_wrong_number_of_actions_steps_nobody(envs: AsyncVectorEnv, actions: Any) -> None:
     envs.reset()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="expected"):
         envs.step(actions)
     assert envs.step([1, 2, 3])[0].tolist() == [[101], [101], [101]]
 

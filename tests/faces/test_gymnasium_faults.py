@@ -1,7 +1,8 @@
-"""What comes of an env that raises, a worker that dies, and a process that is killed: D2 to D7 of the original."""
+"""What comes of an env that raises, a worker that dies, and a process that is killed."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -13,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium_face_envs
 import numpy as np
 import pytest
+from gymnasium_face_envs import EchoEnv, FaultyEnv, Gate, TwoArgumentsError, faulty, gated
 
-import gymnasium_face_envs
-from gymnasium_face_envs import EchoEnv, FaultyEnv, Gate, TwoArguments, faulty, gated
 from remuda import BrokenPoolError, EnvError, InvalidEnvError, WorkerDiedError
 from remuda.gymnasium import AsyncState, AsyncVectorEnv
 
@@ -43,7 +44,7 @@ def close_at_once(envs: AsyncVectorEnv) -> None:
 @pytest.mark.parametrize("phase", PHASES)
 def test_the_envs_own_exception_is_raised(phase: str) -> None:
     envs = AsyncVectorEnv(faulty(phase, "plain"))
-    with pytest.raises(ValueError, match="^100% wrong$") as raised:
+    with pytest.raises(ValueError, match=r"^100% wrong$") as raised:
         PHASES[phase](envs)
     assert envs._state is AsyncState.DEFAULT
     error = raised.value.__cause__
@@ -57,7 +58,7 @@ def test_the_envs_own_exception_is_raised(phase: str) -> None:
 @quiet
 def test_the_causes_are_no_circle_and_end_with_the_workers_traceback() -> None:
     envs = AsyncVectorEnv(faulty("step", "plain"))
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ValueError, match="100% wrong") as raised:
         PHASES["step"](envs)
     causes = [raised.value.__cause__]
     while causes[-1] is not None:
@@ -74,7 +75,7 @@ def test_the_log_is_the_originals() -> None:
     envs.reset()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="100% wrong"):
             envs.step([0, 0, 0])
     envs.close()
     texts = [str(warning.message) for warning in caught]
@@ -89,7 +90,7 @@ def test_the_log_is_the_originals() -> None:
 @quiet
 def test_of_several_exceptions_the_last_is_raised_and_all_are_kept() -> None:
     envs = AsyncVectorEnv(faulty("step", "two_arguments", num_envs=4, which=(1, 3)))
-    with pytest.raises(TwoArguments) as raised:
+    with pytest.raises(TwoArgumentsError) as raised:
         PHASES["step"](envs)
     assert isinstance(raised.value.__cause__, EnvError)
     failures = raised.value.__cause__.failures
@@ -106,7 +107,7 @@ def test_d3_an_exception_that_cannot_be_pickled(phase: str) -> None:
         PHASES[phase](envs)
     (failure,) = raised.value.failures
     assert failure.env_id == 1
-    assert "Unpicklable" in failure.type_name
+    assert "UnpicklableError" in failure.type_name
     assert "in unpicklable" in failure.traceback
     close_at_once(envs)
 
@@ -124,7 +125,7 @@ def test_d3_an_exception_of_a_local_class(phase: str) -> None:
 @pytest.mark.parametrize("phase", PHASES)
 def test_d7_an_exception_with_arguments_of_its_own(phase: str) -> None:
     envs = AsyncVectorEnv(faulty(phase, "two_arguments"))
-    with pytest.raises(TwoArguments) as raised:
+    with pytest.raises(TwoArgumentsError) as raised:
         PHASES[phase](envs)
     assert (raised.value.code, raised.value.reason) == (7, "seven")
     close_at_once(envs)
@@ -142,11 +143,10 @@ def test_an_exception_with_a_cause_shows_it() -> None:
 
 @quiet
 @pytest.mark.parametrize("phase", PHASES)
-def test_d5_sys_exit(phase: str) -> None:
+def test_d5_sys_exit_in_an_env_does_not_end_this_process(phase: str) -> None:
     envs = AsyncVectorEnv(faulty(phase, "sys_exit"))
-    with pytest.raises((SystemExit, EnvError, WorkerDiedError)) as raised:
+    with pytest.raises(EnvError, match="env 1 .* raised SystemExit in " + phase):
         PHASES[phase](envs)
-    assert not isinstance(raised.value, EOFError)
     close_at_once(envs)
 
 
@@ -193,7 +193,7 @@ def test_an_unknown_attribute() -> None:
 def test_factories_that_make_no_env() -> None:
     with pytest.raises(InvalidEnvError):
         AsyncVectorEnv([EchoEnv, lambda: None])
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="at least one env"):
         AsyncVectorEnv([])
 
 
@@ -272,10 +272,8 @@ def test_a_worker_that_dies_in_build(what: str) -> None:
 
 def test_a_worker_that_dies_in_close() -> None:
     envs = AsyncVectorEnv(faulty("close", "killed"))
-    try:
+    with contextlib.suppress(WorkerDiedError):
         envs.close()
-    except WorkerDiedError as error:
-        assert error.operation == "close"
     assert envs.closed
     assert not any(process.is_alive() for process in envs.processes)
 
@@ -343,13 +341,11 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     AsyncVectorEnv([EchoEnv]).close()  # the forkserver stays
     before = descriptors()
     for phase, what in (("reset", "plain"), ("step", "killed"), ("build", "plain"), ("", "")):
-        try:
-            envs = AsyncVectorEnv(faulty(phase, what))
+        with (
+            contextlib.suppress(ValueError, WorkerDiedError),
+            contextlib.closing(AsyncVectorEnv(faulty(phase, what))) as envs,
+        ):
             PHASES["step"](envs)
-        except (ValueError, WorkerDiedError):
-            pass
-        finally:
-            envs.close()
     assert descriptors() == before
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -35,11 +36,17 @@ def test_nothing_is_stacked_until_somebody_looks_and_then_once() -> None:
     assert stack.calls == 1
 
 
+def _match(infos: dict[str, Any]) -> Any:
+    match infos:
+        case {"a": value}:
+            return value
+
+
 LOOKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "getitem": lambda d: d["a"],
     "get": lambda d: d.get("a"),
     "in": lambda d: ("a" in d, "b" in d),
-    "iter": lambda d: list(d),
+    "iter": list,
     "reversed": lambda d: list(reversed(d)),
     "len": len,
     "bool": bool,
@@ -71,16 +78,10 @@ LOOKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "copy.copy": copy.copy,
     "copy.deepcopy": copy.deepcopy,
     "pickle": lambda d: pickle.loads(pickle.dumps(d)),
-    "match": lambda d: _match(d),
     "sorted": sorted,
+    "match": _match,
     "dict.fromkeys": dict.fromkeys,
 }
-
-
-def _match(infos: dict[str, Any]) -> Any:
-    match infos:
-        case {"a": value}:
-            return value
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
@@ -90,7 +91,7 @@ def test_every_look_sees_what_a_plain_dict_shows(look: Callable[[dict[str, Any]]
 
 def test_two_lazy_ones_compare() -> None:
     assert lazy() == lazy()
-    assert not lazy() != lazy()
+    assert operator.ne(lazy(), lazy()) is False
     assert lazy() != LazyInfos(dict)
 
 

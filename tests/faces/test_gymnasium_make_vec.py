@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from gymnasium_face_envs import EchoEnv
 
 import remuda
-from gymnasium_face_envs import EchoEnv
 from remuda.gymnasium import AsyncVectorEnv, make_vec
 
 
@@ -69,7 +69,7 @@ def test_the_call_of_gymnasium_works_as_it_is() -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "vector_entry_point", "nonsense", gymnasium.VectorizeMode.SYNC])
 def test_other_modes_are_gymnasiums(mode: Any) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"gymnasium\.make_vec|not a valid VectorizeMode"):
         make_vec("CartPole-v1", vectorization_mode=mode)
 
 

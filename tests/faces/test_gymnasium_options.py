@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
-
 from gymnasium_face_envs import EchoEnv, SpaceEnv
+
 from remuda.gymnasium import AsyncVectorEnv
 
 
@@ -111,7 +111,7 @@ def test_a_bad_autoreset_mode() -> None:
 def test_a_worker_of_another_signature() -> None:
     def worker(index: int, env_fn: Any, pipe: Any) -> None: ...
 
-    with pytest.raises(ValueError, match="A custom `worker` must accept 8 arguments. Got the signature"):
+    with pytest.raises(ValueError, match=r"A custom `worker` must accept 8 arguments\. Got the signature"):
         AsyncVectorEnv([EchoEnv], worker=worker)
 
 

@@ -11,8 +11,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv as TheirAsyncVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-
 from gymnasium_face_envs import ColourSpace, EchoEnv, SpaceEnv, assert_identical
+
 from remuda.gymnasium import AsyncVectorEnv
 
 MODES = list(AutoresetMode)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-
 from gymnasium_face_envs import ColourSpace, EchoEnv, SpaceEnv
+
 from remuda.gymnasium import AsyncVectorEnv
 
 
@@ -25,8 +25,8 @@ BOUNDS = [spaces.Box(0, high, (2,)) for high in (1, 2, 3)]
 
 def test_same_wants_equal_spaces() -> None:
     message = re.escape(
-        "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation spaces are not "
-        "equivalent. If this is intentional, use `observation_mode='different'` instead."
+        "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation "
+        "spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead."
     )
     with pytest.raises(RuntimeError, match=message):
         AsyncVectorEnv(fns(*BOUNDS))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-
 from gymnasium_face_envs import EchoEnv, Gate, gated
+
 from remuda.gymnasium import AsyncState, AsyncVectorEnv
 
 ASYNC: dict[str, Callable[[AsyncVectorEnv], None]] = {
@@ -102,7 +102,7 @@ def test_nothing_works_after_close(envs: AsyncVectorEnv, call: Callable[[AsyncVe
 
 
 def test_the_order_of_checks(envs: AsyncVectorEnv) -> None:
-    """Closed before anything; the number of seeds before the state; the state before the mask and the actions."""
+    """Closed before anything; the number of seeds before the state; the state before mask and actions."""
     bad_mask = {"reset_mask": "no mask"}
     envs.step_async([1, 2])
     with pytest.raises(ValueError, match="match num_envs=2 but got length=1"):
@@ -282,7 +282,7 @@ def test_a_refused_call_does_not_drop_the_late_result(gated_envs: AsyncVectorEnv
         lambda: gated_envs.call_async("step"),
         lambda: gated_envs.set_attr("length", [1]),
     ):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"num_envs|True value|use `step`|environments"):
             refused()
     gate.open()
     assert gated_envs.step_wait()[0].tolist() == [[101], [101], [101]]

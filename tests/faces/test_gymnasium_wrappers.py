@@ -13,8 +13,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import vector as wrappers
-
 from gymnasium_face_envs import EchoEnv, SpaceEnv, assert_identical
+
 from remuda.gymnasium import AsyncVectorEnv
 
 MODES = list(AutoresetMode)
@@ -132,9 +132,7 @@ def test_dict_info_to_list_of_infos_of_every_kind() -> None:
 def test_array_conversion() -> None:
     pytest.importorskip("array_api_compat")
     torch = pytest.importorskip("torch")
-    from gymnasium.wrappers.vector import NumpyToTorch
-
-    envs = NumpyToTorch(AsyncVectorEnv([cartpole] * 2))
+    envs = wrappers.NumpyToTorch(AsyncVectorEnv([cartpole] * 2))
     obs, _ = envs.reset(seed=1)
     assert isinstance(obs, torch.Tensor)
     held = obs.clone()

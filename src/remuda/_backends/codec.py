@@ -65,12 +65,12 @@ class SpaceCodec:
     Attributes:
         columns: The array leaves, in order.
         nest: The tree, as the core takes it.
-        num_objects: How many leaves have no column.
+        objects: The path and the class of each leaf that has no column.
     """
 
     def __init__(self, space: Space[Any]) -> None:
         self.columns: list[ColumnSpec] = []
-        self.num_objects = 0
+        self.objects: list[tuple[str, type[Space[Any]]]] = []
         self.nest: Nest = self._plan(space, "")
         self.is_single_column = self.nest == ("column", 0)
 
@@ -85,8 +85,12 @@ class SpaceCodec:
             assert space.dtype is not None and space.shape is not None  # these four kinds have both
             self.columns.append(ColumnSpec(path, np.dtype(space.dtype), space.shape, _choices(space)))
             return "column", len(self.columns) - 1
-        self.num_objects += 1
-        return "object", self.num_objects - 1
+        self.objects.append((path, type(space)))
+        return "object", len(self.objects) - 1
+
+    @property
+    def num_objects(self) -> int:
+        return len(self.objects)
 
     # -- one element -----------------------------------------------------------------------------------
 

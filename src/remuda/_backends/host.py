@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import reprlib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
-import gymnasium
 from gymnasium import Space
+from gymnasium.envs.registration import EnvSpec
 
 from remuda import _core
 from remuda._backends.channel import Channel
 from remuda._backends.layout import AUTORESET, InfoColumn, Layout
 from remuda._backends.pickling import Parts, dump, load
 from remuda._backends.worker_info import WorkerInfo, worker_context
-from remuda.errors import Failure, InvalidEnvError, RemoteTraceback
+from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class EnvReport:
     action_space: Space[Any]
     metadata: dict[str, Any]
     render_mode: str | None
-    spec: Any  # EnvSpec, or None
+    spec: EnvSpec | None
 
 
 @dataclass(frozen=True)
@@ -65,24 +67,31 @@ class EnvHost:
 
     def build(self, env_fns: Sequence[Callable[[], Any]]) -> list[EnvReport]:
         """Raises BuildError when a factory raises or gives no env of its own; what was built is closed."""
+        reports = []
         with worker_context(self.info):
             for slot, env_fn in zip(self.info.env_ids, env_fns, strict=True):
                 try:
                     env = env_fn()
                     self._check(env, slot)
                     self.envs.append(env)
+                    reports.append(_report(env))
                 except BaseException as error:
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
                     raise BuildError(failure) from error
-        return [_report(env) for env in self.envs]
+        return reports
 
     def _check(self, env: Any, slot: int) -> None:
         lacking = [name for name in _ENV_NAMES if not hasattr(env, name)]
-        if lacking:
-            raise InvalidEnvError(
-                f"expected env_fns[{slot}] to return a gymnasium.Env, got {env!r} (it has no {', '.join(lacking)})"
-            )
+        if lacking or isinstance(env, type):
+            why = f"it has no {', '.join(lacking)}" if lacking else "a class, not yet an env"
+            raise InvalidEnvError(f"expected env_fns[{slot}] to return a gymnasium.Env, got {env!r} ({why})")
+        for name in ("observation_space", "action_space"):
+            if not isinstance(getattr(env, name), Space):
+                raise InvalidEnvError(
+                    f"expected env_fns[{slot}] to return an env whose {name} is a gymnasium.Space, "
+                    f"got {getattr(env, name)!r}"
+                )
         for other, known in zip(self.info.env_ids, self.envs, strict=False):
             if known is env:
                 raise InvalidEnvError(
@@ -108,21 +117,21 @@ class EnvHost:
         )
         return self._loop
 
-    def close(self) -> None:
-        """Closes every env, then raises what the first failing one raised."""
-        errors = self.close_quietly()
-        self._loop = None  # they refer to each other, and the core's side is invisible to Python's collector
-        if errors:
-            raise errors[0]
+    def close(self) -> Parts:
+        """Closes every env; returns how those that failed failed, as `describe` has it."""
+        return dump([self.describe(error, slot, "close") for slot, error in self.close_quietly()])
 
-    def close_quietly(self) -> list[BaseException]:
-        errors: list[BaseException] = []
-        for env in self.envs:
+    def close_quietly(self) -> list[tuple[int, BaseException]]:
+        """Closes every env; returns the exceptions of those that failed."""
+        errors: list[tuple[int, BaseException]] = []
+        for slot, env in zip(self.info.env_ids, self.envs, strict=False):
             try:
                 env.close()
             except BaseException as error:
-                errors.append(error)
+                errors.append((slot, error))
         self.envs = []
+        # The loop and we refer to each other, and the core's side is invisible to Python's collector.
+        self._loop = self._arena = None
         return errors
 
     # -- hooks: what the loop cannot do by itself --------------------------------------------------------
@@ -132,10 +141,12 @@ class EnvHost:
 
     def freeze(self, objects: list[Any], info: dict[str, Any]) -> bytes:
         """Terminal data as it is now: the reset that follows may overwrite it."""
-        return cloudpickle.dumps((objects, info), protocol=5)
+        with _told_what("a terminal observation and info", (objects, info)):
+            return cloudpickle.dumps((objects, info), protocol=5)
 
     def pack(self, objects: list[Any], info: Any, new_keys: list[str] | None, final: bytes | None) -> Parts:
-        return dump((objects, info, new_keys, final))
+        with _told_what("an observation and an info", (objects, info)):
+            return dump((objects, info, new_keys, final))
 
     def reset_arguments(self, parts: Parts) -> dict[str, Any]:
         arguments: dict[str, Any] = load(parts)
@@ -147,8 +158,9 @@ class EnvHost:
 
     def handle(self, slot: int | None, parts: Parts) -> Parts:
         request: Request = load(parts)
-        target = self if slot is None else self.envs[slot - self.info.env_ids[0]]
-        return dump(request(target))
+        result = request(self if slot is None else self.envs[slot - self.info.env_ids[0]])
+        with _told_what("a result", result):
+            return dump(result)
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
         return dump((slot, self.info.index, operation, *_portable(error)))
@@ -176,15 +188,34 @@ class EnvHost:
 _ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
 
 
+@contextmanager
+def _told_what(what: str, value: Any) -> Iterator[None]:
+    """An error that says what it is that cannot be pickled, instead of only the innermost type."""
+    try:
+        yield
+    except Exception as error:
+        raise TypeError(f"expected {what} that can be pickled, got {reprlib.repr(value)} ({error})") from error
+
+
 def _report(env: Any) -> EnvReport:
-    spec = getattr(env, "spec", None)
     return EnvReport(
         observation_space=env.observation_space,
         action_space=env.action_space,
         metadata=dict(getattr(env, "metadata", None) or {}),
         render_mode=getattr(env, "render_mode", None),
-        spec=spec if isinstance(spec, gymnasium.envs.registration.EnvSpec) else None,
+        spec=_portable_spec(getattr(env, "spec", None)),
     )
+
+
+def _portable_spec(spec: Any) -> EnvSpec | None:
+    """None for one that cannot be pickled: its keyword arguments may hold anything."""
+    if not isinstance(spec, EnvSpec):
+        return None
+    try:
+        cloudpickle.dumps(spec)
+    except Exception:
+        return None
+    return spec
 
 
 def _portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
@@ -194,9 +225,16 @@ def _portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     try:
         pickled = cloudpickle.dumps(error, protocol=5)
         same = type(load([pickled])) is type(error) or type(error).__module__ == "__main__"
-    except Exception:  # it holds a lock, its constructor wants other arguments, ...: its text must do
+    except BaseException:  # it holds a lock, its constructor wants other arguments, ...: its text must do
         same = False
-    return name, str(error), text, pickled if same else None
+    return name, _text_of(error), text, pickled if same else None
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "<its text cannot be made>"
 
 
 def load_failure(parts: Parts) -> Failure:
@@ -207,6 +245,14 @@ def load_failure(parts: Parts) -> Failure:
         try:
             exception = load([pickled])
             exception.__cause__ = RemoteTraceback(text)
-        except Exception:  # a class that cannot be imported here: its text must do
+        except (Exception, SystemExit, GeneratorExit):  # a class that cannot be imported here: its text must do
             exception = None
     return Failure(slot, worker, operation, exception, name, message, text)
+
+
+def build_error(failures: Sequence[Failure]) -> Exception:
+    """A factory that gave no env is the caller's mistake; one that raised is the env's."""
+    for failure in failures:
+        if isinstance(failure.exception, InvalidEnvError):
+            return failure.exception
+    return EnvError(failures)

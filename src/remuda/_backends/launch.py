@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from select import POLLIN, poll
 
 from remuda._backends.channel import SocketChannel
 from remuda._backends.forkserver import fork_server, python_command
-from remuda._backends.worker_process import environment, run_worker
+from remuda._backends.worker_process import Orders, environment, run_worker
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
@@ -41,7 +42,7 @@ class WorkerProcess:
             return True
         poller = poll()
         poller.register(self.pidfd, POLLIN)
-        return bool(poller.poll(None if timeout is None else max(0, timeout * 1000)))
+        return bool(poller.poll(None if timeout is None else max(0, min(timeout, 1e6) * 1000)))
 
     def exitcode(self) -> int | None:
         """None while it runs, or when it cannot be learned; negative for a signal."""
@@ -84,65 +85,75 @@ class WorkerProcess:
         os.close(self.pidfd)
 
 
-def launch(start_method: str, threads: int | None, preload: tuple[str, ...]) -> WorkerProcess:
-    """Starts a worker process that waits for its orders."""
+@dataclass(frozen=True)
+class Launch:
+    """What is to be started.
+
+    Attributes:
+        orders: What the worker will be told. It inherits them where it is forked from this process; otherwise the
+            caller sends them.
+        threads: That numeric libraries may start in it; None leaves them alone.
+        preload: Modules for the fork server to import first.
+    """
+
+    orders: Orders
+    threads: int | None
+    preload: tuple[str, ...]
+
+
+def launch(start_method: str, what: Launch) -> WorkerProcess:
+    """Starts a worker process."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            pid, reap = _STARTERS[start_method](theirs, ours, threads, preload)
+            pid, reap = _STARTERS[start_method](theirs, ours, what)
     except BaseException:
         ours.close()
         raise
     return WorkerProcess(pid, SocketChannel(ours), reap)
 
 
-_Started = tuple[int, Callable[[], int | None]]
+_Started = tuple[int, Callable[[], "int | None"]]
 
 
-def _start_from_server(
-    theirs: socket.socket, ours: socket.socket, threads: int | None, preload: tuple[str, ...]
-) -> _Started:
-    variables = environment(threads)
-    server = fork_server(threads, variables)
-    server.preload(preload)
+def _start_from_server(theirs: socket.socket, ours: socket.socket, what: Launch) -> _Started:
+    variables = environment(what.threads)
+    server = fork_server(what.threads, variables)
+    server.preload(what.preload)
     pid = server.fork(theirs.fileno(), variables)
     return pid, lambda: server.reap(pid)
 
 
-def _start_fresh(
-    theirs: socket.socket, ours: socket.socket, threads: int | None, preload: tuple[str, ...]
-) -> _Started:
+def _start_fresh(theirs: socket.socket, ours: socket.socket, what: Launch) -> _Started:
     process = subprocess.Popen(
         python_command("remuda._backends.worker_process", "run_worker", theirs.fileno(), os.getpid()),
         pass_fds=[theirs.fileno()],
         start_new_session=True,
-        env=environment(threads),
+        env=environment(what.threads),
         stdin=subprocess.DEVNULL,
     )
     return process.pid, process.wait
 
 
-def _start_by_fork(
-    theirs: socket.socket, ours: socket.socket, threads: int | None, preload: tuple[str, ...]
-) -> _Started:
+def _start_by_fork(theirs: socket.socket, ours: socket.socket, what: Launch) -> _Started:
     owner = os.getpid()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # or the child would print it a second time
     pid = os.fork()
     if pid == 0:
-        _become_worker(theirs, ours, owner, threads)
+        _become_worker(theirs, ours, owner, what)
     return pid, lambda: _waitpid(pid)
 
 
-def _become_worker(theirs: socket.socket, ours: socket.socket, owner: int, threads: int | None) -> None:
+def _become_worker(theirs: socket.socket, ours: socket.socket, owner: int, what: Launch) -> None:
     """Never returns."""
     status = 1
     try:
         ours.close()
-        variables = environment(threads)
+        variables = environment(what.threads)
         os.environ.clear()
         os.environ.update(variables)
-        run_worker(theirs.detach(), owner)
+        run_worker(theirs.detach(), owner, what.orders)
         status = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from remuda._backends.base import Assignment
 from remuda._backends.channel import LocalChannel
-from remuda._backends.host import BuildError, EnvHost, EnvReport, load_failure
+from remuda._backends.host import BuildError, EnvHost, EnvReport, build_error, load_failure
 from remuda._backends.worker_info import WorkerInfo
-from remuda.errors import EnvError, InvalidEnvError
+from remuda.errors import InvalidEnvError
 
 
 class LocalWorker:
@@ -34,7 +34,9 @@ def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignme
         _check_distinct(workers)
     except BuildError as error:
         close_all(workers)
-        raise EnvError([load_failure(error.failure)]) from error
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C: the envs are built in the caller's thread
+            raise error.__cause__ from None
+        raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
     except InvalidEnvError:
         close_all(workers)
         raise

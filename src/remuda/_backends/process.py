@@ -11,13 +11,13 @@ import cloudpickle
 
 from remuda import _core
 from remuda._backends.base import Assignment
-from remuda._backends.host import EnvReport, load_failure
-from remuda._backends.launch import START_METHODS, WorkerProcess, end_all, launch
+from remuda._backends.host import EnvReport, build_error, load_failure
+from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, end_all, launch
 from remuda._backends.layout import Layout
-from remuda._backends.pickling import Parts, load
+from remuda._backends.pickling import Parts, dump, load
 from remuda._backends.worker_info import WorkerInfo
 from remuda._backends.worker_process import Orders, pickle_registrations
-from remuda.errors import EnvError, Failure, InvalidEnvError, StartTimeoutError, WorkerDiedError
+from remuda.errors import Failure, InvalidEnvError, StartTimeoutError, WorkerDiedError
 
 
 class ProcessWorker:
@@ -54,22 +54,37 @@ class ProcessBackend:
             raise ValueError(f"expected start_method to be one of {START_METHODS}, got {start_method!r}")
         self.workers: list[ProcessWorker] = []
         self._start_method, self._threads = start_method, threads
+        self._inherits = start_method == "fork"  # then factories need not be pickled
         self._preload, self._name = tuple(preload), name
+        self._reports: dict[bytes, list[EnvReport]] = {}
 
     # -- start -----------------------------------------------------------------------------------------
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
-        registrations = None if self._start_method == "fork" else pickle_registrations()
-        orders = [_orders(a, f"{self._name}-{a.info.index}", registrations) for a in assignments]
+        orders = self._orders(assignments)
         try:
             for order in orders:
-                process = launch(self._start_method, self._threads, self._preload)
+                process = launch(self._start_method, Launch(order, self._threads, self._preload))
                 self.workers.append(ProcessWorker(order.info, order.name, process))
-                self._send_orders(self.workers[-1], order)
+                if not self._inherits:
+                    self._send_orders(self.workers[-1], order)
             return self._collect_reports(timeout)
         except BaseException:
             self.stop(0)
             raise
+
+    def _orders(self, assignments: Sequence[Assignment]) -> list[Orders]:
+        """All of them before anything is started: one that cannot be pickled must not leave workers behind."""
+        registrations = None if self._inherits else pickle_registrations()
+        return [
+            Orders(
+                a.info,
+                f"{self._name}-{a.info.index}",
+                a.env_fns if self._inherits else _pickle(a),
+                registrations,
+            )
+            for a in assignments
+        ]
 
     def _send_orders(self, worker: ProcessWorker, order: Orders) -> None:
         try:
@@ -86,7 +101,7 @@ class ProcessBackend:
         for fd in waiting:
             poller.register(fd, select.POLLIN)  # a death shows too: the socket closes
         while waiting:
-            events = poller.poll(None if deadline is None else max(0, (deadline - time.monotonic()) * 1000))
+            events = poller.poll(None if deadline is None else max(0, min(deadline - time.monotonic(), 1e6) * 1000))
             if not events:
                 raise _start_timeout(list(waiting.values()), timeout)
             for fd, _ in events:
@@ -98,7 +113,7 @@ class ProcessBackend:
                 else:
                     reports[worker.index] = answer
         if failures:
-            raise _build_error(failures)
+            raise build_error(failures)
         return [reports[worker.index] for worker in self.workers]
 
     def _read_report(self, worker: ProcessWorker) -> list[EnvReport] | Failure:
@@ -108,8 +123,10 @@ class ProcessBackend:
             raise self._died(worker, "build") from None
         if verdict == b"failed":
             return load_failure(parts)
-        reports: list[EnvReport] = load(parts)
-        return reports
+        key = b"".join(parts)
+        if key not in self._reports:  # most envs of a pool say the same
+            self._reports[key] = load(parts)
+        return self._reports[key]
 
     def _died(self, worker: ProcessWorker, operation: str) -> WorkerDiedError:
         worker.process.wait(1.0)  # its socket closes a moment before it is gone
@@ -124,10 +141,11 @@ class ProcessBackend:
     # -- service ---------------------------------------------------------------------------------------
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:
+        parts = dump(layout)
         for worker in self.workers:
             try:
                 worker.process.channel.send_fds([arena.fd])
-                worker.process.channel.send_object(layout)
+                worker.process.channel.send(parts)
             except (EOFError, ConnectionError):
                 raise self._died(worker, "build") from None
         arena.close_fd()
@@ -160,24 +178,16 @@ class ProcessBackend:
         end_all([worker.process for worker in self.workers], timeout)
 
 
-def _orders(assignment: Assignment, name: str, registrations: bytes | None) -> Orders:
+def _pickle(assignment: Assignment) -> bytes:
     try:
-        env_fns = cloudpickle.dumps(list(assignment.env_fns))
+        pickled: bytes = cloudpickle.dumps(list(assignment.env_fns))
     except Exception as error:
         raise InvalidEnvError(
             f"expected env_fns that can be pickled, to build the envs {list(assignment.info.env_ids)} in a worker process, "
             f"got {type(error).__name__}: {error}; build inside the function what it cannot carry, "
-            "or use backend='thread'"
+            "or use start_method='fork' or backend='thread'"
         ) from error
-    return Orders(assignment.info, name, env_fns, registrations)
-
-
-def _build_error(failures: list[Failure]) -> Exception:
-    """A factory that gave no env is the caller's mistake; one that raised is the env's."""
-    for failure in failures:
-        if isinstance(failure.exception, InvalidEnvError):
-            return failure.exception
-    return EnvError(failures)
+    return pickled
 
 
 def _start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTimeoutError:

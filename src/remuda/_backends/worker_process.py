@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import cloudpickle
 from remuda import _core
 from remuda._backends.channel import SocketChannel
 from remuda._backends.host import BuildError, EnvHost
-from remuda._backends.pickling import load
+from remuda._backends.pickling import dump, load
 from remuda._backends.worker_info import WorkerInfo, settle_in_process
 
 # Libraries that start one thread per core in every worker, and how each is told not to.
@@ -27,11 +27,11 @@ _MPI_PREFIXES = ("OMPI_", "PMI_")
 
 @dataclass(frozen=True)
 class Orders:
-    """The first message to a worker: who it is, and its pickled factories."""
+    """What a worker is told first: who it is, and what to build."""
 
     info: WorkerInfo
     name: str
-    env_fns: bytes
+    env_fns: bytes | Sequence[Callable[[], Any]]  # pickled, unless they are inherited
     registrations: bytes | None  # Gymnasium ids of the pool's process; None: inherited
 
 
@@ -43,8 +43,11 @@ def environment(threads: int | None) -> dict[str, str]:
     return env
 
 
-def run_worker(fd: int, owner: int) -> None:
-    """Serves the pool at the other end of the socket `fd` until it says so, or until `owner` is no more."""
+def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
+    """Serves the pool at the other end of the socket `fd` until it says so, or until `owner` is no more.
+
+    `orders`: inherited; None: they come through the socket.
+    """
     gc.freeze()  # what we share with whom we were forked from stays shared: no collection writes to it
     # A group of its own: Ctrl-C in the terminal is the pool's business, and killing the group later takes
     # along every simulator that an env has spawned.
@@ -55,28 +58,27 @@ def run_worker(fd: int, owner: int) -> None:
     _core.tie_life_to(os.pidfd_open(owner))
     channel = SocketChannel(socket.socket(fileno=fd))
     try:
-        _serve(channel)
+        _serve(channel, orders or channel.recv_object())
     except (EOFError, ConnectionError):
         pass  # the pool is gone or gave up on us: there is nobody left to tell
     finally:
         _flush()
 
 
-def _serve(channel: SocketChannel) -> None:
-    orders: Orders = channel.recv_object()
+def _serve(channel: SocketChannel, orders: Orders) -> None:
     _introduce(orders)
     host = EnvHost(orders.info, channel)
     try:
         _register(orders.registrations)
-        env_fns: list[Callable[[], Any]] = load([orders.env_fns])
+        env_fns = load([orders.env_fns]) if isinstance(orders.env_fns, bytes) else orders.env_fns
     except BaseException as error:
         return channel.send([b"failed", *host.describe(error, None, "build")])
     try:
         reports = host.build(env_fns)
     except BuildError as error:
         return channel.send([b"failed", *error.failure])
-    channel.send([b"built", cloudpickle.dumps(reports)])
-    del env_fns, reports
+    channel.send([b"built", *dump(reports)])
+    del orders, env_fns, reports
     (arena_fd,) = channel.recv_fds(1)
     layout = channel.recv_object()
     gc.freeze()  # the envs live as long as we do: no collection need look at them again

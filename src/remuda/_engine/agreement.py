@@ -42,6 +42,9 @@ def _difference(expected: SpaceCodec, got: SpaceCodec) -> str | None:
             return f"shape {other.shape} instead of {one.shape}{_at(one.path)}"
         if one.dtype != other.dtype:
             return f"dtype {other.dtype} instead of {one.dtype}{_at(one.path)}"
+    for (path, kind), (_, other_kind) in zip(expected.objects, got.objects, strict=True):
+        if other_kind is not kind:
+            return f"{other_kind.__name__} instead of {kind.__name__}{_at(path)}"
     return None
 
 

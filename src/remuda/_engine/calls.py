@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from remuda.errors import EnvError, Failure, RemudaError
+from remuda._backends.pickling import Parts, load
+from remuda._engine.faults import Faults
+from remuda.errors import Failure, RemudaError
 
 
 class Call:
     """The answers of several envs to one call, some of them still to come."""
 
-    def __init__(self, sequences: Sequence[int], wait: Callable[[Call, float | None], None]) -> None:
-        self._order = list(sequences)
-        self._values: dict[int, Any] = {}
+    def __init__(self, wait: Callable[[Call, float | None], None], faults: Faults) -> None:
+        self._order: list[int] = []
+        self._answers: dict[int, Parts] = {}
+        self._values: list[Any] | None = None  # of the answers, unpickled when they are first asked for
         self._failures: list[Failure] = []
-        self._error: RemudaError | None = None
-        self._missing = set(sequences)
-        self._wait = wait
+        self.error: RemudaError | None = None
+        self._missing: set[int] = set()
+        self._wait, self._faults = wait, faults
 
     @property
     def done(self) -> bool:
         """Whether `result` would return (or raise) without waiting."""
-        return not self._missing or self._error is not None
+        return not self._missing or self.error is not None
 
     def result(self, timeout: float | None = None) -> list[Any]:
         """Waits for all answers; one for each env, in the order asked.
@@ -33,29 +36,40 @@ class Call:
             WorkerDiedError: A worker that was to answer died.
         """
         self._wait(self, timeout)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         if self._missing:
             raise TimeoutError(
                 f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s"
             )
         if self._failures:
-            raise EnvError(self._failures)
-        return [self._values[sequence] for sequence in self._order]
+            raise self._faults.error_for(self._failures)
+        if self._values is None:
+            self._values = [load(self._answers[sequence]) for sequence in self._order]
+        return list(self._values)
 
     # -- the pool's side -------------------------------------------------------------------------------
 
-    def answer(self, sequence: int, value: Any) -> None:
+    def expect(self, sequence: int) -> None:
+        """One more env was asked."""
+        self._order.append(sequence)
+        self._missing.add(sequence)
+
+    def answer(self, sequence: int, parts: Parts) -> None:
         self._missing.discard(sequence)
-        self._values[sequence] = value
+        self._answers[sequence] = parts
 
     def fail(self, sequence: int, failure: Failure) -> None:
         self._missing.discard(sequence)
         self._failures.append(failure)
 
+    def answers(self) -> list[Parts]:
+        """What has come so far, still pickled."""
+        return list(self._answers.values())
+
     def abandon(self, error: RemudaError) -> None:
         """Some answer will never come."""
-        self._error = error
+        self.error = error
 
 
 def call_attribute(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from remuda.errors import BrokenPoolError, EnvError, Failure, StateError, WorkerDiedError
 
@@ -13,8 +13,10 @@ class Faults:
     An env whose code raised must be reset before it can step again; an env whose worker died is lost.
     """
 
-    def __init__(self, num_envs: int) -> None:
+    def __init__(self, num_envs: int, in_callers_thread: bool) -> None:
         self.not_reset = set(range(num_envs))
+        self.noted = 0  # how many failures of envs there have been
+        self._in_callers_thread = in_callers_thread
         self._lost: dict[int, WorkerDiedError] = {}
         self._failures: list[Failure] = []
         self._deaths: list[WorkerDiedError] = []
@@ -27,6 +29,7 @@ class Faults:
     def add_failure(self, failure: Failure) -> None:
         self._failures.append(failure)
         if failure.env_id is not None:
+            self.noted += 1
             self.not_reset.add(failure.env_id)
 
     def add_death(self, death: WorkerDiedError, *, tell: bool) -> None:
@@ -45,7 +48,16 @@ class Faults:
             raise self._deaths.pop(0)
         if self._failures:
             failures, self._failures = self._failures, []
-            raise EnvError(failures)
+            raise self.error_for(failures)
+
+    def error_for(self, failures: Sequence[Failure]) -> BaseException:
+        """What to raise for them. Ctrl-C may hit an env that the caller steps itself: it is still the caller's."""
+        error = EnvError(failures)
+        if not self._in_callers_thread or not any(isinstance(f.exception, KeyboardInterrupt) for f in failures):
+            return error
+        interrupt = KeyboardInterrupt()
+        interrupt.__cause__ = error
+        return interrupt
 
     def check_alive(self, env_ids: Iterable[int]) -> None:
         for env_id in env_ids if self._lost else ():

@@ -7,6 +7,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from remuda._backends.host import EnvHost, Request, load_failure
 from remuda._backends.pickling import Parts, dump, load
 from remuda._backends.serial import SerialBackend
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
+from remuda._engine.arguments import check_env_ids, check_limit, check_timeout
 from remuda._engine.batch import Batch
 from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.cores import usable_cores
@@ -32,14 +34,16 @@ from remuda._engine.start import (
     Settings,
     StartMethod,
     check_env_fns,
+    check_preload,
     start,
 )
 from remuda._engine.stats import PoolStats
-from remuda.errors import ClosedError, InvalidActionError, StateError, WorkerDiedError
+from remuda.errors import BrokenPoolError, ClosedError, InvalidActionError, StateError, WorkerDiedError
 
 logger = logging.getLogger("remuda")
 
 _FOREVER = -1  # as a timeout, in ns
+_LONGEST = 1e9  # seconds: a longer wait, or an infinite one, is cut into pieces
 _EVERYBODY = 0xFFFFFFFF
 _ADVISE_AFTER = 256  # batches
 
@@ -112,7 +116,7 @@ class Pool:
             "backend": backend,
             "start_method": start_method or "forkserver",
             "observation_space": observation_space,
-            "preload": tuple(preload),
+            "preload": check_preload(preload),
             "threads_per_worker": threads_per_worker,
             "start_timeout": start_timeout,
             "name": name,
@@ -156,7 +160,7 @@ class Pool:
         self._all_ids = np.arange(self.num_envs)
         self._all_ids.flags.writeable = False
         self._worker_of = [worker.index for worker in parts.backend.workers for _ in worker.env_ids]
-        self._faults = Faults(self.num_envs)
+        self._faults = Faults(self.num_envs, in_callers_thread=backend == "serial")
         self._infos = InfoColumns(parts.layout.info_bytes)
         self._calls: dict[int, Call | None] = {}  # by sequence; None: nobody cares for the answer
         self._operation = "nothing"  # what was last asked of the envs, for death reports
@@ -183,7 +187,7 @@ class Pool:
         n = self.num_envs if ids is None else len(ids)
         arrays, objects = self._layout.action.split_batch(actions, n, InvalidActionError)
         self._faults.check_reset(self._all_ids if ids is None else ids)
-        blobs = None if objects is None else [dump(row) for row in objects]
+        blobs = None if objects is None else _dump_objects(objects, range(n) if ids is None else ids)
         self._dispatch(_core.Op.STEP, "step", ids, arrays, blobs)
 
     def send_reset(
@@ -230,7 +234,11 @@ class Pool:
             WorkerDiedError: A worker died while it had work.
         """
         self._check_open()
+        check_limit("min_envs", min_envs)
+        check_limit("max_envs", max_envs)
+        check_timeout(timeout)
         hub = self._hub
+        died = hub.needs_attention and self._attend()
         there = hub.pending
         if there == 0:
             self._faults.raise_any()
@@ -238,7 +246,8 @@ class Pool:
                 "expected envs in flight, got none: recv follows send, send_reset or send_observe"
             )
         wanted = there if min_envs is None else min(min_envs, there)
-        self._wait(wanted, timeout)
+        if not died:
+            self._wait(wanted, timeout)
         self._faults.raise_any()
         return self._take(hub.ready if max_envs is None else max_envs)
 
@@ -282,8 +291,9 @@ class Pool:
     def discard(self) -> None:
         """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
         self._check_open()
-        self._wait(self._hub.pending, None)
-        self._hub.drop_ready()
+        while self._hub.pending:  # a death ends a wait early
+            self._wait(self._hub.pending, None)
+            self._hub.drop_ready()
         self._faults.forget()
 
     # -- calls -----------------------------------------------------------------------------------------
@@ -333,9 +343,9 @@ class Pool:
         else:
             each = [dump(Request(fn, one, kwargs)) for one in per_env_args]
         self._faults.check_alive(targets)
-        sequences = [self._post(self._worker_of[i], i, parts) for i, parts in zip(targets, each, strict=True)]
-        call = Call(sequences, self._wait_for_call)
-        self._calls.update(dict.fromkeys(sequences, call))
+        call = Call(self._wait_for_call, self._faults)
+        for env_id, parts in zip(targets, each, strict=True):
+            self._expect(call, self._post(self._worker_of[env_id], env_id, parts))
         return call
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
@@ -385,20 +395,24 @@ class Pool:
 
         Raises:
             EnvError: An env's `close` raised. Everything was released all the same.
+            WorkerDiedError: A worker died instead of closing its envs.
         """
         if self.closed:
             return
         self._check_open()
         self.closed, self._in_order = True, False
         deadline = time.monotonic() + (10.0 if timeout is None else timeout)
+        farewells = None
         try:
             if not terminate:
-                self._close_envs(deadline)
+                farewells = self._close_envs(deadline)
         finally:
             self._finalizer.detach()
             self._backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
             self._arena = None
-        self._faults.raise_any()
+            del self._hub  # with it the memory goes, but for what arrays hold
+        if farewells is not None:
+            self._raise_farewells(farewells)
 
     def __enter__(self) -> Pool:
         return self
@@ -426,19 +440,24 @@ class Pool:
             ) from None
         self._operation = name
 
-    def _post(self, worker: int, slot: int, parts: Parts | None, op: _core.Op = _core.Op.MESSAGE) -> int:
+    def _post(self, worker: int, slot: int, parts: Parts) -> int:
+        """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring."""
+        env_ids = self._backend.workers[worker].env_ids
+        self._faults.check_alive(env_ids)
         while not self._hub.has_room(worker):
             self._pump_once(None)
-        return self._hub.post_message(op, worker, slot, parts)
+            self._faults.check_alive(env_ids)
+        return self._hub.post_message(_core.Op.MESSAGE, worker, slot, parts)
+
+    def _expect(self, call: Call, sequence: int) -> None:
+        call.expect(sequence)
+        self._calls[sequence] = call
 
     def _check_ids(self, env_ids: Sequence[int] | None) -> list[int] | None:
         self._check_open()
         if env_ids is None:
             return None
-        ids = [int(i) for i in env_ids]
-        if any(not 0 <= i < self.num_envs for i in ids) or len(set(ids)) != len(ids):
-            raise ValueError(f"expected distinct env_ids between 0 and {self.num_envs - 1}, got {ids}")
-        return ids
+        return check_env_ids(env_ids, self.num_envs)
 
     # -- inside: waiting ---------------------------------------------------------------------------------
 
@@ -446,8 +465,9 @@ class Pool:
         """Whether `wanted` envs are done in time. Faults are noted, not raised; a death ends the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._backend.pump()
-        hub = self._hub
-        while not hub.wait(wanted, _remaining_ns(deadline)):
+        hub, noted = self._hub, self._faults.noted
+        # Envs whose failure we attend to on the way are done, but the hub forgets them.
+        while not hub.wait(max(0, wanted - (self._faults.noted - noted)), _remaining_ns(deadline)):
             if not hub.needs_attention:  # neither done nor disturbed: it was the deadline
                 return False
             if self._attend():
@@ -477,7 +497,7 @@ class Pool:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
             if flags & _core.IS_MESSAGE and (call := self._calls.pop(sequence, None)) is not None:
                 if failure is None:
-                    call.answer(sequence, load(parts))
+                    call.answer(sequence, parts)
                 else:
                     call.fail(sequence, failure)
             elif failure is not None:
@@ -488,6 +508,8 @@ class Pool:
     def _note_death(self, index: int, lost: list[int], unanswered: list[int]) -> bool:
         worker = self._backend.workers[index]
         operation = self._operation if lost else "call" if unanswered else "nothing"
+        if self.closed:
+            operation = "close"
         death = WorkerDiedError(
             worker=index,
             pid=worker.pid,
@@ -528,8 +550,9 @@ class Pool:
         new = []
         for flags, parts in extras.values():
             if flags & _core.HAS_NEW_KEYS:
-                _, info, keys, _ = load(parts)
-                new += self._infos.assign(info, keys)
+                with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
+                    _, info, keys, _ = load(parts)
+                    new += self._infos.assign(info, keys)
         if not new:
             return
         assert self._arena is not None  # we are not closed
@@ -537,7 +560,8 @@ class Pool:
             self._hub.add_info_column(self._layout.info_column(self._arena, column))
         parts = dump(Request(EnvHost.add_info_columns, (new,)))
         for worker in range(self.num_workers):
-            self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
+            with suppress(BrokenPoolError):  # the dead need no columns
+                self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
 
     def _say_advice(self) -> None:
         if self.backend == "serial":
@@ -551,16 +575,26 @@ class Pool:
 
     # -- inside: life ------------------------------------------------------------------------------------
 
-    def _close_envs(self, deadline: float) -> None:
-        """Lets every worker close its envs, as far as time allows. Results still in flight are dropped."""
+    def _close_envs(self, deadline: float) -> Call:
+        """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
+        farewells = Call(self._wait_for_call, self._faults)
         for worker in self._backend.workers:
-            if worker.is_alive() and self._hub.has_room(worker.index):
-                self._calls[
-                    self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)
-                ] = None
-        self._faults.forget()
+            while worker.is_alive() and time.monotonic() < deadline:
+                if self._hub.has_room(worker.index):
+                    sequence = self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)
+                    self._expect(farewells, sequence)
+                    break
+                self._pump_once(deadline)
         while self._calls and time.monotonic() < deadline:
             self._pump_once(deadline)
+        return farewells
+
+    def _raise_farewells(self, farewells: Call) -> None:
+        answers = farewells.answers()
+        if failures := [load_failure(failure) for answer in answers for failure in load(answer)]:
+            raise self._faults.error_for(failures)
+        if farewells.error is not None:
+            raise farewells.error
 
     def _check_open(self) -> None:
         if self.closed:
@@ -572,7 +606,7 @@ class Pool:
             )
 
     def _check_quiet(self) -> None:
-        if self._hub.pending and not self.closed:
+        if self.pending:
             raise StateError(f"expected no env in flight, got {self.pending}; call recv or discard first")
 
 
@@ -590,8 +624,23 @@ def _prepare_short_way(parts: Started) -> bool:
     return action.columns[0].dtype == np.int64
 
 
+def _dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
+    """The parts of actions that have no column, pickled for each env."""
+    blobs = []
+    for env_id, row in zip(env_ids, rows, strict=True):
+        try:
+            blobs.append(dump(row))
+        except Exception as error:
+            raise InvalidActionError(
+                f"expected actions that can be pickled, got {row!r} for env {env_id} ({error})"
+            ) from error
+    return blobs
+
+
 def _remaining_ns(deadline: float | None) -> int:
-    return _FOREVER if deadline is None else max(0, int((deadline - time.monotonic()) * 1e9))
+    if deadline is None:
+        return _FOREVER
+    return int(max(0.0, min(deadline - time.monotonic(), _LONGEST)) * 1e9)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -17,6 +17,7 @@ from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._backends.worker_info import WorkerInfo
 from remuda._engine.agreement import check_agreement
+from remuda._engine.arguments import check_timeout
 from remuda._engine.memory import check_memory
 
 EnvFn: TypeAlias = Callable[[], Any]
@@ -50,21 +51,28 @@ class Settings:
     def __post_init__(self) -> None:
         if self.num_envs < 1:
             raise ValueError("expected at least one env, got an empty list of env_fns")
-        if not isinstance(self.num_workers, int) or not 1 <= self.num_workers <= self.num_envs:
+        if not _is_int(self.num_workers) or not 1 <= self.num_workers <= self.num_envs:
             raise ValueError(
                 f"expected num_workers to be 'auto', None, or an int from 1 to {self.num_envs} (the number of envs), "
                 f"got {self.num_workers!r}"
             )
-        if self.max_concurrency is not None and self.max_concurrency < 1:
-            raise ValueError(
-                f"expected max_concurrency to be at least 1, or None, got {self.max_concurrency}"
-            )
+        for name in ("max_concurrency", "threads_per_worker"):
+            number = getattr(self, name)
+            if number is not None and not (_is_int(number) and number >= 1):
+                raise ValueError(f"expected {name} to be an int from 1 up, or None, got {number!r}")
         if self.backend not in BACKENDS:
             raise ValueError(f"expected backend to be one of {BACKENDS}, got {self.backend!r}")
         if self.autoreset not in AUTORESET:
             raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {self.autoreset!r}")
-        if not 1 <= self.frames < _core.MAX_FRAMES:
-            raise ValueError(f"expected 1 <= frames < {_core.MAX_FRAMES}, got {self.frames}")
+        if not _is_int(self.frames) or not 1 <= self.frames < _core.MAX_FRAMES:
+            raise ValueError(f"expected frames to be an int from 1 to {_core.MAX_FRAMES - 1}, got {self.frames!r}")
+        if self.observation_space is not None and not isinstance(self.observation_space, Space):
+            raise TypeError(
+                f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
+            )
+        check_timeout(self.start_timeout, "start_timeout")
+        if self.start_timeout is not None and self.start_timeout < 0:
+            raise ValueError(f"expected start_timeout to be at least 0, or None, got {self.start_timeout}")
 
     def make_backend(self) -> Backend:
         if self.backend == "serial":
@@ -91,11 +99,26 @@ class Started:
 
 
 def check_env_fns(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
-    factories = list(env_fns)
+    try:
+        factories = list(env_fns)
+    except TypeError:
+        raise TypeError(
+            f"expected env_fns to be a sequence of functions that build an env each, got {env_fns!r}"
+        ) from None
     for i, env_fn in enumerate(factories):
         if not callable(env_fn):
             raise TypeError(f"expected env_fns[{i}] to be a function that builds an env, got {env_fn!r}")
     return factories
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(preload, str):
+        raise TypeError(f"expected preload to be a sequence of module names, got {preload!r}; write [{preload!r}]")
+    return tuple(preload)
 
 
 def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:

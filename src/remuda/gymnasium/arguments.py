@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,19 +44,6 @@ def refuse_worker(worker: Callable[..., None] | None) -> None:
         "pass autoreset_mode=; to run code of your own beside the env, give a wrapper a method and use "
         "call(); to keep the worker function, use gymnasium.vector.AsyncVectorEnv."
     )
-
-
-def limited_workers(
-    num_workers: int | Literal["auto"] | None, num_envs: int, max_concurrency: int | None
-) -> int | Literal["auto"] | None:
-    """Return how many workers there may be: envs that share a worker never run at the same time."""
-    if max_concurrency is None:
-        return num_workers
-    if num_workers == "auto":
-        raise ValueError(
-            "expected num_workers='auto' or max_concurrency, got both: each limits the number of workers."
-        )
-    return min(int(max_concurrency), num_envs if num_workers is None else num_workers)
 
 
 def one_seed_each(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:

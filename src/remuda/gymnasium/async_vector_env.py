@@ -64,7 +64,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         observation_mode: "same" (all observation spaces are equal), "different" (they differ in their
             bounds), or (batched space, single space).
         autoreset_mode: when a finished env is reset, see :class:`gymnasium.vector.AutoresetMode`.
-        max_concurrency: at most this many envs run at once: so many workers share the envs.
+        max_concurrency: at most this many workers run ``reset`` or ``step`` at once; calls are not limited.
         num_workers: how many workers share the envs; ``None``: one each; "auto": as many as measuring says.
         backend: "process", "thread" or "serial".
         frames: batches that can be held at once without a copy.
@@ -122,7 +122,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
 
         self._pool = _start_pool(
             env_fns,
-            num_workers=arguments.limited_workers(num_workers, len(env_fns), max_concurrency),
+            num_workers=num_workers,
+            max_concurrency=None if max_concurrency is None else int(max_concurrency),
             backend=backend,
             start_method=context,
             autoreset=_AUTORESET[self.autoreset_mode],

@@ -1,0 +1,47 @@
+"""What may be passed to the pool's calls. The errors name the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+
+def check_env_ids(env_ids: Iterable[Any], num_envs: int) -> list[int]:
+    """The ids as ints.
+
+    Raises:
+        TypeError: They are no ints (a mask of bools is none either).
+        ValueError: One is out of range, or comes twice.
+    """
+    expected = f"expected env_ids to be distinct ints from 0 to {num_envs - 1}"
+    try:
+        ids = [_index(env_id) for env_id in env_ids]
+    except TypeError:
+        raise TypeError(f"{expected}, got {env_ids!r}") from None
+    if any(not 0 <= i < num_envs for i in ids) or len(set(ids)) != len(ids):
+        raise ValueError(f"{expected}, got {ids}")
+    return ids
+
+
+def check_limit(name: str, limit: Any) -> None:
+    """A number of envs to wait for, or to take."""
+    try:
+        good = limit is None or _index(limit) >= 0
+    except TypeError:
+        raise TypeError(f"expected {name} to be an int or None, got {limit!r}") from None
+    if not good:
+        raise ValueError(f"expected {name} to be at least 0, or None, got {limit}")
+
+
+def check_timeout(timeout: Any, name: str = "timeout") -> None:
+    if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
+        raise TypeError(f"expected {name} to be a number of seconds or None, got {timeout!r}")
+
+
+def _index(value: Any) -> int:
+    if isinstance(value, bool):  # a mask is no list of ids
+        raise TypeError
+    return operator.index(value)

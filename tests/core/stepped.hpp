@@ -1,0 +1,110 @@
+// A child process that runs one instruction at a time, so that the others' view can be looked at after each of them:
+// what they see of a process that is stopped there is what a SIGKILL there would have left.
+#pragma once
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+
+#include "check.hpp"
+
+class Stepped {
+ public:
+  enum class State { kStopped, kAsleep, kEnded };
+
+  // The child calls `body` and ends.
+  template <class Body>
+  explicit Stepped(Body body) : pid_(fork()) {
+    CHECK(pid_ >= 0);
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(1);
+      raise(SIGSTOP);
+      body();
+      _exit(0);
+    }
+    wait_for_stop();
+  }
+  ~Stepped() {
+    if (state_ == State::kEnded) return;
+    kill(pid_, SIGKILL);
+    int status = -1;
+    while (waitpid(pid_, &status, 0) == pid_ && !WIFSIGNALED(status)) {
+    }
+  }
+  Stepped(const Stepped&) = delete;
+  Stepped& operator=(const Stepped&) = delete;
+
+  // Runs the next instruction: to its end, or until it sleeps in the kernel.
+  State step() {
+    CHECK(state_ == State::kStopped);
+    CHECK_EQ(ptrace(PTRACE_SINGLESTEP, pid_, nullptr, nullptr), 0);
+    wait_for_stop();
+    return state_;
+  }
+  State steps(int count) {
+    while (count-- > 0 && state_ == State::kStopped) step();
+    return state_;
+  }
+  // Lets it run until it sleeps in the kernel, or ends.
+  void run_until_asleep() {
+    CHECK_EQ(ptrace(PTRACE_CONT, pid_, nullptr, nullptr), 0);
+    wait_for_stop();
+  }
+  // Lets it run to its end.
+  void finish() {
+    while (state_ != State::kEnded) {
+      if (state_ == State::kStopped) CHECK_EQ(ptrace(PTRACE_CONT, pid_, nullptr, nullptr), 0);
+      int status = -1;
+      CHECK_EQ(waitpid(pid_, &status, 0), pid_);
+      note(status);
+    }
+  }
+
+  // Not everywhere may one process trace another.
+  static bool is_possible() {
+    pid_t pid = fork();
+    if (pid == 0) _exit(ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) == 0 ? 0 : 1);
+    int status = -1;
+    waitpid(pid, &status, 0);
+    if (status != 0) std::printf("  skipped: ptrace is not allowed here\n");
+    return status == 0;
+  }
+
+ private:
+  void wait_for_stop() {
+    int status = -1;
+    pid_t reported = 0;
+    for (int looks = 1; (reported = waitpid(pid_, &status, WNOHANG)) == 0; ++looks) {
+      if (looks % 16 == 0 && sleeps()) {
+        state_ = State::kAsleep;
+        return;
+      }
+      std::this_thread::yield();
+    }
+    CHECK_EQ(reported, pid_);
+    note(status);
+  }
+  // It may end in one way only: well.
+  void note(int status) {
+    state_ = WIFSTOPPED(status) ? State::kStopped : State::kEnded;
+    if (state_ == State::kEnded) CHECK_EQ(status, 0);
+  }
+  bool sleeps() const {
+    std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
+    stat.ignore(std::numeric_limits<std::streamsize>::max(), ')');
+    char space = 0, state = 0;
+    stat.get(space).get(state);
+    return state == 'S';
+  }
+
+  pid_t pid_;
+  State state_ = State::kStopped;
+};

@@ -1,0 +1,202 @@
+// Whatever instruction a process is stopped or killed at, the others see whole records, and no wake-up is lost.
+#include "platform.hpp"
+
+#if REMUDA_LINUX
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "blob_ring.hpp"
+#include "check.hpp"
+#include "doorbell.hpp"
+#include "random.hpp"
+#include "record.hpp"
+#include "ring.hpp"
+#include "shared.hpp"
+#include "stepped.hpp"
+
+using namespace remuda;
+
+namespace {
+
+constexpr Nanoseconds kForever = std::chrono::hours(24);
+
+// -- rings -------------------------------------------------------------------------------------------------
+
+// One direction of a worker's port: a ring of records, and beside it one of blobs.
+struct Lane {
+  static constexpr std::uint32_t kCapacity = 4;
+  static constexpr std::uint64_t kBlobBytes = 500;
+
+  RingHeader header;
+  Record records[kCapacity];
+  BlobHeader blob_header;
+  std::byte blobs[kBlobBytes];
+
+  void start_at(std::uint32_t count) { header.published = header.consumed = count; }
+};
+
+std::vector<std::byte> blob_of(std::uint64_t sequence) {
+  std::vector<std::byte> blob(mixed(sequence) % 100);
+  for (std::size_t i = 0; i < blob.size(); ++i) blob[i] = static_cast<std::byte>(mixed(sequence + i));
+  return blob;
+}
+
+// Publishes sometimes each record, sometimes several at once.
+void produce(Lane& lane, std::uint64_t total, std::uint64_t seed) {
+  Random random(seed);
+  RingProducer<Record> producer(&lane.header, Lane::kCapacity);
+  BlobWriter writer(&lane.blob_header, Lane::kBlobBytes);
+  for (std::uint64_t i = 0; i < total; ++i) {
+    while (producer.full()) sched_yield();
+    const auto blob = blob_of(i);
+    const Bytes parts[] = {blob};
+    while (writer.write(parts) == 0) sched_yield();
+    producer.push(Record(i));
+    if (random.coin() || producer.full()) producer.publish();
+  }
+  producer.publish();
+}
+
+class Receiver {
+ public:
+  explicit Receiver(Lane& lane)
+      : records_(&lane.header, Lane::kCapacity), blobs_(&lane.blob_header, Lane::kBlobBytes) {}
+
+  // Takes what is there, and checks every bit of it.
+  void drain() {
+    Record record;
+    while (records_.pop(record)) {
+      CHECK(record == Record(received_));
+      const auto sizes = blobs_.sizes();
+      CHECK_EQ(sizes.size(), 1U);
+      std::vector<std::byte> blob(sizes[0]);
+      blobs_.get(blob.data(), blob.size());
+      blobs_.done();
+      CHECK(blob == blob_of(received_++));
+    }
+  }
+  std::uint64_t received() const { return received_; }
+
+ private:
+  RingConsumer<Record> records_;
+  BlobReader blobs_;
+  std::uint64_t received_ = 0;
+};
+
+}  // namespace
+
+TEST(a_producer_stopped_at_any_instruction_has_published_whole_records_only) {
+  if (!Stepped::is_possible()) return;
+  constexpr std::uint64_t kTotal = 12;  // three times round
+  Shared<Lane> lane;
+  lane->start_at(0xfffffffa);
+  Receiver receiver(*lane);
+  Stepped child([&] { produce(*lane, kTotal, 12); });
+  do receiver.drain();
+  while (child.step() != Stepped::State::kEnded);
+  receiver.drain();
+  CHECK_EQ(receiver.received(), kTotal);
+}
+
+TEST(a_producer_killed_at_any_moment_leaves_whole_records_only) {
+  Random random(11);
+  for (std::uint64_t run = 0; run < 500; ++run) {
+    Shared<Lane> lane;
+    lane->start_at(static_cast<std::uint32_t>(0U - random.below(100)));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      produce(*lane, ~0ULL, run);
+    }
+    // It dies after a random number of records and a moment more, at whatever it does then.
+    Receiver receiver(*lane);
+    for (const std::uint64_t last = random.between(1, 200); receiver.received() < last; sched_yield())
+      receiver.drain();
+    idle(random.below(2000));
+    kill(child, SIGKILL);
+    int status = -1;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    receiver.drain();
+  }
+}
+
+// -- doorbells ---------------------------------------------------------------------------------------------
+
+namespace {
+
+void wait_until(Bell& bell, std::uint32_t target) {
+  Patience none;
+  while (!reached(bell, target)) wait(bell, target, kForever, none);
+}
+
+constexpr std::uint32_t kStarts[] = {0, 0xffffffff};
+
+// Calls `attempt(n)` with n = 0, 1, 2, ... until it says that this was the last.  Where sanitizers make thousands of
+// instructions out of a few dozen, only some of them.
+template <class Attempt>
+void at_every_instruction(Attempt attempt) {
+  int last = 1;
+  while (!attempt(last)) last *= 2;
+  const int by = last <= 1024 ? 1 : last / 64;
+  for (int i = 0; !attempt(i); i += by) {
+  }
+}
+
+void one_by_one(Bell& bell, std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i) ring(bell);
+}
+
+}  // namespace
+
+// The waiter is stopped after 1, 2, 3, ... instructions; somebody rings; it goes on, and must come to its end.
+TEST(a_ring_at_any_instruction_of_the_waiter_reaches_it) {
+  if (!Stepped::is_possible()) return;
+  auto ring_at_once = [](Bell& bell, std::uint32_t count) { ring(bell, count); };
+  for (auto ring_it : {+ring_at_once, one_by_one}) {
+    for (std::uint32_t start : kStarts) {
+      at_every_instruction([&](int instructions) {
+        Shared<Bell> bell;
+        bell->rung = start;
+        bell->target = start + 1000;  // of an earlier wait
+        Stepped waiter([&] { wait_until(*bell, start + 2); });
+        const auto state = waiter.steps(instructions);
+        ring_it(*bell, 2);
+        waiter.finish();
+        return state == Stepped::State::kAsleep;
+      });
+    }
+  }
+}
+
+// The ringer is stopped after 1, 2, 3, ... instructions; meanwhile the waiter goes to sleep; the ringer goes on, and
+// must wake it.
+TEST(a_ringer_wakes_whoever_fell_asleep_at_any_of_its_instructions) {
+  if (!Stepped::is_possible()) return;
+  for (std::uint32_t start : kStarts) {
+    at_every_instruction([&](int instructions) {
+      Shared<Bell> bell;
+      bell->rung = start;
+      Stepped ringer([&] { ring(*bell); });
+      const auto state = ringer.steps(instructions);
+      Stepped waiter([&] { wait_until(*bell, start + 1); });
+      waiter.run_until_asleep();
+      ringer.finish();
+      waiter.finish();
+      return state == Stepped::State::kEnded;
+    });
+  }
+}
+
+#else
+
+#include "check.hpp"
+
+TEST(elsewhere_there_are_no_processes_to_interrupt) {}
+
+#endif

@@ -1,0 +1,445 @@
+"""Batches are views of the pool's memory, and nobody overwrites what somebody holds."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, telling
+from remuda import Batch, Pool
+
+BACKENDS = ("process", "thread", "serial")
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def arenas() -> list[range]:
+    """Where the pools' mappings lie in this process."""
+    with open("/proc/self/maps") as maps:
+        lines = [line.split() for line in maps if "memfd:remuda" in line]
+    return [range(*(int(bound, 16) for bound in line[0].split("-"))) for line in lines]
+
+
+def is_view(array: Any) -> bool:
+    return any(address(array) in arena for arena in arenas())
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value
+
+
+def arrays_of(batch: Batch) -> list[Any]:
+    return [*leaves(batch.obs), batch.reward, batch.terminated, batch.truncated]
+
+
+@pytest.fixture(autouse=True)
+def _no_pools_of_others() -> Iterator[None]:
+    gc.collect()
+    before = len(arenas())
+    yield
+    gc.collect()
+    assert len(arenas()) == before, "a mapping was left behind"
+
+
+# -- views -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_batches_are_views(backend: str) -> None:
+    with Pool([NestedEnv] * 3, backend=backend, num_workers=2, autoreset="same_step") as pool:
+        actions = {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
+        pool.reset()
+        for _ in range(12):
+            batch = pool.step(actions)
+            arrays = [*arrays_of(batch), *leaves(batch.final_obs or {})]
+            assert all(map(is_view, arrays))
+            assert all(array.base is not None and not array.flags.owndata for array in arrays)
+            assert all(array.flags.c_contiguous and array.flags.aligned for array in arrays)
+
+
+def test_views_of_one_frame_do_not_overlap() -> None:
+    with Pool([NestedEnv] * 3, backend="serial") as pool:
+        batch = pool.reset()
+        ranges = sorted((address(array), array.nbytes) for array in arrays_of(batch))
+        assert all(a + size <= b for (a, size), (b, _) in zip(ranges, ranges[1:], strict=False))
+
+
+def test_a_stepping_loop_uses_two_frames() -> None:
+    """The batch one holds, and the one that the workers write."""
+    with Pool(counting(2), backend="serial") as pool:
+        batch = pool.reset()
+        seen = {address(batch.obs)}
+        for _ in range(20):
+            batch = pool.step([0, 0])
+            seen.add(address(batch.obs))
+        assert len(seen) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_arrays_are_writable_and_yours(backend: str) -> None:
+    with Pool(counting(3), backend=backend, num_workers=1) as pool:
+        batch = pool.reset()
+        for array in arrays_of(batch):
+            array[...] = 1
+        batch.obs[:] = 77
+        after = pool.step([1, 2, 3])
+        assert after.obs[:, 3].tolist() == [1, 2, 3]
+        assert after.obs[:, 1].tolist() == [1, 1, 1]
+        assert (batch.obs == 77).all()
+        pool.send_observe()
+        assert pool.recv().obs.tolist() == after.obs.tolist()
+
+
+# -- nothing is overwritten ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frames", [1, 2, 4, 9])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_held_batches_keep_their_values(backend: str, frames: int) -> None:
+    with Pool([NestedEnv] * 4, backend=backend, num_workers=2, frames=frames) as pool:
+        actions = {"push": np.zeros((4, 2)), "keys": (np.zeros(4, int), np.zeros((4, 2), int))}
+        held = [pool.reset(seed=1)]
+        held += [pool.step(actions) for _ in range(30)]
+        copies = [[array.copy() for array in arrays_of(batch)] for batch in held]
+        infos = [list(batch.infos) for batch in held]
+        for _ in range(50):
+            pool.step(actions)
+        for batch, copy, info in zip(held, copies, infos, strict=True):
+            assert all((a == b).all() for a, b in zip(arrays_of(batch), copy, strict=True))
+            assert str(list(batch.infos)) == str(info)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 4, 63])
+def test_all_frames_but_one_can_be_held(frames: int) -> None:
+    """One is always left for the workers; what does not fit into the others is copied out."""
+    with Pool(counting(2), backend="serial", frames=frames) as pool:
+        held = [pool.reset(), *(pool.step([i, i]) for i in range(frames + 3))]
+        assert [is_view(batch.obs) for batch in held] == [True] * (frames - 1) + [False] * 5
+        assert [batch.reward.tolist() for batch in held[1:]] == [[i, i] for i in range(frames + 3)]
+        assert all(batch.env_ids.tolist() == [0, 1] for batch in held)
+        copies = [batch for batch in held if not is_view(batch.obs)]
+        assert all(array.flags.owndata and array.flags.writeable for array in arrays_of(copies[0]))
+        held.clear()
+        del copies
+        assert is_view(pool.step([0, 0]).obs) == (frames > 1)
+
+
+def _derived(batch: Batch) -> dict[str, Any]:
+    return {
+        "element view": batch.obs[0, 1:2],
+        "reshaped": batch.obs.reshape(-1)[3:],
+        "other dtype": batch.obs.view(np.uint8)[:, -1:],
+        "transposed": batch.obs.T,
+        "broadcast": np.broadcast_to(batch.obs[:1], (5, 4)),
+        "memoryview": memoryview(batch.obs),
+        "from buffer": np.frombuffer(memoryview(batch.obs).cast("B"), dtype=np.int64),
+        "reward": batch.reward[1:],
+        "flag": batch.truncated[:0],
+        "infos": batch.infos,
+        "iterator": iter(batch.infos),
+        "dlpack": np.from_dlpack(batch.obs),
+    }
+
+
+DERIVED = [
+    "element view",
+    "reshaped",
+    "other dtype",
+    "transposed",
+    "broadcast",
+    "memoryview",
+    "from buffer",
+    "reward",
+    "flag",
+    "infos",
+    "iterator",
+    "dlpack",
+]
+
+
+@pytest.mark.parametrize("what", DERIVED)
+def test_whatever_views_a_frame_keeps_it(what: str) -> None:
+    with Pool(counting(2), backend="serial", frames=2) as pool:
+        pool.reset()
+        pool.step([5, 6])
+        batch = pool.step([5, 6])
+        held = _derived(batch)[what]
+        where, values = address(batch.obs), batch.obs.tolist()
+        del batch
+        for _ in range(10):
+            assert not is_view(pool.step([7, 8]).obs)  # the only frame to lend is held
+        del held
+        batch = pool.step([9, 9])
+        assert is_view(batch.obs)
+        assert values[0][3] == 5
+        assert where in arenas()[0]
+
+
+@pytest.mark.parametrize("what", ["copy", "scalar", "list", "stack", "info dict", "reward sum"])
+def test_what_is_no_view_keeps_nothing(what: str) -> None:
+    with Pool(telling(2, lambda tag, count: {"n": count, "v": np.arange(3)}), backend="serial", frames=2) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        batch = pool.step([1, 1])
+        kept = {
+            "copy": lambda: batch.obs.copy(),
+            "scalar": lambda: batch.obs[0],
+            "list": lambda: batch.reward.tolist(),
+            "stack": lambda: batch.infos.stack(),
+            "info dict": lambda: batch.infos[0],
+            "reward sum": lambda: batch.reward.sum(),
+        }[what]()
+        del batch
+        assert is_view(pool.step([0, 0]).obs)
+        assert kept is not None
+
+
+def test_a_frame_comes_back_with_its_last_view() -> None:
+    with Pool(counting(2), backend="serial", frames=3) as pool:
+        batch = pool.reset()
+        where = address(batch.obs)
+        parts = [batch.obs[i:] for i in range(2)] + [batch.reward, batch.infos]
+        del batch
+        other = pool.step([0, 0])
+        while parts:
+            pool.step([0, 0])
+            assert where not in {address(pool.step([0, 0]).obs) for _ in range(4)}
+            parts.pop()
+        del other
+        assert where in {address(pool.step([0, 0]).obs) for _ in range(4)}
+
+
+def test_views_may_be_dropped_in_other_threads() -> None:
+    with Pool(counting(2), backend="serial", frames=8) as pool:
+        batches = [pool.reset(), *(pool.step([i, i]) for i in range(6))]
+        rewards = [batch.reward[:] for batch in batches]
+        batches.clear()
+        threads = [threading.Thread(target=rewards.pop) for _ in range(7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(is_view(batch.obs) for batch in [pool.step([1, 1]) for _ in range(7)])
+
+
+@given(st.lists(st.one_of(st.just(None), st.integers(0, 40)), max_size=40), st.integers(1, 6))
+@settings(max_examples=50, deadline=None)
+def test_holding_and_dropping_in_any_order(plan: list[int | None], frames: int) -> None:
+    """None steps the pool; a number drops one of the batches that are held."""
+    with Pool(counting(3), backend="serial", frames=frames) as pool:
+        held = [(pool.reset(), [0.0] * 3)]
+        for i, what in enumerate(plan):
+            if what is None:
+                held.append((pool.step([i, i + 1, i + 2]), [i, i + 1, i + 2]))
+            elif held:
+                held.pop(what % len(held))
+            for batch, rewards in held:
+                assert batch.reward.tolist() == rewards
+        views = [address(batch.obs) for batch, _ in held if is_view(batch.obs)]
+        assert len(views) == len(set(views)) <= frames
+        del held
+
+
+# -- longer than the pool --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("how", ["close", "terminate", "delete"])
+def test_arrays_outlive_the_pool(how: str, backend: str) -> None:
+    pool: Pool | None = Pool(counting(3), backend=backend, num_workers=1)
+    assert pool is not None
+    pool.reset()
+    batch = pool.step([1, 2, 3])
+    part = batch.obs[1:, 3]
+    infos = batch.infos
+    if how == "delete":
+        collected = weakref.ref(pool)
+        pool = None
+        gc.collect()
+        assert collected() is None
+    else:
+        pool.close(terminate=how == "terminate")
+    assert is_view(part)
+    assert part.tolist() == [2, 3]
+    part += 1
+    assert batch.obs[:, 3].tolist() == [1, 3, 4]
+    assert list(infos) == [{}, {}, {}]
+    del batch, infos
+    gc.collect()
+    assert is_view(part)
+    assert part.tolist() == [3, 4]
+    del part, pool
+    gc.collect()
+    assert not arenas()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("how", ["close", "terminate", "delete"])
+def test_without_arrays_the_memory_goes_with_the_pool(how: str, backend: str) -> None:
+    pool = Pool(counting(3), backend=backend, num_workers=2)
+    pool.reset()
+    pool.step([1, 2, 3])
+    assert len(arenas()) == 1
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda")]
+    closed = pool
+    if how == "delete":
+        del closed
+    else:
+        pool.close(terminate=how == "terminate")
+    del pool
+    gc.collect()
+    for thread in threads:  # a thread cannot be killed: it is told to end, and does
+        thread.join()
+    assert not arenas()
+
+
+def test_a_failed_start_leaves_no_memory() -> None:
+    class Half(CountingEnv):
+        def __init__(self) -> None:
+            raise ValueError("no")
+
+    for backend in ("serial", "thread"):
+        with pytest.raises(Exception, match="no"):
+            Pool([CountingEnv, Half], backend=backend)
+        assert not arenas()
+
+
+# -- copies ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_partial_batches_are_copies(backend: str) -> None:
+    with Pool(counting(4), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        pool.send([1, 2], env_ids=[3, 0])
+        first = pool.recv()
+        assert sorted(zip(first.env_ids.tolist(), first.reward.tolist(), strict=True)) == [(0, 2.0), (3, 1.0)]
+        pool.send([1, 2, 3, 4])
+        parts = [pool.recv(min_envs=1, max_envs=1) for _ in range(4)]
+        assert sorted(int(part.env_ids[0]) for part in parts) == [0, 1, 2, 3]
+        for part in [first, *parts]:
+            assert not any(is_view(array) for array in arrays_of(part))
+            assert all(array.flags.owndata and array.flags.writeable for array in arrays_of(part))
+        assert is_view(pool.step([0] * 4).obs)
+
+
+def test_frames_taken_in_parts_are_not_lost() -> None:
+    """Also a frame that was received in pieces, discarded, or partly failed comes back."""
+    with Pool(counting(3), backend="serial", frames=2) as pool:
+        pool.reset()
+        for _ in range(10):
+            pool.send([1, 2, 3])
+            assert len(pool.recv(max_envs=1)) == 1
+            assert len(pool.recv(max_envs=1)) == 1
+            pool.send([4], env_ids=pool.recv(max_envs=1).env_ids)
+            pool.recv()
+            pool.send([1, 2, 3])
+            pool.discard()
+            assert is_view(pool.step([1, 2, 3]).obs)
+
+
+def test_all_envs_in_an_order_of_ones_own() -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        pool.reset()
+        pool.send([30, 10, 20], env_ids=[2, 0, 1])
+        batch = pool.recv()
+        assert batch.env_ids.tolist() == [0, 1, 2]
+        assert batch.reward.tolist() == [10, 20, 30]
+        assert is_view(batch.obs)
+
+
+def test_env_ids_of_full_batches_cannot_be_changed() -> None:
+    """They are one array, shared by all batches."""
+    with Pool(counting(3), backend="serial") as pool:
+        batch = pool.reset()
+        with pytest.raises(ValueError, match="read-only"):
+            batch.env_ids[0] = 5
+        assert batch.env_ids.dtype == np.int64
+
+
+def test_objects_are_no_views() -> None:
+    with Pool([TextEnv] * 2, backend="serial", frames=2) as pool:
+        pool.reset()
+        batches = [pool.step((f"a{i}", f"b{i}")) for i in range(10)]
+        assert [batch.obs for batch in batches] == [(f"a{i}", f"b{i}") for i in range(10)]
+
+
+# -- sizes -----------------------------------------------------------------------------------------------
+
+
+class WideEnv(CountingEnv):
+    def __init__(self, shape: tuple[int, ...], dtype: Any = np.uint8) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, shape, dtype)
+        self.seen = 0
+
+    def observe(self) -> Any:
+        self.seen += 1
+        return np.full(self.observation_space.shape, self.seen % 256, self.observation_space.dtype)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (0, 3), (1000, 1001), (3, 512, 513)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_observations_of_any_size(shape: tuple[int, ...], dtype: Any) -> None:
+    with Pool([lambda: WideEnv(shape, dtype)] * 3, num_workers=2, frames=2) as pool:
+        for i, batch in enumerate((pool.reset(), pool.step([0] * 3), pool.step([0] * 3)), start=1):
+            assert batch.obs.shape == (3, *shape)
+            assert (batch.obs == i).all()
+        pool.send([0, 0], env_ids=[2, 1])
+        assert (pool.recv().obs == 4).all()
+
+
+def test_memory_is_reserved_now_or_refused_now() -> None:
+    with pytest.raises(MemoryError, match=r"expected \d+ MB of free memory for the pool's batches, got \d+ MB"):
+        Pool(counting(4000), num_workers=1, frames=63, observation_space=spaces.Box(0, 1, (1 << 22,), np.uint8))
+    assert not arenas()
+
+
+def test_a_batch_can_be_sent_on() -> None:
+    """To other processes it goes by value, like any array."""
+    import pickle
+
+    with Pool(counting(2), backend="serial") as pool:
+        batch = pool.reset()
+        copy = pickle.loads(pickle.dumps(batch.obs))  # noqa: S301
+        assert copy.flags.owndata
+        assert not is_view(copy)
+
+
+def test_reading_an_array_costs_no_reference_to_the_pool() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        before = sys.getrefcount(pool)
+        batches = [pool.step([0, 0]) if i else pool.reset() for i in range(3)]
+        assert sys.getrefcount(pool) == before
+        del batches
+
+
+def test_the_file_of_the_memory_has_no_name() -> None:
+    names = set(os.listdir("/dev/shm"))
+    with Pool(counting(2), num_workers=1):
+        assert set(os.listdir("/dev/shm")) == names
+        links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)]
+        assert not any("memfd" in link for link in links)  # and needs no descriptor once the workers have it
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{fd}")
