@@ -152,19 +152,6 @@ def test_a_late_env_does_not_hold_up_the_others_in_other_workers(backend: str, t
         assert rewards(pool.recv()) == {2: 2.0, 3: 3.0}
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_results_before_a_slow_env_of_the_same_worker_are_not_held_back(backend: str, tmp_path: Path) -> None:
-    (gate,) = make_gates(tmp_path, 1)
-    with Pool(gated([None, gate, None]), backend=backend, num_workers=1) as pool:
-        pool.reset()
-        pool.send([0], env_ids=[0])
-        pool.send([1, 2], env_ids=[1, 2])
-        gate.await_arrival()
-        assert pool.recv(min_envs=1).env_ids.tolist() == [0]
-        gate.open()
-        assert sorted(pool.recv().env_ids.tolist()) == [1, 2]
-
-
 def test_a_timeout_takes_what_is_there(tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 2)
     with Pool(gated([gates[0], None, gates[1]]), backend="thread") as pool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import cloudpickle
 
@@ -45,7 +47,9 @@ class ProcessWorker:
 class ProcessBackend:
     """Starts and ends worker processes."""
 
-    def __init__(self, start_method: str, threads: int | None, preload: Sequence[str], name: str) -> None:
+    def __init__(
+        self, start_method: str, threads: int | None, preload: Sequence[str], pin: bool | None, name: str
+    ) -> None:
         if sys.platform != "linux":
             raise NotImplementedError(
                 f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
@@ -55,7 +59,7 @@ class ProcessBackend:
         self.workers: list[ProcessWorker] = []
         self._start_method, self._threads = start_method, threads
         self._inherits = start_method == "fork"  # then factories need not be pickled
-        self._preload, self._name = tuple(preload), name
+        self._preload, self._pin, self._name = tuple(preload), pin, name
         self._reports: dict[bytes, list[EnvReport]] = {}
 
     # -- start -----------------------------------------------------------------------------------------
@@ -148,7 +152,17 @@ class ProcessBackend:
                 worker.process.channel.send(parts)
             except (EOFError, ConnectionError):
                 raise self._died(worker, "build") from None
-        arena.close_fd()
+        self._pin_workers()
+
+    def _pin_workers(self) -> None:
+        """Only their own threads: what the envs have started by now keeps the freedom to run anywhere."""
+        cores = sorted(os.sched_getaffinity(0))
+        # By the cores we may run on, not by a quota: many containers share the first cores of a machine.
+        if not (len(cores) == len(self.workers) if self._pin is None else self._pin):
+            return
+        for worker in self.workers:
+            with suppress(ProcessLookupError):  # its death is noticed elsewhere
+                os.sched_setaffinity(worker.pid, {cores[worker.index % len(cores)]})
 
     def watch(self, hub: _core.Hub) -> None:
         for worker in self.workers:

@@ -28,7 +28,7 @@ AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled"]
 BACKENDS = ("process", "thread", "serial")
 
 # How long the pool and its workers may spin before they sleep, where they do not crowd the cores.
-_SPIN_NS = 200_000
+_SPIN_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Settings:
     threads_per_worker: int | None = 1
     start_timeout: float | None = 60.0
     max_concurrency: int | None = None
+    pin_workers: bool | None = None
     name: str = "remuda"
 
     def __post_init__(self) -> None:
@@ -79,7 +80,9 @@ class Settings:
             return SerialBackend()
         if self.backend == "thread":
             return ThreadBackend()
-        return ProcessBackend(self.start_method, self.threads_per_worker, self.preload, self.name)
+        return ProcessBackend(
+            self.start_method, self.threads_per_worker, self.preload, self.pin_workers, self.name
+        )
 
     def slots_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
@@ -135,6 +138,7 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
         arena = _core.Arena.create(layout.plan.bytes)
         hub = _hub(settings, layout, arena, backend)
         backend.attach(layout, arena)
+        arena.close_fd()
         backend.watch(hub)
     except BaseException:
         backend.stop(0)
