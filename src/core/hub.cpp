@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <string>
+#include <utility>
 
 #include "blob_parts.hpp"
 #include "platform.hpp"
@@ -113,6 +114,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
   }
   in_flight_ += static_cast<std::uint32_t>(targets.size());
   for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w);
+  raise_interrupt();
 }
 
 // A command to all slots fills a frame that can be leased; any other fills rows of the scratch frame,
@@ -154,7 +156,15 @@ void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   port.pushed = true;
   if (!on_socket) return;
   publish(worker, true);  // first the record, and out of turn: it makes the worker read the socket
-  send_(worker, parts);
+  try {
+    send_(worker, parts);
+  } catch (nb::python_error& error) {
+    interrupt_.emplace(error);  // what was begun is done first: the books must balance
+  }
+}
+
+void Hub::raise_interrupt() {
+  if (auto interrupt = std::exchange(interrupt_, std::nullopt)) throw *interrupt;
 }
 
 void Hub::publish(std::uint32_t worker, bool at_once) {
@@ -195,6 +205,7 @@ std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot,
   ++awaited_;
   push(worker, {op, slot, 0, 1, sequence, 0, 0}, parts);
   publish(worker);
+  raise_interrupt();
   return sequence;
 }
 
@@ -229,8 +240,12 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns) {
 
 void Hub::drain() {
   Result result;
-  for (std::uint32_t w = 0; w < ports_.size(); ++w)
-    while (ports_[w].results.pop(result)) accept(w, result);
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
+    while (ports_[w].results.front(result)) {
+      accept(w, result);  // may be interrupted while it reads the socket: then we start from here again
+      ports_[w].results.consume();
+    }
+  }
 }
 
 void Hub::accept(std::uint32_t worker, const Result& result) {
@@ -381,8 +396,8 @@ nb::tuple Hub::take(std::uint32_t limit) {
                         none_or(batch.infos), none_or(batch.extras));
 }
 
-nb::object Hub::finish() {
-  if (!wait(pending(), -1) || needs_attention()) return nb::none();
+std::optional<nb::tuple> Hub::finish() {
+  if (pending() == 0 || needs_attention() || !wait(pending(), -1) || needs_attention()) return std::nullopt;
   return take(kEverything);
 }
 

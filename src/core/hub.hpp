@@ -53,7 +53,7 @@ class Hub {
   // extras: {position: (flags, parts | None)} of the rows with a final observation or a blob.
   nb::tuple take(std::uint32_t limit);
   // `wait` for everything pending, then `take` it; None when anything is out of the ordinary.
-  nb::object finish();
+  std::optional<nb::tuple> finish();
   // Removes everything ready without looking at it.
   void drop_ready();
 
@@ -107,6 +107,7 @@ class Hub {
   std::uint32_t open_frame(std::size_t count);
   void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);
+  void raise_interrupt();
   void push_run(Op op, std::uint32_t slot, std::uint32_t count, std::uint32_t frame, nb::handle parts);
   void publish(std::uint32_t worker, bool at_once = false);
   void finish_turn(Port& port);
@@ -156,6 +157,7 @@ class Hub {
   std::uint32_t running_ = 0, max_running_;
   std::uint32_t in_flight_ = 0;
   std::uint64_t sequence_ = 0;
+  std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
   std::uint64_t waited_ns_ = 0;  // spent in `wait`, all told
 };
 

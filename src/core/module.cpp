@@ -2,6 +2,7 @@
 #define REMUDA_IMPORTS_NUMPY
 #include "numpy_api.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 

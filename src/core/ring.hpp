@@ -78,11 +78,18 @@ class RingConsumer {
   bool empty() const {
     return next_ == header_->published.load(std::memory_order_acquire);  // edge "publish"
   }
-  // False when there is nothing to read.
-  bool pop(Record& record) {
+  // False when there is nothing to read. The record stays there until `consume`.
+  bool front(Record& record) const {
     if (empty()) return false;
-    record = records_[next_++ & mask_];
-    header_->consumed.store(next_, std::memory_order_release);  // edge "consume"
+    record = records_[next_ & mask_];
+    return true;
+  }
+  // The caller has seen the front.
+  void consume() { header_->consumed.store(++next_, std::memory_order_release); }  // edge "consume"
+
+  bool pop(Record& record) {
+    if (!front(record)) return false;
+    consume();
     return true;
   }
 

@@ -96,18 +96,22 @@ TEST(a_sleeper_is_woken) {
 }
 
 TEST(a_sleeper_is_woken_at_its_target_and_by_what_jumps_over_it) {
-  for (std::uint32_t step : {1, 2, 7, 64}) {
-    Bell bell{};
-    bell.rung = 0xffffff00;
-    std::thread waiter([&] {
-      Patience patience = none();
-      for (std::uint32_t i = 1; i <= 100; ++i) wait_until(bell, 0xffffff00 + 10 * i, patience);
-    });
-    for (std::uint32_t rung = 0; rung < 1000; rung += step) {
-      wait_until_asleep(bell);
-      ring(bell, step);
+  for (std::uint32_t start : {0U, 0xfffffff8U, 0x7ffffff8U}) {
+    for (std::uint32_t target : {1, 3, 10}) {
+      for (std::uint32_t step : {1, 2, 7, 64}) {
+        for (int turn = 0; turn < 20; ++turn) {
+          Bell bell{};
+          bell.rung = start;
+          std::thread waiter([&] {
+            Patience patience = none();
+            wait_until(bell, start + target, patience);
+          });
+          wait_until_asleep(bell);
+          for (std::uint32_t rung = 0; rung < target; rung += step) ring(bell, step);
+          waiter.join();
+        }
+      }
     }
-    waiter.join();
   }
 }
 

@@ -20,6 +20,8 @@ using namespace remuda;
 
 namespace {
 
+constexpr unsigned kLongest = 60;  // seconds, for those that a broken lifeline would leave behind for ever
+
 int pidfd_of(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
 pid_t start(void (*run)(int), int argument) {
@@ -39,11 +41,13 @@ pid_t hear(int pipe) {
 }
 
 void simulator(int pipe) {
+  alarm(kLongest);
   tell(pipe, getpid());
   while (true) pause();
 }
 
 void worker(int pipe) {
+  alarm(kLongest);
   setpgid(0, 0);
   tie_life_to(pidfd_of(getppid()));
   start(simulator, pipe);

@@ -29,11 +29,16 @@ class SocketChannel:
 
     A write that would block reads meanwhile what the other end has written: two ends that both write
     a lot at the same time would wait for each other for ever otherwise.
+
+    A `recv` that is interrupted (by Ctrl-C) may be called again and goes on where it was; after an interrupted `send`
+    the other end can make nothing of what follows.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    def __init__(self, sock: socket.socket, peer: int | None = None) -> None:
+        """`peer`: a pidfd of the process at the other end, where it may fork: its child keeps the socket open."""
+        self._sock, self._peer = sock, peer
         self._inbox = bytearray()  # read early, while we were writing
+        self._pieces: list[_Piece] = []  # of the message that we are reading
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -50,9 +55,11 @@ class SocketChannel:
             self._write(part)
 
     def recv(self) -> list[bytearray]:
-        (count,) = _COUNT.unpack(self._read(_COUNT.size))
-        sizes = struct.unpack(f"<{count}Q", self._read(8 * count))
-        return [self._read(size) for size in sizes]
+        (count,) = _COUNT.unpack(self._piece(0, _COUNT.size))
+        sizes = struct.unpack(f"<{count}Q", self._piece(1, 8 * count))
+        parts = [self._piece(2 + i, size) for i, size in enumerate(sizes)]
+        self._pieces = []
+        return parts
 
     def send_object(self, value: Any) -> None:
         self.send(dump(value))
@@ -79,35 +86,56 @@ class SocketChannel:
             try:
                 view = view[self._sock.send(view, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
-                self._wait_until_writable()
+                if self._wait(select.POLLIN | select.POLLOUT) & select.POLLIN:
+                    self._inbox += _some(self._sock.recv(1 << 16))
 
-    def _wait_until_writable(self) -> None:
+    def _piece(self, index: int, size: int) -> bytearray:
+        """The index-th piece of the message: a new one, or what an interrupted `recv` has of it."""
+        if index == len(self._pieces):
+            self._pieces.append(_Piece(size))
+        piece = self._pieces[index]
+        while missing := piece.missing():
+            self._fill(piece, missing)
+        return piece.data
+
+    def _fill(self, piece: _Piece, missing: memoryview) -> None:
+        if early := self._inbox[: len(missing)]:
+            missing[: len(early)] = early
+            piece.counts.append(len(early))
+            del self._inbox[: len(early)]
+            return
+        self._wait(select.POLLIN)
+        # One step for the interpreter, so that no signal handler comes between reading and noting how much.
+        next(map(piece.counts.append, map(self._sock.recv_into, [missing])))
+        _some(piece.counts[-1])
+
+    def _wait(self, events: int) -> int:
+        """Until the socket is ready for one of `events`; raises EOFError when only the end of the peer is."""
         poller = select.poll()
-        poller.register(self._sock, select.POLLIN | select.POLLOUT)
-        ((_, events),) = poller.poll()
-        if events & select.POLLIN:
-            self._inbox += self._receive(1 << 16)
+        poller.register(self._sock, events)
+        if self._peer is not None:
+            poller.register(self._peer, select.POLLIN)
+        ready = dict(poller.poll())
+        if self._sock.fileno() not in ready:
+            raise EOFError("the process at the other end has ended")
+        return ready[self._sock.fileno()]
 
-    def _read(self, size: int) -> bytearray:
-        data = self._inbox[:size]
-        del self._inbox[:size]
-        have = len(data)
-        if have == size:
-            return data
-        data.extend(bytes(size - have))
-        view = memoryview(data)
-        while have < size:
-            count = self._sock.recv_into(view[have:])
-            if count == 0:
-                raise EOFError("the other end closed the channel")
-            have += count
-        return data
 
-    def _receive(self, limit: int) -> bytes:
-        data = self._sock.recv(limit)
-        if not data:
-            raise EOFError("the other end closed the channel")
-        return data
+class _Piece:
+    """A part of a message on its way in."""
+
+    def __init__(self, size: int) -> None:
+        self.data = bytearray(size)
+        self.counts: list[int] = []  # of the bytes that have come, read by read
+
+    def missing(self) -> memoryview:
+        return memoryview(self.data)[sum(self.counts) :]
+
+
+def _some(received: Any) -> Any:
+    if not received:
+        raise EOFError("the other end closed the channel")
+    return received
 
 
 class LocalChannel:

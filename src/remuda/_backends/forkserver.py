@@ -17,10 +17,13 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from remuda._backends.channel import SocketChannel
+from remuda._backends.host import load_exception, portable
+from remuda.errors import RemoteTraceback, RemudaError, describe_exitcode
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._backends.worker_process")
 
@@ -34,6 +37,7 @@ class _Fork:
     directory: str
     path: list[str]
     argv: list[str]
+    doing = "forking a worker"
 
 
 @dataclass(frozen=True)
@@ -41,18 +45,24 @@ class _Reap:
     """Tell the exit code of a worker that has ended."""
 
     pid: int
+    doing = "reaping a worker"
 
 
 @dataclass(frozen=True)
 class _Preload:
-    modules: tuple[str, ...]
+    module: str
+    path: list[str]
+
+    @property
+    def doing(self) -> str:
+        return f"importing {self.module}"
 
 
 # -- the owner's side ------------------------------------------------------------------------------------
 
 
 class ForkServer:
-    """A connection to a running fork server. Thread-safe."""
+    """A connection to a running fork server, which ends with this process or this object. Thread-safe."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         ours, theirs = socket.socketpair()
@@ -67,16 +77,14 @@ class ForkServer:
         self._channel = SocketChannel(ours)
         self._lock = threading.Lock()
         self._preloaded: set[str] = set()
+        self.close = weakref.finalize(self, _end, self._process, self._channel, os.getpid())
 
     def preload(self, modules: tuple[str, ...]) -> None:
         """Imports modules once for all workers to come. Raises what the import raised."""
-        new = tuple(module for module in modules if module not in self._preloaded)
-        if not new:
-            return
-        error = self._ask(_Preload(new))
-        if error is not None:
-            raise error
-        self._preloaded.update(new)
+        for module in modules:
+            if module not in self._preloaded:
+                self._ask(_Preload(module, sys.path))
+                self._preloaded.add(module)
 
     def fork(self, worker_socket: int, environment: dict[str, str]) -> int:
         """Starts a worker on that socket; returns its pid."""
@@ -88,23 +96,47 @@ class ForkServer:
         """The exit code of a worker known to have ended, and an end to its being a zombie."""
         try:
             code: int | None = self._ask(_Reap(pid))
-        except (EOFError, ConnectionError):
+        except RemudaError:
             return None  # the server itself was killed; its children went to init
         return code
 
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def close(self) -> None:
-        self._channel.close()  # it ends when its socket does
-        self._process.wait()
-
     def _ask(self, request: Any, fds: list[int] | None = None) -> Any:
         with self._lock:
-            self._channel.send_object(request)
-            if fds is not None:
-                self._channel.send_fds(fds)
-            return self._channel.recv_object()
+            try:
+                self._channel.send_object(request)
+                if fds is not None:
+                    self._channel.send_fds(fds)
+                answer, error = self._channel.recv_object()
+            except (EOFError, OSError):
+                raise RemudaError(f"the fork server died: {describe_exitcode(self._end())}, in {request.doing}") from None
+            except BaseException:
+                self._end()  # its answer to this request would be taken for the next one's
+                raise
+        if error is not None:
+            _raise_remote(error, request)
+        return answer
+
+    def _end(self) -> int:
+        self._process.kill()
+        return self._process.wait()
+
+
+def _end(process: subprocess.Popen[bytes], channel: SocketChannel, owner: int) -> None:
+    if os.getpid() == owner:  # in a forked copy it is somebody else's
+        channel.close()
+        process.kill()  # an import may be stuck; its children are not killed with it
+        process.wait()
+
+
+def _raise_remote(error: tuple[str, str, str, bytes | None], request: Any) -> NoReturn:
+    name, message, text, pickled = error
+    exception = load_exception(text, pickled)
+    if isinstance(exception, Exception):
+        raise exception
+    raise RemudaError(f"the fork server met {name} in {request.doing}: {message}") from RemoteTraceback(text)
 
 
 _servers: dict[tuple[int, int | None], ForkServer] = {}
@@ -117,6 +149,8 @@ def fork_server(threads: int | None, environment: dict[str, str]) -> ForkServer:
     with _servers_lock:
         server = _servers.get(key)
         if server is None or not server.alive():
+            if server is not None:
+                server.close()
             server = _servers[key] = ForkServer(environment)
         return server
 
@@ -147,9 +181,19 @@ def serve(fd: int, owner: int) -> None:
     poller.register(owner_fd, select.POLLIN)
     try:
         while owner_fd not in dict(poller.poll()):
-            channel.send_object(_answer(channel.recv_object(), channel, owner_fd))
+            channel.send_object(_try_to_answer(channel.recv_object(), channel, owner_fd))
     except (EOFError, ConnectionError):
         pass  # the owner has closed its end
+
+
+def _try_to_answer(request: Any, channel: SocketChannel, owner_fd: int) -> Any:
+    """(answer, None), or (None, the exception in a form that can travel)."""
+    try:
+        return _answer(request, channel, owner_fd), None
+    except (EOFError, ConnectionError):
+        raise
+    except BaseException as error:
+        return None, portable(error)
 
 
 def _answer(request: Any, channel: SocketChannel, owner_fd: int) -> Any:
@@ -162,13 +206,15 @@ def _answer(request: Any, channel: SocketChannel, owner_fd: int) -> Any:
 
 def _fork(request: _Fork, channel: SocketChannel, owner_fd: int) -> int:
     fds = channel.recv_fds(3)
-    pid = os.fork()
-    if pid == 0:
-        channel.close()
-        os.close(owner_fd)
-        _become_worker(request, fds)
-    for fd in fds:
-        os.close(fd)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            os.close(owner_fd)
+            _become_worker(request, fds)
+    finally:
+        for fd in fds:
+            os.close(fd)
     return pid
 
 
@@ -187,7 +233,6 @@ def _become_worker(request: _Fork, fds: list[int]) -> None:
         os.environ.update(request.environment)
         os.chdir(request.directory)
         sys.path[:], sys.argv[:] = request.path, request.argv
-        _reseed()
         run_worker(worker_socket, request.owner)
         status = 0
     except BaseException:
@@ -196,20 +241,10 @@ def _become_worker(request: _Fork, fds: list[int]) -> None:
         os._exit(status)  # not the server's exit handlers
 
 
-def _reseed() -> None:
-    """NumPy's global generator is the server's: without this all workers would draw the same numbers."""
-    import numpy as np
-
-    np.random.seed()
-
-
-def _preload(request: _Preload) -> Exception | None:
-    try:
-        for module in request.modules:
-            importlib.import_module(module)
-    except Exception as error:
-        return error
-    return None
+def _preload(request: _Preload) -> None:
+    sys.path[:] = request.path
+    importlib.invalidate_caches()
+    importlib.import_module(request.module)
 
 
 def _reap(request: _Reap) -> int | None:

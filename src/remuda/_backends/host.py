@@ -163,7 +163,7 @@ class EnvHost:
             return dump(result)
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
-        return dump((slot, self.info.index, operation, *_portable(error)))
+        return dump((slot, self.info.index, operation, *portable(error)))
 
     def send(self, parts: Parts) -> None:
         self._channel.send(parts)
@@ -218,7 +218,7 @@ def _portable_spec(spec: Any) -> EnvSpec | None:
     return spec
 
 
-def _portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
+def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     """(class, text, traceback, pickle | None) of an exception; the pickle only if it survives a round trip."""
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -240,14 +240,19 @@ def _text_of(error: BaseException) -> str:
 def load_failure(parts: Parts) -> Failure:
     """What `EnvHost.describe` made, on the other side."""
     slot, worker, operation, name, message, text, pickled = load(parts)
-    exception = None
-    if pickled is not None:
-        try:
-            exception = load([pickled])
-            exception.__cause__ = RemoteTraceback(text)
-        except (Exception, SystemExit, GeneratorExit):  # a class that cannot be imported here: its text must do
-            exception = None
-    return Failure(slot, worker, operation, exception, name, message, text)
+    return Failure(slot, worker, operation, load_exception(text, pickled), name, message, text)
+
+
+def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
+    """The last two of what `portable` made as an exception; None when it cannot be had here."""
+    if pickled is None:
+        return None
+    try:
+        exception: BaseException = load([pickled])
+        exception.__cause__ = RemoteTraceback(text)
+    except (Exception, SystemExit, GeneratorExit):  # a class that cannot be imported here: its text must do
+        return None
+    return exception
 
 
 def build_error(failures: Sequence[Failure]) -> Exception:

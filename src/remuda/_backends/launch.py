@@ -14,7 +14,7 @@ from select import POLLIN, poll
 
 from remuda._backends.channel import SocketChannel
 from remuda._backends.forkserver import fork_server, python_command
-from remuda._backends.worker_process import Orders, environment, run_worker
+from remuda._backends.worker_process import Orders, environment, flush_output, run_worker
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
@@ -28,10 +28,10 @@ class WorkerProcess:
         channel: The socket to it.
     """
 
-    def __init__(self, pid: int, channel: SocketChannel, reap: Callable[[], int | None]) -> None:
+    def __init__(self, pid: int, sock: socket.socket, reap: Callable[[], int | None]) -> None:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
-        self.channel = channel
+        self.channel = SocketChannel(sock, self.pidfd)
         self._reap = reap
         self._ended = False
         self._exitcode: int | None = None
@@ -103,6 +103,7 @@ class Launch:
 
 def launch(start_method: str, what: Launch) -> WorkerProcess:
     """Starts a worker process."""
+    _occupy_standard_descriptors()
     ours, theirs = socket.socketpair()
     try:
         with theirs:
@@ -110,7 +111,16 @@ def launch(start_method: str, what: Launch) -> WorkerProcess:
     except BaseException:
         ours.close()
         raise
-    return WorkerProcess(pid, SocketChannel(ours), reap)
+    return WorkerProcess(pid, ours, reap)
+
+
+def _occupy_standard_descriptors() -> None:
+    """Where the caller has closed them, our sockets would get their numbers, and then what a worker prints."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
 
 
 _Started = tuple[int, Callable[[], "int | None"]]
@@ -137,8 +147,7 @@ def _start_fresh(theirs: socket.socket, ours: socket.socket, what: Launch) -> _S
 
 def _start_by_fork(theirs: socket.socket, ours: socket.socket, what: Launch) -> _Started:
     owner = os.getpid()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # or the child would print it a second time
+    flush_output()  # or the child would print it a second time
     pid = os.fork()
     if pid == 0:
         _become_worker(theirs, ours, owner, what)
@@ -150,6 +159,7 @@ def _become_worker(theirs: socket.socket, ours: socket.socket, owner: int, what:
     status = 1
     try:
         ours.close()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a terminal stops a background process that reads from it
         variables = environment(what.threads)
         os.environ.clear()
         os.environ.update(variables)

@@ -100,17 +100,18 @@ class ProcessBackend:
         reports: dict[int, list[EnvReport]] = {}
         failures: list[Failure] = []
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiting = {worker.process.channel.fileno(): worker for worker in self.workers}
+        waiting = {fd: worker for worker in self.workers for fd in _fds(worker)}
         poller = select.poll()
         for fd in waiting:
-            poller.register(fd, select.POLLIN)  # a death shows too: the socket closes
+            poller.register(fd, select.POLLIN)
         while waiting:
             events = poller.poll(None if deadline is None else max(0, min(deadline - time.monotonic(), 1e6) * 1000))
             if not events:
-                raise _start_timeout(list(waiting.values()), timeout)
-            for fd, _ in events:
-                poller.unregister(fd)
-                worker = waiting.pop(fd)
+                raise _start_timeout([w for w in self.workers if w.process.pidfd in waiting], timeout)
+            for worker in {waiting[fd].index: waiting[fd] for fd, _ in events}.values():
+                for fd in _fds(worker):
+                    poller.unregister(fd)
+                    del waiting[fd]
                 answer = self._read_report(worker)
                 if isinstance(answer, Failure):
                     failures.append(answer)
@@ -179,6 +180,9 @@ class ProcessBackend:
             self.workers[worker].process.channel.send(parts)
         except (EOFError, ConnectionError):
             pass  # it is gone: whoever waits for it is told by its pidfd
+        except BaseException:  # interrupted: it could make nothing of what follows half a message
+            self.workers[worker].process.kill_group()
+            raise
 
     def receive(self, worker: int) -> Parts | None:
         try:
@@ -202,6 +206,11 @@ def _pickle(assignment: Assignment) -> bytes:
             "or use start_method='fork' or backend='thread'"
         ) from error
     return pickled
+
+
+def _fds(worker: ProcessWorker) -> tuple[int, int]:
+    """What shows that it has something to say, or has died without a word (a child of it may keep the socket open)."""
+    return worker.process.channel.fileno(), worker.process.pidfd
 
 
 def _start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTimeoutError:

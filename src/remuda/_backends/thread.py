@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 from remuda import _core
@@ -52,14 +53,17 @@ class ThreadBackend:
     def stop(self, timeout: float) -> None:
         for loop in self._loops:
             loop.stop()
+        deadline = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(max(0.0, deadline - time.monotonic()))
         if not self._threads:  # the loops never started
             close_all(self.workers)
         self._loops = []
 
 
 def _run(worker: LocalWorker, loop: _core.WorkerLoop) -> None:
-    loop.run()
-    worker.host.close_quietly()  # nothing is left to close, unless the pool was abandoned
-    worker.alive = False
+    try:
+        loop.run()
+    finally:
+        worker.host.close_quietly()  # nothing is left to close, unless the pool was abandoned
+        worker.alive = False

@@ -25,15 +25,19 @@ class WorkerInfo:
     env_ids: tuple[int, ...]
 
 
-_current = threading.local()
+class _Current(threading.local):
+    info: WorkerInfo | None = None  # the class's own is every thread's
+
+
+_current = _Current()
 
 
 def worker_info() -> WorkerInfo | None:
     """The worker that is building the env from whose constructor this is called; None elsewhere.
 
-    In a worker process it stays known for good, so that it may also be asked in `reset` and `step`.
+    In a worker process it stays known for good and in all threads, so that it may also be asked in `reset` and `step`.
     """
-    return getattr(_current, "info", None)
+    return _current.info
 
 
 @contextmanager
@@ -48,5 +52,5 @@ def worker_context(info: WorkerInfo) -> Iterator[None]:
 
 def settle_in_process(info: WorkerInfo) -> None:
     """Makes this whole process that worker."""
-    _current.info = info
+    _Current.info = info
     os.environ["REMUDA_WORKER_INDEX"] = str(info.index)

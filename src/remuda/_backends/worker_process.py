@@ -8,10 +8,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from remuda import _core
 from remuda._backends.channel import SocketChannel
@@ -22,7 +24,7 @@ from remuda._backends.worker_info import WorkerInfo, settle_in_process
 # Libraries that start one thread per core in every worker, and how each is told not to.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # An MPI runtime takes a process with these for a rank of its own.
-_MPI_PREFIXES = ("OMPI_", "PMI_")
+_MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Orders:
     info: WorkerInfo
     name: str
     env_fns: bytes | Sequence[Callable[[], Any]]  # pickled, unless they are inherited
-    registrations: bytes | None  # Gymnasium ids of the pool's process; None: inherited
+    registrations: dict[str, bytes] | None  # Gymnasium ids of the pool's process; None: inherited
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -56,13 +58,14 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _core.tie_life_to(os.pidfd_open(owner))
+    np.random.seed()  # or all that were forked from one process would draw the same numbers
     channel = SocketChannel(socket.socket(fileno=fd))
     try:
         _serve(channel, orders or channel.recv_object())
     except (EOFError, ConnectionError):
         pass  # the pool is gone or gave up on us: there is nobody left to tell
     finally:
-        _flush()
+        flush_output()
 
 
 def _serve(channel: SocketChannel, orders: Orders) -> None:
@@ -96,37 +99,27 @@ def _introduce(orders: Orders) -> None:
         pass  # a name for people; nothing depends on it
 
 
-def _register(registrations: bytes | None) -> None:
-    """Makes the ids that the pool's program registered with Gymnasium known here too."""
-    if registrations is None:
-        return
+def _register(registrations: dict[str, bytes] | None) -> None:
+    """Makes the ids that the pool's program registered with Gymnasium known here too, as it has them."""
     from gymnasium.envs.registration import registry
 
-    for env_id, spec in load([registrations]).items():
-        registry.setdefault(env_id, spec)
+    for env_id, spec in (registrations or {}).items():
+        with suppress(Exception):  # an id that cannot travel is missed only by the env that needs it, which says so
+            registry[env_id] = load([spec])
 
 
-def pickle_registrations() -> bytes:
+def pickle_registrations() -> dict[str, bytes]:
     """The Gymnasium ids of this process, for workers that did not inherit them."""
     from gymnasium.envs.registration import registry
 
     portable = {}
     for env_id, spec in registry.items():
-        if _is_builtin(spec):
-            continue
-        try:
-            cloudpickle.dumps(spec)
-        except Exception:  # noqa: S112 - an id that cannot travel is missed only by the env that needs it, which says so
-            continue
-        portable[env_id] = spec
-    return cloudpickle.dumps(portable)
+        with suppress(Exception):
+            portable[env_id] = cloudpickle.dumps(spec)
+    return portable
 
 
-def _is_builtin(spec: Any) -> bool:
-    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
-
-
-def _flush() -> None:
+def flush_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
+
+from remuda._backends.pickling import Parts, dump
+from remuda.errors import InvalidActionError
 
 
 def check_env_ids(env_ids: Iterable[Any], num_envs: int) -> list[int]:
@@ -39,6 +42,19 @@ def check_limit(name: str, limit: Any) -> None:
 def check_timeout(timeout: Any, name: str = "timeout") -> None:
     if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
         raise TypeError(f"expected {name} to be a number of seconds or None, got {timeout!r}")
+
+
+def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
+    """The parts of actions that have no column, pickled for each env."""
+    blobs = []
+    for env_id, row in zip(env_ids, rows, strict=True):
+        try:
+            blobs.append(dump(row))
+        except Exception as error:
+            raise InvalidActionError(
+                f"expected actions that can be pickled, got {row!r} for env {env_id} ({error})"
+            ) from error
+    return blobs
 
 
 def _index(value: Any) -> int:

@@ -16,14 +16,14 @@ from gymnasium import Space
 
 from remuda import _core
 from remuda._backends.base import Backend, Worker
-from remuda._backends.host import EnvHost, Request, load_failure
+from remuda._backends.host import EnvHost, Request
 from remuda._backends.pickling import Parts, dump, load
-from remuda._backends.serial import SerialBackend
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
-from remuda._engine.arguments import check_env_ids, check_limit, check_timeout
+from remuda._engine.arguments import check_env_ids, check_limit, check_timeout, dump_objects
 from remuda._engine.batch import Batch
 from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.cores import usable_cores
+from remuda._engine.exchange import Exchange
 from remuda._engine.faults import Faults
 from remuda._engine.infos import InfoColumns
 from remuda._engine.seeding import options_for, reset_arguments, seeds_for
@@ -38,13 +38,10 @@ from remuda._engine.start import (
     start,
 )
 from remuda._engine.stats import PoolStats
-from remuda.errors import BrokenPoolError, ClosedError, InvalidActionError, StateError, WorkerDiedError
+from remuda.errors import BrokenPoolError, ClosedError, InvalidActionError, StateError
 
 logger = logging.getLogger("remuda")
 
-_FOREVER = -1  # as a timeout, in ns
-_LONGEST = 1e9  # seconds: a longer wait, or an infinite one, is cut into pieces
-_EVERYBODY = 0xFFFFFFFF
 _ADVISE_AFTER = 256  # batches
 
 
@@ -138,12 +135,7 @@ class Pool:
             **options,
         )
         parts = start(settings, factories, self._cores)
-        self._settings, self._backend, self._hub, self._layout = (
-            settings,
-            parts.backend,
-            parts.hub,
-            parts.layout,
-        )
+        self._backend, self._hub, self._layout = parts.backend, parts.hub, parts.layout
         self._arena: _core.Arena | None = parts.arena
         self._owner = os.getpid()
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
@@ -159,7 +151,8 @@ class Pool:
         self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
         self.closed = False
         self._is_copy = False
-        self._in_order = _prepare_short_way(parts)  # not closed, not a forked copy, and nothing special about it
+        # Not closed, no forked copy, and nothing special about it.
+        self._in_order = parts.open_short_way()
         _pools.add(self)
 
         self._all_ids = np.arange(self.num_envs)
@@ -167,8 +160,7 @@ class Pool:
         self._worker_of = [worker.index for worker in parts.backend.workers for _ in worker.env_ids]
         self._faults = Faults(self.num_envs, in_callers_thread=backend == "serial")
         self._infos = InfoColumns(parts.layout.info_bytes)
-        self._calls: dict[int, Call | None] = {}  # by sequence; None: nobody cares for the answer
-        self._operation = "nothing"  # what was last asked of the envs, for death reports
+        self._exchange = Exchange(parts.backend, parts.hub, self._faults)
         self._batches = 0
         self._advise = advise
 
@@ -188,12 +180,15 @@ class Pool:
             StateError: An env has not been reset, or is in flight. Nothing was sent.
             BrokenPoolError, ClosedError: It can never answer.
         """
-        ids = self._check_ids(env_ids)
-        n = self.num_envs if ids is None else len(ids)
-        arrays, objects = self._layout.action.split_batch(actions, n, InvalidActionError)
-        self._faults.check_reset(self._all_ids if ids is None else ids)
-        blobs = None if objects is None else _dump_objects(objects, range(n) if ids is None else ids)
-        self._dispatch(_core.Op.STEP, "step", ids, arrays, blobs)
+        # What almost always happens has a short way through the core: between two batches of cheap envs the
+        # caches are cold, and every line of Python counts.
+        if env_ids is None and self._in_order and self._exchange.send_steps(actions):
+            return
+        targets = self._targets(env_ids)
+        arrays, objects = self._layout.action.split_batch(actions, len(targets), InvalidActionError)
+        self._faults.check_reset(targets)
+        blobs = None if objects is None else dump_objects(objects, targets)
+        self._exchange.send(_core.Op.STEP, "step", targets, arrays, blobs, to_all=env_ids is None)
 
     def send_reset(
         self,
@@ -203,21 +198,20 @@ class Pool:
         env_ids: Sequence[int] | None = None,
     ) -> None:
         """Tells envs to reset and returns at once; arguments as in `reset`."""
-        ids = self._check_ids(env_ids)
-        targets: Sequence[int] = range(self.num_envs) if ids is None else ids
+        targets = self._targets(env_ids)
         arguments = [
             reset_arguments(*pair)
             for pair in zip(seeds_for(seed, targets), options_for(options, targets), strict=True)
         ]
         blobs = [None if a is None else dump(a) for a in arguments] if any(arguments) else None
-        self._dispatch(_core.Op.RESET, "reset", ids, [], blobs)
+        self._exchange.send(_core.Op.RESET, "reset", targets, [], blobs, to_all=env_ids is None)
         self._faults.not_reset.difference_update(targets)
 
     def send_observe(self, env_ids: Sequence[int] | None = None) -> None:
         """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty."""
-        ids = self._check_ids(env_ids)
-        self._faults.check_reset(self._all_ids if ids is None else ids)
-        self._dispatch(_core.Op.OBSERVE, "observe", ids, [], None)
+        targets = self._targets(env_ids)
+        self._faults.check_reset(targets)
+        self._exchange.send(_core.Op.OBSERVE, "observe", targets, [], None, to_all=env_ids is None)
 
     def recv(
         self, min_envs: int | None = None, timeout: float | None = None, max_envs: int | None = None
@@ -238,23 +232,21 @@ class Pool:
             EnvError: Envs raised; the others' results are still there for the next `recv`.
             WorkerDiedError: A worker died while it had work.
         """
+        if min_envs is None and timeout is None and max_envs is None and self._in_order:
+            taken = self._exchange.finish()  # the short way, as in `send`
+            if taken is not None:
+                return self._batch(taken)
         self._check_open()
         check_limit("min_envs", min_envs)
         check_limit("max_envs", max_envs)
         check_timeout(timeout)
-        hub = self._hub
-        died = hub.needs_attention and self._attend()
-        there = hub.pending
+        there = self._exchange.pending
         if there == 0:
             self._faults.raise_any()
-            raise StateError(
-                "expected envs in flight, got none: recv follows send, send_reset or send_observe"
-            )
-        wanted = there if min_envs is None else min(min_envs, there)
-        if not died:
-            self._wait(wanted, timeout)
+            raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
+        self._exchange.wait(there if min_envs is None else min(min_envs, there), timeout)
         self._faults.raise_any()
-        return self._take(hub.ready if max_envs is None else max_envs)
+        return self._batch(self._exchange.take(self._exchange.ready if max_envs is None else max_envs))
 
     def reset(
         self,
@@ -278,28 +270,18 @@ class Pool:
 
     def step(self, actions: Any) -> Batch:
         """Steps every env once: `send`, then `recv` for all."""
-        # What almost always happens has a short way through the core: between two batches of cheap envs the
-        # caches are cold, and every line of Python counts.
-        if self._in_order and self._faults.none and self._hub.send_steps(actions):
-            self._operation = "step"
-        else:
-            self._check_quiet()
-            self.send(actions)
-        taken = self._hub.finish() if self._in_order else None
-        return self.recv() if taken is None else self._batch(taken)
+        self.send(actions)
+        return self.recv()
 
     @property
     def pending(self) -> int:
         """How many envs have been sent something whose result has not been received."""
-        return 0 if self.closed else self._hub.pending
+        return 0 if self.closed else self._exchange.pending
 
     def discard(self) -> None:
         """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
         self._check_open()
-        while self._hub.pending:  # a death ends a wait early
-            self._wait(self._hub.pending, None)
-            self._hub.drop_ready()
-        self._faults.forget()
+        self._exchange.discard()
 
     # -- calls -----------------------------------------------------------------------------------------
 
@@ -336,22 +318,17 @@ class Pool:
         per_env_args: Sequence[tuple[Any, ...]] | None = None,
     ) -> Call:
         """As `apply`, but returns at once. `per_env_args`: arguments for each env, instead of `args` for all."""
-        ids = self._check_ids(env_ids)
-        targets: Sequence[int] = range(self.num_envs) if ids is None else ids
+        targets = self._targets(env_ids)
         if per_env_args is None:
-            parts = dump(Request(fn, args, kwargs))
-            each = [parts] * len(targets)
+            messages = [dump(Request(fn, args, kwargs))] * len(targets)
         elif len(per_env_args) != len(targets):
             raise ValueError(
                 f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}"
             )
         else:
-            each = [dump(Request(fn, one, kwargs)) for one in per_env_args]
+            messages = [dump(Request(fn, one, kwargs)) for one in per_env_args]
         self._faults.check_alive(targets)
-        call = Call(self._wait_for_call, self._faults)
-        for env_id, parts in zip(targets, each, strict=True):
-            self._expect(call, self._post(self._worker_of[env_id], env_id, parts))
-        return call
+        return self._exchange.call([(self._worker_of[env_id], env_id) for env_id in targets], messages)
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         """The attribute of each env, found through its wrappers."""
@@ -410,14 +387,15 @@ class Pool:
         farewells = None
         try:
             if not terminate:
-                farewells = self._close_envs(deadline)
+                farewells = self._exchange.close_envs(deadline)
         finally:
             self._finalizer.detach()
             self._backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
             self._arena = None
             del self._hub  # with it the memory goes, but for what arrays hold
+            self._exchange.release()
         if farewells is not None:
-            self._raise_farewells(farewells)
+            self._exchange.raise_farewells(farewells)
 
     def __enter__(self) -> Pool:
         return self
@@ -431,107 +409,11 @@ class Pool:
         state = "closed" if self.closed else f"{self.num_workers} {self.backend} workers"
         return f"<Pool of {self.num_envs} envs, {state}>"
 
-    # -- inside: sending ---------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------------
 
-    def _dispatch(
-        self, op: _core.Op, name: str, ids: list[int] | None, arrays: list[Any], blobs: list[Any] | None
-    ) -> None:
-        self._faults.check_alive(self._all_ids if ids is None else ids)
-        try:
-            self._hub.send(op, ids, arrays, blobs)
-        except ValueError as in_flight:
-            raise StateError(
-                f"expected envs whose last result was received, but {in_flight}; call recv first"
-            ) from None
-        self._operation = name
-
-    def _post(self, worker: int, slot: int, parts: Parts) -> int:
-        """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring."""
-        env_ids = self._backend.workers[worker].env_ids
-        self._faults.check_alive(env_ids)
-        while not self._hub.has_room(worker):
-            self._pump_once(None)
-            self._faults.check_alive(env_ids)
-        return self._hub.post_message(_core.Op.MESSAGE, worker, slot, parts)
-
-    def _expect(self, call: Call, sequence: int) -> None:
-        call.expect(sequence)
-        self._calls[sequence] = call
-
-    def _check_ids(self, env_ids: Sequence[int] | None) -> list[int] | None:
+    def _targets(self, env_ids: Sequence[int] | None) -> Sequence[int]:
         self._check_open()
-        if env_ids is None:
-            return None
-        return check_env_ids(env_ids, self.num_envs)
-
-    # -- inside: waiting ---------------------------------------------------------------------------------
-
-    def _wait(self, wanted: int, timeout: float | None) -> bool:
-        """Whether `wanted` envs are done in time. Faults are noted, not raised; a death ends the wait."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self._backend.pump()
-        hub, noted = self._hub, self._faults.noted
-        # Envs whose failure we attend to on the way are done, but the hub forgets them.
-        while not hub.wait(max(0, wanted - (self._faults.noted - noted)), _remaining_ns(deadline)):
-            if not hub.needs_attention:  # neither done nor disturbed: it was the deadline
-                return False
-            if self._attend():
-                return False
-        if hub.needs_attention:
-            self._attend()
-        return True
-
-    def _wait_for_call(self, call: Call, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not call.done:
-            self._check_open()
-            self._pump_once(deadline)
-            if deadline is not None and time.monotonic() >= deadline:
-                return
-
-    def _pump_once(self, deadline: float | None) -> None:
-        """Waits until an answer, a fault or the deadline comes, and deals with it."""
-        self._backend.pump()
-        self._hub.wait(_EVERYBODY, _remaining_ns(deadline))
-        if self._hub.needs_attention:
-            self._attend()
-
-    def _attend(self) -> bool:
-        """Deals with answers, failures and deaths; whether a death has to be told."""
-        for _worker, _slot, sequence, flags, parts in self._hub.take_messages():
-            failure = load_failure(parts) if flags & _core.IS_FAILURE else None
-            if flags & _core.IS_MESSAGE and (call := self._calls.pop(sequence, None)) is not None:
-                if failure is None:
-                    call.answer(sequence, parts)
-                else:
-                    call.fail(sequence, failure)
-            elif failure is not None:
-                self._faults.add_failure(failure)
-        deaths = [self._note_death(*dead) for dead in self._hub.take_dead()]
-        return any(deaths)
-
-    def _note_death(self, index: int, lost: list[int], unanswered: list[int]) -> bool:
-        worker = self._backend.workers[index]
-        operation = self._operation if lost else "call" if unanswered else "nothing"
-        if self.closed:
-            operation = "close"
-        death = WorkerDiedError(
-            worker=index,
-            pid=worker.pid,
-            exitcode=worker.exitcode,
-            env_ids=worker.env_ids,
-            operation=operation,
-        )
-        for sequence in unanswered:
-            if (call := self._calls.pop(sequence, None)) is not None:
-                call.abandon(death)
-        self._faults.add_death(death, tell=bool(lost))
-        return bool(lost)
-
-    # -- inside: batches ---------------------------------------------------------------------------------
-
-    def _take(self, limit: int) -> Batch:
-        return self._batch(self._hub.take(limit))
+        return range(self.num_envs) if env_ids is None else check_env_ids(env_ids, self.num_envs)
 
     def _batch(self, taken: tuple[Any, ...]) -> Batch:
         slots, columns, finals, info_arrays, extras = taken
@@ -566,7 +448,7 @@ class Pool:
         parts = dump(Request(EnvHost.add_info_columns, (new,)))
         for worker in range(self.num_workers):
             with suppress(BrokenPoolError):  # the dead need no columns
-                self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
+                self._exchange.tell(worker, parts)
 
     def _say_advice(self) -> None:
         if self.backend == "serial":
@@ -577,29 +459,6 @@ class Pool:
         cost = observed_cost(stats, self._backend.queued_seconds(), self.num_workers, self._cores)
         if text := advice(cost, self.num_envs, self.num_workers, self._cores):
             logger.warning("%s", text)
-
-    # -- inside: life ------------------------------------------------------------------------------------
-
-    def _close_envs(self, deadline: float) -> Call:
-        """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
-        farewells = Call(self._wait_for_call, self._faults)
-        for worker in self._backend.workers:
-            while worker.is_alive() and time.monotonic() < deadline:
-                if self._hub.has_room(worker.index):
-                    sequence = self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)
-                    self._expect(farewells, sequence)
-                    break
-                self._pump_once(deadline)
-        while self._calls and time.monotonic() < deadline:
-            self._pump_once(deadline)
-        return farewells
-
-    def _raise_farewells(self, farewells: Call) -> None:
-        answers = farewells.answers()
-        if failures := [load_failure(failure) for answer in answers for failure in load(answer)]:
-            raise self._faults.error_for(failures)
-        if farewells.error is not None:
-            raise farewells.error
 
     def _check_open(self) -> None:
         if self.closed:
@@ -613,39 +472,6 @@ class Pool:
     def _check_quiet(self) -> None:
         if self.pending:
             raise StateError(f"expected no env in flight, got {self.pending}; call recv or discard first")
-
-
-def _prepare_short_way(parts: Started) -> bool:
-    """Whether steps can take the short way through the core: one plain column of actions, workers that run by themselves."""
-    action = parts.layout.action
-    if not action.is_single_column or isinstance(parts.backend, SerialBackend):
-        return False
-    choices = action.columns[0].choices
-    if choices is None:
-        return True
-    if not choices.is_range:
-        return False
-    parts.hub.set_choices(int(choices.low), int(choices.high))
-    return action.columns[0].dtype == np.int64
-
-
-def _dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
-    """The parts of actions that have no column, pickled for each env."""
-    blobs = []
-    for env_id, row in zip(env_ids, rows, strict=True):
-        try:
-            blobs.append(dump(row))
-        except Exception as error:
-            raise InvalidActionError(
-                f"expected actions that can be pickled, got {row!r} for env {env_id} ({error})"
-            ) from error
-    return blobs
-
-
-def _remaining_ns(deadline: float | None) -> int:
-    if deadline is None:
-        return _FOREVER
-    return int(max(0.0, min(deadline - time.monotonic(), _LONGEST)) * 1e9)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -19,7 +19,9 @@ def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + env_id for env_id in env_ids]
     if not isinstance(seed, (Sequence, np.ndarray)) or isinstance(seed, str):
-        raise TypeError(f"expected seed to be an int, None, or a sequence with one for each env, got {seed!r}")
+        raise TypeError(
+            f"expected seed to be an int, None, or a sequence with one for each env, got {seed!r}"
+        )
     seeds = list(seed)
     if len(seeds) != len(env_ids):
         raise ValueError(f"expected {len(env_ids)} seeds, one for each env to reset, got {len(seeds)}")

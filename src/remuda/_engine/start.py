@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 from gymnasium import Space
 
 from remuda import _core
@@ -66,7 +67,9 @@ class Settings:
         if self.autoreset not in AUTORESET:
             raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {self.autoreset!r}")
         if not _is_int(self.frames) or not 1 <= self.frames < _core.MAX_FRAMES:
-            raise ValueError(f"expected frames to be an int from 1 to {_core.MAX_FRAMES - 1}, got {self.frames!r}")
+            raise ValueError(
+                f"expected frames to be an int from 1 to {_core.MAX_FRAMES - 1}, got {self.frames!r}"
+            )
         if self.observation_space is not None and not isinstance(self.observation_space, Space):
             raise TypeError(
                 f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
@@ -100,6 +103,20 @@ class Started:
     layout: Layout
     reports: list[EnvReport]
 
+    def open_short_way(self) -> bool:
+        """Whether steps can take the short way through the core: one plain column of actions, and workers that run
+        by themselves."""
+        action = self.layout.action
+        if not action.is_single_column or isinstance(self.backend, SerialBackend):
+            return False
+        column = action.columns[0]
+        if column.choices is None:
+            return True
+        if not column.choices.is_range or column.dtype != np.int64:
+            return False
+        self.hub.set_choices(int(column.choices.low), int(column.choices.high))
+        return True
+
 
 def check_env_fns(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
     try:
@@ -120,7 +137,9 @@ def _is_int(value: Any) -> bool:
 
 def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
     if isinstance(preload, str):
-        raise TypeError(f"expected preload to be a sequence of module names, got {preload!r}; write [{preload!r}]")
+        raise TypeError(
+            f"expected preload to be a sequence of module names, got {preload!r}; write [{preload!r}]"
+        )
     return tuple(preload)
 
 

@@ -1,0 +1,215 @@
+"""The pool's dealings with its workers: what was sent, what came back, and what went wrong in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from remuda import _core
+from remuda._backends.base import Backend
+from remuda._backends.host import load_failure
+from remuda._backends.pickling import Parts, load
+from remuda._engine.calls import Call
+from remuda._engine.faults import Faults
+from remuda.errors import ClosedError, StateError, WorkerDiedError
+
+_FOREVER = -1  # as a timeout, in ns
+_LONGEST = 1e9  # seconds; more would not fit
+_EVERYBODY = 0xFFFFFFFF
+
+
+class Exchange:
+    """Sends commands and messages, waits for what comes back, and hands it to whom it concerns.
+
+    Results stay in the hub until they are taken. Answers go to their `Call`. Faults are noted, and raised by the pool.
+
+    Attributes:
+        faults: What has gone wrong so far.
+        closing: Whether the envs have been told to close, or killed.
+    """
+
+    def __init__(self, backend: Backend, hub: _core.Hub, faults: Faults) -> None:
+        self.faults = faults
+        self.closing = False
+        self._backend, self._hub = backend, hub
+        self._calls: dict[int, Call | None] = {}  # by sequence; None: nobody cares for the answer
+        self._operation = "nothing"  # what was last asked of the envs, for death reports
+
+    # -- results -----------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        return self._hub.pending
+
+    @property
+    def ready(self) -> int:
+        return self._hub.ready
+
+    def send(
+        self,
+        op: _core.Op,
+        name: str,
+        targets: Sequence[int],
+        arrays: list[Any],
+        blobs: list[Any] | None,
+        *,
+        to_all: bool,
+    ) -> None:
+        """Sends each of `targets` a command. Raises before anything is sent."""
+        self.faults.check_alive(targets)
+        try:
+            self._hub.send(op, None if to_all else targets, arrays, blobs)
+        except ValueError as in_flight:
+            raise StateError(
+                f"expected envs whose last result was received, but {in_flight}; call recv first"
+            ) from None
+        self._operation = name
+
+    def send_steps(self, actions: Any) -> bool:
+        """The short way to step all envs; False when this is not the ordinary case, and nothing was sent."""
+        if not self.faults.none or not self._hub.send_steps(actions):
+            return False
+        self._operation = "step"
+        return True
+
+    def wait(self, wanted: int, timeout: float | None) -> bool:
+        """Whether `wanted` envs are done in time. A death that concerns somebody in flight ends the wait."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._backend.pump()
+        hub, noted = self._hub, self.faults.noted
+        if hub.needs_attention and self._attend():
+            return False
+        # Envs whose failure we attend to on the way are done, but the hub forgets them.
+        while not hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline)):
+            if not hub.needs_attention:  # neither done nor disturbed: it was the deadline
+                return False
+            if self._attend():
+                return False
+        if hub.needs_attention:
+            self._attend()
+        return True
+
+    def take(self, limit: int) -> tuple[Any, ...]:
+        return self._hub.take(limit)
+
+    def finish(self) -> tuple[Any, ...] | None:
+        """The short way to wait for all and take them; None when this is not the ordinary case."""
+        return self._hub.finish() if self.faults.none else None
+
+    def discard(self) -> None:
+        """Waits for whatever is in flight and drops it, faults included."""
+        while self._hub.pending:  # a death ends a wait early
+            self.wait(self._hub.pending, None)
+            self._hub.drop_ready()
+        self.faults.forget()
+
+    # -- messages ----------------------------------------------------------------------------------------
+
+    def call(self, worker_and_slot: Sequence[tuple[int, int]], messages: Sequence[Parts]) -> Call:
+        """Sends each slot its message; the answers come together as a `Call`."""
+        call = Call(self._wait_for_call, self.faults)
+        for (worker, slot), parts in zip(worker_and_slot, messages, strict=True):
+            self._expect(call, self._post(worker, slot, parts))
+        return call
+
+    def tell(self, worker: int, parts: Parts) -> None:
+        """Sends a worker a message whose answer nobody waits for; only a failure of it is noted."""
+        self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
+
+    def _post(self, worker: int, slot: int, parts: Parts) -> int:
+        """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring."""
+        env_ids = self._backend.workers[worker].env_ids
+        self.faults.check_alive(env_ids)
+        while not self._hub.has_room(worker):
+            self._pump_once(None)
+            self.faults.check_alive(env_ids)
+        return self._hub.post_message(_core.Op.MESSAGE, worker, slot, parts)
+
+    def _expect(self, call: Call, sequence: int) -> None:
+        call.expect(sequence)
+        self._calls[sequence] = call
+
+    def _wait_for_call(self, call: Call, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not call.done:
+            if self.closing:  # who closes pumps for himself
+                raise ClosedError("the pool was closed before all answers had come")
+            self._pump_once(deadline)
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def close_envs(self, deadline: float) -> Call:
+        """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
+        self.closing = True
+        farewells = Call(self._wait_for_call, self.faults)
+        for worker in self._backend.workers:
+            while worker.is_alive() and time.monotonic() < deadline:
+                if self._hub.has_room(worker.index):
+                    sequence = self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)
+                    self._expect(farewells, sequence)
+                    break
+                self._pump_once(deadline)
+        while self._calls and time.monotonic() < deadline:
+            self._pump_once(deadline)
+        return farewells
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        self.closing = True
+        del self._hub
+
+    def raise_farewells(self, farewells: Call) -> None:
+        """Raises what went wrong while the envs were closed, if anything did."""
+        answers = farewells.answers()
+        if failures := [load_failure(failure) for answer in answers for failure in load(answer)]:
+            raise self.faults.error_for(failures)
+        if farewells.error is not None:
+            raise farewells.error
+
+    # -- whatever comes ----------------------------------------------------------------------------------
+
+    def _pump_once(self, deadline: float | None) -> None:
+        """Waits until an answer, a fault or the deadline comes, and deals with it."""
+        self._backend.pump()
+        self._hub.wait(_EVERYBODY, _remaining_ns(deadline))
+        if self._hub.needs_attention:
+            self._attend()
+
+    def _attend(self) -> bool:
+        """Deals with answers, failures and deaths; whether a death has to be told."""
+        for _worker, _slot, sequence, flags, parts in self._hub.take_messages():
+            failure = load_failure(parts) if flags & _core.IS_FAILURE else None
+            if flags & _core.IS_MESSAGE and (call := self._calls.pop(sequence, None)) is not None:
+                if failure is None:
+                    call.answer(sequence, parts)
+                else:
+                    call.fail(sequence, failure)
+            elif failure is not None:
+                self.faults.add_failure(failure)
+        deaths = [self._note_death(*dead) for dead in self._hub.take_dead()]
+        return any(deaths)
+
+    def _note_death(self, index: int, lost: list[int], unanswered: list[int]) -> bool:
+        worker = self._backend.workers[index]
+        operation = self._operation if lost else "call" if unanswered else "nothing"
+        death = WorkerDiedError(
+            worker=index,
+            pid=worker.pid,
+            exitcode=worker.exitcode,
+            env_ids=worker.env_ids,
+            operation="close" if self.closing else operation,
+        )
+        for sequence in unanswered:
+            if (call := self._calls.pop(sequence, None)) is not None:
+                call.abandon(death)
+        self.faults.add_death(death, tell=bool(lost))
+        return bool(lost)
+
+
+def _remaining_ns(deadline: float | None) -> int:
+    if deadline is None:
+        return _FOREVER
+    return int(max(0.0, min(deadline - time.monotonic(), _LONGEST)) * 1e9)
