@@ -78,16 +78,13 @@ class Exchange:
         deadline = None if timeout is None else time.monotonic() + timeout
         self._backend.pump()
         hub, noted = self._hub, self.faults.noted
-        if hub.needs_attention and self._attend():
-            return False
         # Envs whose failure we attend to on the way are done, but the hub forgets them.
         while not hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline)):
             if not hub.needs_attention:  # neither done nor disturbed: it was the deadline
                 return False
-            if self._attend():
+            if self.attend():
                 return False
-        if hub.needs_attention:
-            self._attend()
+        self.attend()
         return True
 
     def take(self, limit: int) -> tuple[Any, ...]:
@@ -175,11 +172,12 @@ class Exchange:
         """Waits until an answer, a fault or the deadline comes, and deals with it."""
         self._backend.pump()
         self._hub.wait(_EVERYBODY, _remaining_ns(deadline))
-        if self._hub.needs_attention:
-            self._attend()
+        self.attend()
 
-    def _attend(self) -> bool:
-        """Deals with answers, failures and deaths; whether a death has to be told."""
+    def attend(self) -> bool:
+        """Deals with the answers, failures and deaths that have come; whether a death has to be told."""
+        if not self._hub.needs_attention:
+            return False
         for _worker, _slot, sequence, flags, parts in self._hub.take_messages():
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
             if flags & _core.IS_MESSAGE and (call := self._calls.pop(sequence, None)) is not None:

@@ -240,6 +240,8 @@ class Pool:
         check_limit("min_envs", min_envs)
         check_limit("max_envs", max_envs)
         check_timeout(timeout)
+        if self._exchange.attend():
+            self._faults.raise_any()
         there = self._exchange.pending
         if there == 0:
             self._faults.raise_any()
