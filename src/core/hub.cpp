@@ -5,7 +5,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <string>
-#include <utility>
 
 #include "blob_parts.hpp"
 #include "platform.hpp"
@@ -164,7 +163,10 @@ void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
 }
 
 void Hub::raise_interrupt() {
-  if (auto interrupt = std::exchange(interrupt_, std::nullopt)) throw *interrupt;
+  if (!interrupt_) return;
+  nb::python_error interrupt(*interrupt_);
+  interrupt_.reset();
+  throw interrupt;
 }
 
 void Hub::publish(std::uint32_t worker, bool at_once) {

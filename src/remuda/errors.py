@@ -132,9 +132,7 @@ class WorkerDiedError(RemudaError):
         self.operation = operation
         envs = ", ".join(map(str, self.env_ids))
         doing = "idle" if operation == "nothing" else f"in {operation}"
-        super().__init__(
-            f"worker {worker} (pid {pid}, env {envs}) died while {doing}: {describe_exitcode(exitcode)}"
-        )
+        super().__init__(f"worker {worker} (pid {pid}, env {envs}) died while {doing}: {describe_exitcode(exitcode)}")
 
 
 def describe_exitcode(exitcode: int | None) -> str:

@@ -21,8 +21,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-
 from pool_envs import CountingEnv, Gate, HookedEnv, TextEnv, counting, gated, hooked
+
 from remuda import (
     BrokenPoolError,
     EnvError,
@@ -525,7 +525,9 @@ def _kill_in_the_middle(run: Script, pid: int) -> None:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.parametrize("stuck", ["hold_the_gil", "burn_the_cpu", "wait_for_ever"])
-def test_no_worker_outlives_its_parent(stuck: str, start_method: str, script: Callable[..., Script], tmp_path: Path) -> None:
+def test_no_worker_outlives_its_parent(
+    stuck: str, start_method: str, script: Callable[..., Script], tmp_path: Path
+) -> None:
     """However stuck it is; nor do the simulators that the envs have started."""
     gate = Gate(tmp_path)
     run = script(
@@ -617,7 +619,9 @@ wait_for_ever()
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("use", ["with Pool(fns, start_method=METHOD) as pool:", "pool = Pool(fns, start_method=METHOD)\nif pool:"])
+@pytest.mark.parametrize(
+    "use", ["with Pool(fns, start_method=METHOD) as pool:", "pool = Pool(fns, start_method=METHOD)\nif pool:"]
+)
 @pytest.mark.parametrize("phase", ["build", "reset", "step", "call"])
 def test_ctrl_c(phase: str, use: str, start_method: str, script: Callable[..., Script], tmp_path: Path) -> None:
     """One clean traceback, and no process left."""
@@ -726,7 +730,9 @@ with Pool([TextEnv, TextEnv]) as pool:
 
 def test_ctrl_c_while_a_pool_starts_does_not_confuse_the_next(script: Callable[..., Script], tmp_path: Path) -> None:
     """The fork server's answer to the interrupted request must not be taken for the next one's."""
-    (tmp_path / "slow_module.py").write_text("import script_head\nscript_head.say('importing')\nscript_head.wait_for_ever()\n")
+    (tmp_path / "slow_module.py").write_text(
+        "import script_head\nscript_head.say('importing')\nscript_head.wait_for_ever()\n"
+    )
     run = script(
         """
 try:
@@ -845,7 +851,13 @@ def _cycle(backend: Any, start_method: Any) -> None:
 
 @pytest.mark.parametrize(
     ("backend", "start_method", "times"),
-    [("process", "forkserver", 50), ("process", "fork", 20), ("process", "spawn", 5), ("thread", None, 50), ("serial", None, 50)],
+    [
+        ("process", "forkserver", 50),
+        ("process", "fork", 20),
+        ("process", "spawn", 5),
+        ("thread", None, 50),
+        ("serial", None, 50),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_create_and_close_leak_nothing(backend: Any, start_method: Any, times: int) -> None:
@@ -998,9 +1010,7 @@ with Pool([Mine, lambda: Mine(tag=5)], start_method="{start_method}") as pool:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_workers_live_in_the_parents_world(
-    start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_live_in_the_parents_world(start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Environment variables, working directory and import path as they are now."""
     Pool(counting(1), start_method=start_method).close()  # whatever stays between pools is started
     (tmp_path / f"new_module_{start_method}.py").write_text("VALUE = 42\n")
@@ -1325,6 +1335,8 @@ def test_workers_of_other_backends_know_who_they_are_when_built(backend: Any) ->
 
 def test_processes_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(NotImplementedError, match="expected Linux for backend='process', got darwin; use backend='thread'"):
+    with pytest.raises(
+        NotImplementedError, match="expected Linux for backend='process', got darwin; use backend='thread'"
+    ):
         Pool(counting(1))
     Pool(counting(1), backend="serial").close()

@@ -17,9 +17,7 @@ from remuda._bench import registry
 from remuda._bench.contenders import Plan
 from remuda._bench.rounds import race
 
-FOUND = result(
-    entry("plain loop", [100, 100, 100]), entry("remuda", [150, 150, 150]), entry("gymnasium", [10, 10, 10])
-)
+FOUND = result(entry("plain loop", [100, 100, 100]), entry("remuda", [150, 150, 150]), entry("gymnasium", [10, 10, 10]))
 
 
 @pytest.mark.parametrize("name", sorted(set(envs.WORKLOADS) - {"mujoco"}))

@@ -27,9 +27,7 @@ def test_a_gymnasium_id() -> None:
 
 
 def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_ranch.py").write_text(
-        "import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
-    )
+    (tmp_path / "my_ranch.py").write_text("import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["elsewhere"])
     assert probe_action_space(resolve("my_ranch:make")) == spaces.Discrete(2)
@@ -37,8 +35,7 @@ def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.
 
 def test_an_id_that_imports_a_module_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_stable.py").write_text(
-        "import gymnasium\n"
-        "gymnasium.register('Pony-v3', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+        "import gymnasium\ngymnasium.register('Pony-v3', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert resolve("my_stable:Pony-v3").make_env().spec is not None

@@ -22,9 +22,7 @@ def invoke(*arguments: str) -> Result:
 
 def test_end_to_end(tmp_path: Path) -> None:
     figures, picture = tmp_path / "new" / "bench.json", tmp_path / "new" / "bench.png"
-    run = invoke(
-        "CartPole-v1", *QUICK, "--against", "gymnasium-sync", "--json", str(figures), "--plot", str(picture)
-    )
+    run = invoke("CartPole-v1", *QUICK, "--against", "gymnasium-sync", "--json", str(figures), "--plot", str(picture))
     assert run.exit_code == 0, run.output
     assert "CartPole-v1: 4 envs, 2 workers" in run.stdout
     found = json.loads(figures.read_text())
@@ -52,9 +50,7 @@ def test_a_start_method_for_all() -> None:
 
 
 def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_corral.py").write_text(
-        "import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
-    )
+    (tmp_path / "my_corral.py").write_text("import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n")
     monkeypatch.chdir(tmp_path)
     run = invoke("my_corral:make", *QUICK, "--against", "")
     assert run.exit_code == 0, run.output
@@ -110,9 +106,7 @@ def test_without_the_extras_one_line_says_what_to_install(monkeypatch: pytest.Mo
 
 def test_a_plot_without_matplotlib_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: None if name == "matplotlib" else find_spec(name)
-    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
     run = invoke("CartPole-v1", "--plot", str(tmp_path / "bench.png"))
     assert run.exit_code == 2
     assert 'pip install "remuda[bench]"' in run.stderr

@@ -15,7 +15,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-
 from pool_envs import (
     NOTHING,
     CountingEnv,
@@ -32,6 +31,7 @@ from pool_envs import (
     hooked,
     raising,
 )
+
 from remuda import (
     ClosedError,
     EnvError,
@@ -90,9 +90,21 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
     (DISCRETE, [0, 1, 1000], r"0 <= action <= 999 at actions\[2\], got 1000"),
     (DISCRETE, np.array([0, 2**63, 1], np.uint64), r"int64"),
     # nested
-    (NESTED, spoilt_nest(keys=([0, 4, 0], np.zeros((3, 2), int))), r"0 <= action <= 3 at actions\['keys'\]\[0\]\[1\], got 4"),
-    (NESTED, spoilt_nest(keys=([0, 0, 0], np.full((3, 2), 2))), r"0 <= action <= 1 at actions\['keys'\]\[1\]\[0\]\[0\], got 2"),
-    (NESTED, spoilt_nest(push=np.zeros((2, 2))), r"shape \(3, 2\) and dtype float32 at actions\['push'\], got .*\(2, 2\)"),
+    (
+        NESTED,
+        spoilt_nest(keys=([0, 4, 0], np.zeros((3, 2), int))),
+        r"0 <= action <= 3 at actions\['keys'\]\[0\]\[1\], got 4",
+    ),
+    (
+        NESTED,
+        spoilt_nest(keys=([0, 0, 0], np.full((3, 2), 2))),
+        r"0 <= action <= 1 at actions\['keys'\]\[1\]\[0\]\[0\], got 2",
+    ),
+    (
+        NESTED,
+        spoilt_nest(push=np.zeros((2, 2))),
+        r"shape \(3, 2\) and dtype float32 at actions\['push'\], got .*\(2, 2\)",
+    ),
     (NESTED, spoilt_nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got list: \[0\]"),
     (NESTED, {"push": 1}, r"keys \['push', 'keys'\] at actions, got a dict with the keys \['push'\]"),
     (NESTED, [good_nest()] * 3, r"a dict with the keys .* at actions, got list"),
@@ -324,12 +336,21 @@ PLAIN = _with_spaces(BOX2, spaces.Discrete(2))
 @pytest.mark.parametrize(
     ("odd", "message"),
     [
-        (_with_spaces(spaces.Box(0, 1, (3,)), spaces.Discrete(2)), r"^expected every observation space .*env 1, 2: shape \(3,\) instead of \(2,\)"),
-        (_with_spaces(spaces.Box(0, 1, (2,), np.float64), spaces.Discrete(2)), "env 1, 2: dtype float64 instead of float32"),
+        (
+            _with_spaces(spaces.Box(0, 1, (3,)), spaces.Discrete(2)),
+            r"^expected every observation space .*env 1, 2: shape \(3,\) instead of \(2,\)",
+        ),
+        (
+            _with_spaces(spaces.Box(0, 1, (2,), np.float64), spaces.Discrete(2)),
+            "env 1, 2: dtype float64 instead of float32",
+        ),
         (_with_spaces(spaces.Dict(a=BOX2), spaces.Discrete(2)), "env 1, 2: another structure"),
         (_with_spaces(spaces.Text(3), spaces.Discrete(2)), "env 1, 2: another structure"),
         (_with_spaces(BOX2, BOX2), r"^expected every action space .*env 1, 2: shape \(2,\) instead of \(\)"),
-        (_with_spaces(BOX2, spaces.Discrete(2, dtype=np.int32)), "^expected every action space .*env 1, 2: dtype int32 instead of int64"),
+        (
+            _with_spaces(BOX2, spaces.Discrete(2, dtype=np.int32)),
+            "^expected every action space .*env 1, 2: dtype int32 instead of int64",
+        ),
     ],
 )
 def test_spaces_that_disagree(odd: Callable[[], Any], message: str) -> None:
@@ -387,7 +408,10 @@ BAD_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
     "truncated": (stepping(truncated=np.array([True, False])), "a bool as truncated, got array"),
     "info None": (stepping(info=None), "a dict as the info, got None"),
     "info list": (stepping(info=[1]), r"a dict as the info, got \[1\]"),
-    "info unpicklable": (lambda e, a: (*stepping()(e, a)[:4], {"a": (i for i in [])}), "info that can be pickled, got .*generator"),
+    "info unpicklable": (
+        lambda e, a: (*stepping()(e, a)[:4], {"a": (i for i in [])}),
+        "info that can be pickled, got .*generator",
+    ),
     "old api": (lambda e, a: stepping()(e, a)[:4], r"step\(\) to return \(observation, reward, .*info\), got \(array"),
     "None": (returning(NOTHING), r"step\(\) to return \(observation, reward, .*info\), got None"),
     "list": (lambda e, a: list(stepping()(e, a)), r"step\(\) to return"),

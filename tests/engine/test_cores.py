@@ -59,13 +59,9 @@ def test_quota(tmp_path: Path, cgroup: str, files: dict[str, str], quota: float 
     assert cpu_quota(machine(tmp_path, cgroup, files)) == quota
 
 
-@pytest.mark.parametrize(
-    ("limit", "cores"), [("max", 8), ("1600000", 8), ("300000", 3), ("150000", 2), ("100", 1)]
-)
+@pytest.mark.parametrize(("limit", "cores"), [("max", 8), ("1600000", 8), ("300000", 3), ("150000", 2), ("100", 1)])
 @pytest.mark.usefixtures("eight_cores")
-def test_usable_cores_round_a_quota_up_and_never_pass_the_affinity(
-    tmp_path: Path, limit: str, cores: int
-) -> None:
+def test_usable_cores_round_a_quota_up_and_never_pass_the_affinity(tmp_path: Path, limit: str, cores: int) -> None:
     assert usable_cores(machine(tmp_path, "0::/\n", {"cpu.max": f"{limit} 100000\n"})) == cores
 
 

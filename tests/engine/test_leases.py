@@ -15,8 +15,8 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, telling
+
 from remuda import Batch, Pool
 
 BACKENDS = ("process", "thread", "serial")
@@ -420,7 +420,7 @@ def test_a_batch_can_be_sent_on() -> None:
 
     with Pool(counting(2), backend="serial") as pool:
         batch = pool.reset()
-        copy = pickle.loads(pickle.dumps(batch.obs))  # noqa: S301
+        copy = pickle.loads(pickle.dumps(batch.obs))
         assert copy.flags.owndata
         assert not is_view(copy)
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
-
 from pool_envs import EnvFn, Info, NestedEnv, assert_same, telling
+
 from remuda import Batch, Pool
 
 MODES = ("next_step", "same_step", "disabled")

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
 from pool_envs import CountingEnv, EnvFn, Gate, Gauge, HookedEnv, NestedEnv, TextEnv, counting, gated
+
 from remuda import Batch, Pool, StateError
 
 BACKENDS = ("process", "thread", "serial")
@@ -237,7 +237,9 @@ class Model(RuleBasedStateMachine):
     num_envs = 4
     length = 3
 
-    @initialize(num_workers=st.integers(1, 4), frames=st.integers(1, 4), mode=st.sampled_from(["next_step", "disabled"]))
+    @initialize(
+        num_workers=st.integers(1, 4), frames=st.integers(1, 4), mode=st.sampled_from(["next_step", "disabled"])
+    )
     def start(self, num_workers: int, frames: int, mode: str) -> None:
         self.mode = mode
         self.pool = Pool(
@@ -395,7 +397,9 @@ def test_a_random_walk_on_processes(seed: int) -> None:
                 steps[i] += 1
                 expected[i] = (steps[i], action)
             if expected:
-                batch = pool.recv(int(rng.integers(0, 3)), [None, 0, 1e-4][rng.integers(3)], int(rng.integers(1, n + 1)))
+                batch = pool.recv(
+                    int(rng.integers(0, 3)), [None, 0, 1e-4][rng.integers(3)], int(rng.integers(1, n + 1))
+                )
                 for row, i in enumerate(batch.env_ids.tolist()):
                     assert tuple(batch.obs[row, 2:].tolist()) == expected.pop(i)
             assert pool.pending == len(expected)
@@ -637,7 +641,10 @@ def test_any_number_of_envs_and_processes(num_envs: int, num_workers: int) -> No
 def _check_numbers(num_envs: int, num_workers: int, backend: str) -> None:
     with Pool(counting(num_envs), num_workers=num_workers, backend=backend) as pool:  # type: ignore[arg-type]
         assert [i for worker in pool.workers for i in worker.env_ids] == list(range(num_envs))
-        assert {len(worker.env_ids) for worker in pool.workers} <= {num_envs // num_workers, -(-num_envs // num_workers)}
+        assert {len(worker.env_ids) for worker in pool.workers} <= {
+            num_envs // num_workers,
+            -(-num_envs // num_workers),
+        }
         assert pool.reset().obs[:, 0].tolist() == list(range(num_envs))
         for i in range(3):
             assert pool.step(np.arange(num_envs) + i).reward.tolist() == [k + i for k in range(num_envs)]

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from pool_envs import ColourSpace, CountingEnv, EnvFn, HookedEnv, SampleEnv, assert_same, describe_types
+
 from remuda import InvalidActionError, Pool
 
 FLOATS = ["float16", "float32", "float64"]

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,8 +20,8 @@ from gymnasium import spaces
 def assert_identical(ours: Any, theirs: Any, where: str = "result") -> None:
     """Same types, same dtypes, same shapes, same bits, all the way down.
 
-    One thing may differ: a number as a terminal observation is a NumPy scalar of the space's dtype here, while
-    the original passes on what the env returned: an int, a 0-d array, ...
+    One thing may differ: a number as a terminal observation is a NumPy scalar of the space's dtype here, and
+    in the original what the env returned: an int, a 0-d array, ...
     """
     if "['final_obs']" in where and isinstance(ours, np.generic):
         theirs = type(ours)(theirs)
@@ -54,9 +55,7 @@ class SpaceEnv(gymnasium.Env[Any, Any]):
         self.render_mode = "rgb_array"
         self.steps = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)
@@ -96,9 +95,7 @@ class EchoEnv(gymnasium.Env[Any, Any]):
     def _observe(self) -> np.ndarray:
         return np.array([100 * self.episodes + self.steps])
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.episodes += 1
         self.steps = 0
@@ -115,6 +112,19 @@ class EchoEnv(gymnasium.Env[Any, Any]):
 
     def add(self, left: int, right: int = 0, *, prefix: str = "") -> str:
         return f"{prefix}{left + right}"
+
+
+class ClockedEnv(EchoEnv):
+    """Tells when its ``reset`` or ``step`` ran: ``clock`` is (begin, end), in seconds of the machine's clock."""
+
+    clock = (0.0, 0.0)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        begin = time.monotonic()
+        sum(range(20_000))
+        outcome = super().step(action)
+        self.clock = begin, time.monotonic()
+        return outcome
 
 
 class Gate:
@@ -147,9 +157,7 @@ class GatedEnv(EchoEnv):
         if self.gate is not None and where == self.where:
             self.gate.wait()
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._pass("reset")
         return super().reset(seed=seed, options=options)
 
@@ -247,9 +255,7 @@ class FaultyEnv(EchoEnv):
         if where == self.where:
             FAULTS[self.what]()
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._meet("reset")
         return super().reset(seed=seed, options=options)
 
@@ -265,9 +271,7 @@ class FaultyEnv(EchoEnv):
         self._meet("close")
 
 
-def faulty(
-    where: str, what: str, num_envs: int = 3, which: tuple[int, ...] = (1,)
-) -> list[Callable[[], FaultyEnv]]:
+def faulty(where: str, what: str, num_envs: int = 3, which: tuple[int, ...] = (1,)) -> list[Callable[[], FaultyEnv]]:
     return [
         (lambda: FaultyEnv(where, what)) if i in which else FaultyEnv  # type: ignore[misc]
         for i in range(num_envs)

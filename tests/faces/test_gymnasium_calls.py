@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium_face_envs import EchoEnv
 
+from remuda import InvalidActionError
 from remuda.gymnasium import AsyncVectorEnv
 
 
@@ -76,9 +77,7 @@ def test_a_numpy_seed_is_an_int(envs: AsyncVectorEnv) -> None:
 # -- actions ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "actions", [[1, 2, 3], (1, 2, 3), np.array([1, 2, 3]), [np.int64(1), np.int64(2), 3]]
-)
+@pytest.mark.parametrize("actions", [[1, 2, 3], (1, 2, 3), np.array([1, 2, 3]), [np.int64(1), np.int64(2), 3]])
 def test_actions_of_every_sequence(envs: AsyncVectorEnv, actions: Any) -> None:
     envs.reset()
     envs.step(actions)
@@ -97,6 +96,14 @@ def test_one_action_for_all_is_refused(envs: AsyncVectorEnv) -> None:
     envs.reset()
     with pytest.raises(TypeError):
         envs.step(0)
+    assert envs.step([1, 2, 3])[0].tolist() == [[101], [101], [101]]
+
+
+@pytest.mark.parametrize("actions", [[0, 0, 10], [-1, 0, 0]])
+def test_an_action_out_of_range_steps_nobody(envs: AsyncVectorEnv, actions: list[int]) -> None:
+    envs.reset()
+    with pytest.raises(InvalidActionError, match="expected 0 <= action <= 9"):
+        envs.step(actions)
     assert envs.step([1, 2, 3])[0].tolist() == [[101], [101], [101]]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from gymnasium_face_envs import EchoEnv, FaultyEnv, Gate, TwoArgumentsError, faulty, gated
 
-from remuda import BrokenPoolError, EnvError, InvalidEnvError, WorkerDiedError
+from remuda import BrokenPoolError, EnvError, InvalidEnvError, StateError, WorkerDiedError
 from remuda.gymnasium import AsyncState, AsyncVectorEnv
 
 PHASES: dict[str, Callable[[AsyncVectorEnv], Any]] = {
@@ -183,6 +183,31 @@ def test_an_exception_in_a_call_that_close_waits_for_is_raised_and_all_is_closed
 
 
 @quiet
+@pytest.mark.parametrize("phase", ["step", "call"])
+def test_after_an_exception_a_reset_and_on(phase: str) -> None:
+    """The original has lost the worker by then."""
+    envs = AsyncVectorEnv(faulty(phase, "plain"))
+    with pytest.raises(ValueError, match="100% wrong"):
+        PHASES[phase](envs)
+    envs.set_attr("where", "")
+    obs, _ = envs.reset()
+    assert (obs > 0).all()
+    assert (envs.step([0, 0, 0])[0] == obs + 1).all()
+    assert envs.call("pid") == tuple(process.pid for process in envs.processes)
+    close_at_once(envs)
+
+
+@quiet
+def test_after_an_exception_in_step_that_env_must_be_reset() -> None:
+    envs = AsyncVectorEnv(faulty("step", "plain"))
+    with pytest.raises(ValueError, match="100% wrong"):
+        PHASES["step"](envs)
+    with pytest.raises(StateError, match="env 1"):
+        envs.step([0, 0, 0])
+    close_at_once(envs)
+
+
+@quiet
 def test_an_unknown_attribute() -> None:
     envs = AsyncVectorEnv([EchoEnv, EchoEnv])
     with pytest.raises(AttributeError, match="no_such_thing"):
@@ -201,9 +226,7 @@ def test_factories_that_make_no_env() -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize(
-    ("what", "signal_number"), [("killed", signal.SIGKILL), ("segfault", signal.SIGSEGV)]
-)
+@pytest.mark.parametrize(("what", "signal_number"), [("killed", signal.SIGKILL), ("segfault", signal.SIGSEGV)])
 def test_d4_a_worker_that_dies_at_work(phase: str, what: str, signal_number: int) -> None:
     envs = AsyncVectorEnv(faulty(phase, what))
     pid = envs.processes[1].pid

@@ -99,9 +99,7 @@ def test_the_spec_makes_it_again(kwargs: dict[str, Any]) -> None:
 
 
 def test_the_spec_of_gymnasiums_make_vec_makes_ours() -> None:
-    theirs = gymnasium.make_vec(
-        "CartPole-v1", num_envs=2, vectorization_mode="sync", sutton_barto_reward=True
-    )
+    theirs = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", sutton_barto_reward=True)
     ours = make_vec(theirs.spec)
     assert type(ours) is AsyncVectorEnv
     ours.reset(seed=1), theirs.reset(seed=1)
@@ -126,9 +124,7 @@ def test_an_env_registered_in_this_process_only(echo_id: str, context: str) -> N
 
 
 def test_no_version_is_the_latest(echo_id: str) -> None:
-    with pytest.warns(
-        UserWarning, match="Using the latest versioned environment `Echo-v3` instead of `Echo`"
-    ):
+    with pytest.warns(UserWarning, match="Using the latest versioned environment `Echo-v3` instead of `Echo`"):
         envs = make_vec("Echo")
     assert envs.spec is not None
     assert envs.spec.id == "Echo-v3"
@@ -137,8 +133,7 @@ def test_no_version_is_the_latest(echo_id: str) -> None:
 
 def test_a_module_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "registers_an_env.py").write_text(
-        "import gymnasium\n"
-        "gymnasium.register('FromModule-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+        "import gymnasium\ngymnasium.register('FromModule-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     envs = make_vec("registers_an_env:FromModule-v0", 2)
@@ -154,9 +149,7 @@ def test_no_such_env(id: Any) -> None:
 
 
 def test_an_env_that_is_a_vector_env_only() -> None:
-    gymnasium.register(
-        "VectorOnly-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
-    )
+    gymnasium.register("VectorOnly-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
     with pytest.raises(gymnasium.error.Error, match="doesn't have an entry point defined"):
         make_vec("VectorOnly-v0")
     del gymnasium.registry["VectorOnly-v0"]

@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium_face_envs import EchoEnv, SpaceEnv
+from gymnasium_face_envs import ClockedEnv, EchoEnv, SpaceEnv, assert_identical
 
-from remuda.gymnasium import AsyncVectorEnv
+from remuda.gymnasium import AsyncVectorEnv, LazyInfos
 
 
 def test_attributes() -> None:
@@ -94,13 +94,32 @@ def test_a_bad_max_concurrency(limit: Any) -> None:
         AsyncVectorEnv([EchoEnv], max_concurrency=limit)
 
 
-@pytest.mark.parametrize("limit", [1, np.int64(2), 5])
+@pytest.mark.parametrize("limit", [1, np.int64(2), 9])
 def test_max_concurrency(limit: Any) -> None:
-    envs = AsyncVectorEnv([EchoEnv] * 3, max_concurrency=limit)
+    envs = AsyncVectorEnv([ClockedEnv] * 4, max_concurrency=limit)
+    assert len(envs.processes) == 4
     envs.reset()
     for i in range(1, 20):
-        assert envs.step([0, 1, 2])[0].tolist() == [[100 + i]] * 3
+        assert envs.step([0, 1, 2, 3])[0].tolist() == [[100 + i]] * 4
+        turns = envs.get_attr("clock")
+        for begin, _ in turns:  # at the moment when a step begins
+            assert sum(start <= begin < end for start, end in turns) <= limit
     envs.close()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_lazy_infos_hold_what_plain_ones_do(mode: str) -> None:
+    fns = [lambda: SpaceEnv(gymnasium.spaces.Discrete(9))] * 3
+    lazy, plain = (AsyncVectorEnv(fns, autoreset_mode=mode, lazy_infos=lazily) for lazily in (True, False))
+    first = lazy.reset(seed=1)[1], plain.reset(seed=1)[1]
+    assert (type(first[0]), type(first[1])) == (LazyInfos, dict)
+    kept = [first]
+    for _ in range(30):
+        kept.append((lazy.step([0, 0, 0])[4], plain.step([0, 0, 0])[4]))
+    lazy.close()
+    plain.close()
+    for ours, theirs in kept:  # even now: what they are made of is held, too
+        assert_identical(dict(ours), theirs)
 
 
 def test_a_bad_autoreset_mode() -> None:

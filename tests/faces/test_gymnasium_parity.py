@@ -29,9 +29,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "dict": spaces.Dict(
         a=spaces.Discrete(3), b=spaces.Dict(c=spaces.Box(0, 1, (2,)), d=spaces.Tuple((spaces.Discrete(2),)))
     ),
-    "tuple": spaces.Tuple(
-        (spaces.Box(0, 1, (2,)), spaces.MultiBinary(3), spaces.Tuple((spaces.Discrete(4),)))
-    ),
+    "tuple": spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.MultiBinary(3), spaces.Tuple((spaces.Discrete(4),)))),
     "text": spaces.Text(8),
     "graph": spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
     "sequence": spaces.Sequence(spaces.Box(0, 1, (2,))),
@@ -89,9 +87,7 @@ def test_other_backends(mode: AutoresetMode, backend: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
-def test_every_observation_space_with_infos_of_every_kind(
-    space: spaces.Space[Any], mode: AutoresetMode
-) -> None:
+def test_every_observation_space_with_infos_of_every_kind(space: spaces.Space[Any], mode: AutoresetMode) -> None:
     compare([lambda: SpaceEnv(space)] * NUM_ENVS, SyncVectorEnv, 60, mode, num_workers=2)
 
 

@@ -33,9 +33,7 @@ def test_same_wants_equal_spaces() -> None:
 
 
 def test_different_batches_the_bounds() -> None:
-    ours, theirs = (
-        cls(fns(*BOUNDS), observation_mode="different") for cls in (AsyncVectorEnv, SyncVectorEnv)
-    )
+    ours, theirs = (cls(fns(*BOUNDS), observation_mode="different") for cls in (AsyncVectorEnv, SyncVectorEnv))
     assert ours.observation_space == theirs.observation_space
     assert ours.single_observation_space == theirs.single_observation_space == BOUNDS[0]
     obs, _ = ours.reset(seed=3)
@@ -55,17 +53,13 @@ def test_a_pair_is_batched_then_single() -> None:
 
 
 def test_a_pair_of_something_else() -> None:
-    with pytest.raises(
-        TypeError, match="Expected both elements of observation_mode to be Spaces, got <class 'int'>"
-    ):
+    with pytest.raises(TypeError, match="Expected both elements of observation_mode to be Spaces, got <class 'int'>"):
         AsyncVectorEnv(fns(*BOUNDS), observation_mode=(1, 2))
 
 
 @pytest.mark.parametrize("mode", ["invalid", (1, 2, 3), None, BOUNDS[0]])
 def test_no_such_mode(mode: Any) -> None:
-    with pytest.raises(
-        ValueError, match="Invalid `observation_mode`, expected: 'same' or 'different' or tuple"
-    ):
+    with pytest.raises(ValueError, match="Invalid `observation_mode`, expected: 'same' or 'different' or tuple"):
         AsyncVectorEnv(fns(*BOUNDS), observation_mode=mode)
 
 
@@ -112,9 +106,7 @@ def test_a_custom_space_without_shared_memory(space: spaces.Space[Any]) -> None:
     "space", [spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)), spaces.Sequence(spaces.Discrete(3))]
 )
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_spaces_that_the_original_refuses_under_shared_memory(
-    space: spaces.Space[Any], shared_memory: bool
-) -> None:
+def test_spaces_that_the_original_refuses_under_shared_memory(space: spaces.Space[Any], shared_memory: bool) -> None:
     envs = AsyncVectorEnv(fns(space, space), shared_memory=shared_memory)
     obs, _ = envs.reset(seed=1)
     assert obs in envs.observation_space

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium_face_envs import EchoEnv, Gate, gated
 
+from remuda import StateError
 from remuda.gymnasium import AsyncState, AsyncVectorEnv
 
 ASYNC: dict[str, Callable[[AsyncVectorEnv], None]] = {
@@ -69,9 +71,7 @@ def test_another_wait_while_one_is_pending(envs: AsyncVectorEnv) -> None:
 
 def test_set_attr_while_a_call_is_pending(envs: AsyncVectorEnv) -> None:
     envs.step_async([1, 2])
-    with pytest.raises(
-        AlreadyPendingCallError, match="Calling `set_attr` while waiting for a pending call to `step`"
-    ):
+    with pytest.raises(AlreadyPendingCallError, match="Calling `set_attr` while waiting for a pending call to `step`"):
         envs.set_attr("length", 5)
     envs.step_wait()
 
@@ -120,6 +120,16 @@ def test_the_order_of_checks(envs: AsyncVectorEnv) -> None:
     for call in (lambda: envs.reset_async(seed=[1]), lambda: envs.set_attr("length", [1])):
         with pytest.raises(ClosedEnvironmentError):
             call()
+
+
+def test_a_step_before_the_first_reset() -> None:
+    envs = AsyncVectorEnv([EchoEnv, EchoEnv])
+    with pytest.raises(StateError, match="reset"):
+        envs.step([0, 0])
+    assert envs._state is AsyncState.DEFAULT
+    envs.reset()
+    envs.step([0, 0])
+    envs.close()
 
 
 # -- closing ---------------------------------------------------------------------------------------
@@ -284,5 +294,21 @@ def test_a_refused_call_does_not_drop_the_late_result(gated_envs: AsyncVectorEnv
     ):
         with pytest.raises(ValueError, match=r"num_envs|True value|use `step`|environments"):
             refused()
+    gate.open()
+    assert gated_envs.step_wait()[0].tolist() == [[101], [101], [101]]
+
+
+@pytest.mark.parametrize("gated_envs", ["step"], indirect=True)
+def test_an_interrupted_wait_may_be_called_again(gated_envs: AsyncVectorEnv, gate: Gate) -> None:
+    gated_envs.reset()
+    gated_envs.step_async([1, 2, 3])
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            gated_envs.step_wait()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert gated_envs._state is AsyncState.WAITING_STEP
     gate.open()
     assert gated_envs.step_wait()[0].tolist() == [[101], [101], [101]]

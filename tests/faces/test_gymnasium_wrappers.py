@@ -68,8 +68,7 @@ def test_wrappers_see_the_same(name: str, mode: AutoresetMode) -> None:
     if mode is AutoresetMode.DISABLED and name == "RecordEpisodeStatistics":
         pytest.skip("the original loses the mask, see the next test")
     ours, theirs = (
-        WRAPPERS[name](cls([cartpole] * NUM_ENVS, autoreset_mode=mode))
-        for cls in (AsyncVectorEnv, SyncVectorEnv)
+        WRAPPERS[name](cls([cartpole] * NUM_ENVS, autoreset_mode=mode)) for cls in (AsyncVectorEnv, SyncVectorEnv)
     )
     assert_identical(ours.reset(seed=1), theirs.reset(seed=1))
     theirs.action_space.seed(2)
@@ -88,9 +87,7 @@ def test_wrappers_see_the_same(name: str, mode: AutoresetMode) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_statistics_keep_the_episodes_that_a_mask_leaves_alone(mode: AutoresetMode) -> None:
     """The original takes the mask out of the dict before the wrapper looks at it."""
-    envs = wrappers.RecordEpisodeStatistics(
-        AsyncVectorEnv([lambda: EchoEnv(length=4)] * 2, autoreset_mode=mode)
-    )
+    envs = wrappers.RecordEpisodeStatistics(AsyncVectorEnv([lambda: EchoEnv(length=4)] * 2, autoreset_mode=mode))
     envs.reset()
     envs.step([0, 0])
     envs.step([0, 0])

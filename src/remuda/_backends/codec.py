@@ -76,9 +76,7 @@ class SpaceCodec:
 
     def _plan(self, space: Space[Any], path: str) -> Nest:
         if isinstance(space, spaces.Dict):
-            return "dict", tuple(
-                (key, self._plan(sub, f"{path}[{key!r}]")) for key, sub in space.spaces.items()
-            )
+            return "dict", tuple((key, self._plan(sub, f"{path}[{key!r}]")) for key, sub in space.spaces.items())
         if isinstance(space, spaces.Tuple):
             return "tuple", tuple(self._plan(sub, f"{path}[{i}]") for i, sub in enumerate(space.spaces))
         if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
@@ -95,7 +93,7 @@ class SpaceCodec:
     # -- one element -----------------------------------------------------------------------------------
 
     def flatten(self, value: Any, name: str = "obs") -> tuple[list[np.ndarray[Any, Any]], list[Any]]:
-        """The leaves of one element: an array for each column (dtype, shape and C order of the column), and the objects.
+        """The leaves of one element: an array for each column, in its dtype, shape and C order, and the objects.
 
         Raises:
             ValueError: The value does not fit; says what was expected, what came, and where.
@@ -172,8 +170,8 @@ class SpaceCodec:
         array = _coerce(value, column.dtype, (n, *column.shape), path, error)
         if column.choices is not None and (outside := column.choices.first_outside(array)):
             low, high, where = outside
-            index = "".join(f"[{i}]" for i in where)
-            raise error(f"expected {low} <= action <= {high} at {path}{index}, got {array[where]}")
+            at = "".join(f"[{i}]" for i in where)
+            raise error(f"expected {low} <= action <= {high} at {path}{at}, got {array[where]}")
         return array
 
 
@@ -200,12 +198,7 @@ def _coerce(
     value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str, error: Callable[[str], Exception]
 ) -> np.ndarray[Any, Any]:
     """`value` as an array of this dtype and shape in C order, as long as nothing is lost by it."""
-    if (
-        type(value) is np.ndarray
-        and value.dtype == dtype
-        and value.shape == shape
-        and value.flags.c_contiguous
-    ):
+    if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous:
         return value
     try:
         array = np.asarray(value)

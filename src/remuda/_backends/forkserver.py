@@ -111,7 +111,9 @@ class ForkServer:
                     self._channel.send_fds(fds)
                 answer, error = self._channel.recv_object()
             except (EOFError, OSError):
-                raise RemudaError(f"the fork server died: {describe_exitcode(self._end())}, in {request.doing}") from None
+                raise RemudaError(
+                    f"the fork server died: {describe_exitcode(self._end())}, in {request.doing}"
+                ) from None
             except BaseException:
                 self._end()  # its answer to this request would be taken for the next one's
                 raise

@@ -142,7 +142,8 @@ class EnvHost:
     def freeze(self, objects: list[Any], info: dict[str, Any]) -> bytes:
         """Terminal data as it is now: the reset that follows may overwrite it."""
         with _told_what("a terminal observation and info", (objects, info)):
-            return cloudpickle.dumps((objects, info), protocol=5)
+            frozen: bytes = cloudpickle.dumps((objects, info), protocol=5)
+        return frozen
 
     def pack(self, objects: list[Any], info: Any, new_keys: list[str] | None, final: bytes | None) -> Parts:
         with _told_what("an observation and an info", (objects, info)):
@@ -176,9 +177,7 @@ class EnvHost:
     def add_info_columns(self, columns: Sequence[InfoColumn]) -> None:
         assert self._arena is not None and self._loop is not None  # messages come only while the loop runs
         for column in columns:
-            self._loop.add_info_column(
-                column.key, column.type, self._get_layout().info_column(self._arena, column)
-            )
+            self._loop.add_info_column(column.key, column.type, self._get_layout().info_column(self._arena, column))
 
     def _get_layout(self) -> Layout:
         assert self._layout is not None  # set before the loop that calls us exists

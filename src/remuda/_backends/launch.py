@@ -190,7 +190,7 @@ def end_all(processes: list[WorkerProcess], timeout: float) -> None:
                 if not process.wait(0):
                     process.signal_group(number)
         deadline = time.monotonic() + patience
-        if all([process.wait(deadline - time.monotonic()) for process in processes]):
+        if all(process.wait(deadline - time.monotonic()) for process in processes):
             break
     for process in processes:
         process.release()

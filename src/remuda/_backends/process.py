@@ -201,7 +201,8 @@ def _pickle(assignment: Assignment) -> bytes:
         pickled: bytes = cloudpickle.dumps(list(assignment.env_fns))
     except Exception as error:
         raise InvalidEnvError(
-            f"expected env_fns that can be pickled, to build the envs {list(assignment.info.env_ids)} in a worker process, "
+            f"expected env_fns that can be pickled, to build the envs {list(assignment.info.env_ids)} "
+            "in a worker process, "
             f"got {type(error).__name__}: {error}; build inside the function what it cannot carry, "
             "or use start_method='fork' or backend='thread'"
         ) from error

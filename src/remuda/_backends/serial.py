@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from remuda import _core
 from remuda._backends.base import Assignment
-from remuda._backends.local import LocalWorker, build_locally, close_all
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
+from remuda._backends.local import LocalWorker, build_locally, close_all
 from remuda._backends.pickling import Parts
 
 

@@ -65,7 +65,7 @@ class Runner:
             self._pids = contender.worker_pids()
             prepared = [contender.prepare(actions.space, batch) for batch in actions.batches]
             self._batches = itertools.cycle(prepared)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it goes into the record
+        except Exception as error:
             self._drop_out(error)
         self.entry.num_workers = len(self._pids)
         self._num_envs = plan.num_envs
@@ -101,7 +101,7 @@ class Runner:
         if contender is not None:
             try:
                 contender.close()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it goes into the record
+            except Exception as error:
                 self.entry.error = self.entry.error or one_line(error)
 
     def _step_for(self, seconds: float) -> tuple[int, float]:
@@ -117,7 +117,7 @@ class Runner:
                 elapsed = clock() - begin
                 if elapsed >= seconds:
                     return count, elapsed
-        except Exception as error:  # noqa: BLE001 - whatever it is, it goes into the record
+        except Exception as error:
             self._drop_out(error)
             return 0, 0.0
 

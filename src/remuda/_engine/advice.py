@@ -53,9 +53,7 @@ def batch_seconds(cost: StepCost, num_envs: int, num_workers: int, cores: int) -
 
 def best_num_workers(cost: StepCost, num_envs: int, cores: int) -> int:
     """The number of workers with the shortest batch; of nearly equals the smallest, for it needs least memory."""
-    candidates = sorted(
-        {min(num_envs, n) for n in (cores, 2 * cores, 4 * cores, -(-num_envs // 2), num_envs)}
-    )
+    candidates = sorted({min(num_envs, n) for n in (cores, 2 * cores, 4 * cores, -(-num_envs // 2), num_envs)})
     times = {n: batch_seconds(cost, num_envs, n, cores) for n in candidates}
     fastest = min(times.values())
     return next(n for n in candidates if times[n] <= 1.1 * fastest)

@@ -11,9 +11,7 @@ from remuda._backends.codec import SpaceCodec
 from remuda.errors import SpaceMismatchError
 
 
-def check_agreement(
-    kind: str, reference: Space[Any], reference_name: str, spaces: Sequence[Space[Any]]
-) -> None:
+def check_agreement(kind: str, reference: Space[Any], reference_name: str, spaces: Sequence[Space[Any]]) -> None:
     """Bounds may differ; structure, shapes and dtypes may not.
 
     Raises:

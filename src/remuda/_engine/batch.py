@@ -84,6 +84,4 @@ class Batch:
         return f"<Batch of {len(self)} envs>"
 
 
-_FIRST_LEAF = (
-    _core.FIRST_LEAF - 1
-)  # the core's info room is a column of the arena, but not an array of a batch
+_FIRST_LEAF = _core.FIRST_LEAF - 1  # the core's info room is a column of the arena, but not an array of a batch

@@ -39,9 +39,7 @@ class Call:
         if self.error is not None:
             raise self.error
         if self._missing:
-            raise TimeoutError(
-                f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s"
-            )
+            raise TimeoutError(f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s")
         if self._failures:
             raise self._faults.error_for(self._failures)
         if self._values is None:

@@ -53,9 +53,7 @@ class Faults:
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
         """What to raise for them. Ctrl-C may hit an env that the caller steps itself: it is still the caller's."""
         error = EnvError(failures)
-        if not self._in_callers_thread or not any(
-            isinstance(f.exception, KeyboardInterrupt) for f in failures
-        ):
+        if not self._in_callers_thread or not any(isinstance(f.exception, KeyboardInterrupt) for f in failures):
             return error
         interrupt = KeyboardInterrupt()
         interrupt.__cause__ = error

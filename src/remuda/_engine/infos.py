@@ -40,7 +40,7 @@ class InfoColumns:
         return new
 
     def _meets_a_mask(self, key: str) -> bool:
-        """Whether the key, or its mask in Gymnasium's format, goes by a name that is in use: then their order counts."""
+        """Whether the key, or its mask in Gymnasium's format, has a name that is in use: then their order counts."""
         self._seen.add(key)
         return f"_{key}" in self._seen or (key.startswith("_") and key[1:] in self._seen)
 
@@ -93,9 +93,7 @@ class Extras:
 
     def final(self, row: int) -> tuple[list[Any], dict[str, Any]]:
         """The object leaves of the terminal observation, and the terminal info."""
-        final: tuple[list[Any], dict[str, Any]] = (
-            load([frozen]) if (frozen := self._load(row)[2]) else ([], {})
-        )
+        final: tuple[list[Any], dict[str, Any]] = load([frozen]) if (frozen := self._load(row)[2]) else ([], {})
         return final
 
     def _load(self, row: int) -> tuple[list[Any], dict[str, Any] | None, Any]:
@@ -192,16 +190,15 @@ def _value(column: InfoColumn, array: np.ndarray[Any, Any], row: int) -> Any:
     return value.item() if column.type in _PYTHON_NUMBERS else value
 
 
-def _masked(
-    column: InfoColumn, array: np.ndarray[Any, Any], present: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
+def _masked(column: InfoColumn, array: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if column.type is np.bool_:  # no np.number: Gymnasium keeps these as objects
         objects = np.full(len(present), None, dtype=object)
         for i in np.flatnonzero(present):
             objects[i] = array[i]
         return objects
     if present.all():
-        return array.copy()
+        copied: np.ndarray[Any, Any] = array.copy()
+        return copied
     masked = np.zeros_like(array)
     masked[present] = array[present]
     return masked

@@ -200,8 +200,7 @@ class Pool:
         """Tells envs to reset and returns at once; arguments as in `reset`."""
         targets = self._targets(env_ids)
         arguments = [
-            reset_arguments(*pair)
-            for pair in zip(seeds_for(seed, targets), options_for(options, targets), strict=True)
+            reset_arguments(*pair) for pair in zip(seeds_for(seed, targets), options_for(options, targets), strict=True)
         ]
         blobs = [None if a is None else dump(a) for a in arguments] if any(arguments) else None
         self._exchange.send(_core.Op.RESET, "reset", targets, [], blobs, to_all=env_ids is None)
@@ -213,9 +212,7 @@ class Pool:
         self._faults.check_reset(targets)
         self._exchange.send(_core.Op.OBSERVE, "observe", targets, [], None, to_all=env_ids is None)
 
-    def recv(
-        self, min_envs: int | None = None, timeout: float | None = None, max_envs: int | None = None
-    ) -> Batch:
+    def recv(self, min_envs: int | None = None, timeout: float | None = None, max_envs: int | None = None) -> Batch:
         """Waits for results and takes those that are there.
 
         Args:
@@ -287,9 +284,7 @@ class Pool:
 
     # -- calls -----------------------------------------------------------------------------------------
 
-    def call(
-        self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any
-    ) -> list[Any]:
+    def call(self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
         """`env.name(*args, **kwargs)` for each env, or the attribute itself where it cannot be called.
 
         Wrappers are looked through. An env that is in flight answers when it is done.
@@ -299,9 +294,7 @@ class Pool:
         """
         return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
 
-    def call_async(
-        self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any
-    ) -> Call:
+    def call_async(self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> Call:
         """As `call`, but returns at once; the answers are the returned object's `result()`."""
         return self.apply_async(call_attribute, (name, args, kwargs), env_ids=env_ids)
 
@@ -324,9 +317,7 @@ class Pool:
         if per_env_args is None:
             messages = [dump(Request(fn, args, kwargs))] * len(targets)
         elif len(per_env_args) != len(targets):
-            raise ValueError(
-                f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}"
-            )
+            raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
             messages = [dump(Request(fn, one, kwargs)) for one in per_env_args]
         self._faults.check_alive(targets)
@@ -342,9 +333,7 @@ class Pool:
 
     def set_attrs(self, name: str, values: Sequence[Any], env_ids: Sequence[int] | None = None) -> None:
         """Sets the attribute of each env to a value of its own."""
-        self.apply_async(
-            set_attribute, env_ids=env_ids, per_env_args=[(name, value) for value in values]
-        ).result()
+        self.apply_async(set_attribute, env_ids=env_ids, per_env_args=[(name, value) for value in values]).result()
 
     def render(self) -> list[Any]:
         """`env.render()` of each env."""

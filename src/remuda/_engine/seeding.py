@@ -19,9 +19,7 @@ def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + env_id for env_id in env_ids]
     if not isinstance(seed, (Sequence, np.ndarray)) or isinstance(seed, str):
-        raise TypeError(
-            f"expected seed to be an int, None, or a sequence with one for each env, got {seed!r}"
-        )
+        raise TypeError(f"expected seed to be an int, None, or a sequence with one for each env, got {seed!r}")
     seeds = list(seed)
     if len(seeds) != len(env_ids):
         raise ValueError(f"expected {len(env_ids)} seeds, one for each env to reset, got {len(seeds)}")
@@ -40,13 +38,9 @@ def options_for(
     if isinstance(options, Mapping):
         return [dict(options)] * len(env_ids)
     if not isinstance(options, Sequence) or isinstance(options, str):
-        raise TypeError(
-            f"expected options to be a dict, None, or a sequence with one for each env, got {options!r}"
-        )
+        raise TypeError(f"expected options to be a dict, None, or a sequence with one for each env, got {options!r}")
     if len(options) != len(env_ids):
-        raise ValueError(
-            f"expected {len(env_ids)} reset options, one for each env to reset, got {len(options)}"
-        )
+        raise ValueError(f"expected {len(env_ids)} reset options, one for each env to reset, got {len(options)}")
     for env_id, one in zip(env_ids, options, strict=True):
         if one is not None and not isinstance(one, Mapping):
             raise TypeError(f"expected a dict or None as the options of env {env_id}, got {one!r}")

@@ -67,9 +67,7 @@ class Settings:
         if self.autoreset not in AUTORESET:
             raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {self.autoreset!r}")
         if not _is_int(self.frames) or not 1 <= self.frames < _core.MAX_FRAMES:
-            raise ValueError(
-                f"expected frames to be an int from 1 to {_core.MAX_FRAMES - 1}, got {self.frames!r}"
-            )
+            raise ValueError(f"expected frames to be an int from 1 to {_core.MAX_FRAMES - 1}, got {self.frames!r}")
         if self.observation_space is not None and not isinstance(self.observation_space, Space):
             raise TypeError(
                 f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
@@ -83,9 +81,7 @@ class Settings:
             return SerialBackend()
         if self.backend == "thread":
             return ThreadBackend()
-        return ProcessBackend(
-            self.start_method, self.threads_per_worker, self.preload, self.pin_workers, self.name
-        )
+        return ProcessBackend(self.start_method, self.threads_per_worker, self.preload, self.pin_workers, self.name)
 
     def slots_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
@@ -137,9 +133,7 @@ def _is_int(value: Any) -> bool:
 
 def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
     if isinstance(preload, str):
-        raise TypeError(
-            f"expected preload to be a sequence of module names, got {preload!r}; write [{preload!r}]"
-        )
+        raise TypeError(f"expected preload to be a sequence of module names, got {preload!r}; write [{preload!r}]")
     return tuple(preload)
 
 

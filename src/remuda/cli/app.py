@@ -32,9 +32,7 @@ def build_app() -> typer.Typer:
 
     from .bench import bench
 
-    app = typer.Typer(
-        name="remuda", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
-    )
+    app = typer.Typer(name="remuda", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
     app.callback()(_remuda)
     app.command()(bench)
     return app

@@ -34,9 +34,7 @@ def bench(
         int | None,
         typer.Option("--num-workers", "-w", min=1, help="remuda's workers; if not given, one per core."),
     ] = None,
-    against: Annotated[
-        str, typer.Option(help=f"Peers, comma-separated: {', '.join(registry.PEERS)}.")
-    ] = "gymnasium",
+    against: Annotated[str, typer.Option(help=f"Peers, comma-separated: {', '.join(registry.PEERS)}.")] = "gymnasium",
     seconds: Annotated[float, typer.Option(min=0.01, help="Time each contender gets in all.")] = 3.0,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds to divide it over.")] = 5,
     backend: Annotated[Backend, typer.Option(help="remuda's backend.")] = "process",
@@ -89,15 +87,11 @@ class _Display:
 
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._bar = ProgressBar(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), auto_refresh=False
-        )
+        self._bar = ProgressBar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), auto_refresh=False)
         self._task = self._bar.add_task("")
 
     def show(self, progress: Progress) -> None:
-        self._bar.update(
-            self._task, description=progress.doing, completed=progress.done, total=progress.total
-        )
+        self._bar.update(self._task, description=progress.doing, completed=progress.done, total=progress.total)
         self._live.update(Group(report.render(progress.result), self._bar), refresh=True)
 
 

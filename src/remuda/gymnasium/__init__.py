@@ -5,7 +5,10 @@ from remuda.gymnasium import AsyncVectorEnv    # was: from gymnasium.vector impo
 
 from __future__ import annotations
 
-from remuda.gymnasium.async_vector_env import AsyncState, AsyncVectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
+
+from remuda.gymnasium.async_vector_env import AsyncVectorEnv
+from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.make_vec import make_vec
 
-__all__ = ["AsyncState", "AsyncVectorEnv", "make_vec"]
+__all__ = ["AsyncState", "AsyncVectorEnv", "LazyInfos", "make_vec"]

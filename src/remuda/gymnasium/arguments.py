@@ -54,8 +54,7 @@ def one_seed_each(seed: int | Sequence[int | None] | None, num_envs: int) -> Seq
         return [int(seed) + i for i in range(num_envs)]
     if len(seed) != num_envs:
         raise ValueError(
-            f"If seeds are passed as a list the length must match num_envs={num_envs} "
-            f"but got length={len(seed)}."
+            f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seed)}."
         )
     return seed
 
@@ -80,9 +79,7 @@ def split_mask(
     if mask.dtype != np.bool_:
         raise TypeError(f"{must} have `dtype=np.bool_`, got {mask.dtype}")
     if not mask.any():
-        raise ValueError(
-            f"{must} contain a boolean array with at least one True value, got reset_mask={mask}"
-        )
+        raise ValueError(f"{must} contain a boolean array with at least one True value, got reset_mask={mask}")
     others = {key: value for key, value in options.items() if key != "reset_mask"}
     return (None if mask.all() else mask), others
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -12,11 +11,13 @@ import numpy.typing as npt
 from gymnasium import Env, logger
 from gymnasium.core import ActType, ObsType
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from remuda import Batch, Call, EnvError, Pool, RemudaError, SpaceMismatchError
 from remuda.gymnasium import arguments, spaces
+from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import raise_original
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join, of_whole
@@ -25,23 +26,8 @@ T = TypeVar("T")
 Flags = npt.NDArray[np.bool_]
 Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
-_AUTORESET = {
-    AutoresetMode.NEXT_STEP: "next_step",
-    AutoresetMode.SAME_STEP: "same_step",
-    AutoresetMode.DISABLED: "disabled",
-}
-
 # These have a method of their own here, or are private messages of Gymnasium's.
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
-
-
-class AsyncState(Enum):
-    """What an :class:`AsyncVectorEnv` waits for."""
-
-    DEFAULT = "default"
-    WAITING_RESET = "reset"
-    WAITING_STEP = "step"
-    WAITING_CALL = "call"
 
 
 class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
@@ -126,7 +112,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
             backend=backend,
             start_method=context,
-            autoreset=_AUTORESET[self.autoreset_mode],
+            autoreset=POOL_MODE[self.autoreset_mode],
             frames=frames,
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
             preload=preload,
@@ -464,9 +450,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
 
     def _assert_is_running(self) -> None:
         if self.closed:
-            raise ClosedEnvironmentError(
-                f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
-            )
+            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
 
     def _assert_nothing_pending(self, method: str) -> None:
         if self._state is not AsyncState.DEFAULT:

@@ -56,8 +56,7 @@ def make_vec(
     spec = copy.deepcopy(_find_spec(id))
     if spec.entry_point is None:
         raise gymnasium.error.Error(
-            f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point "
-            "defined."
+            f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined."
         )
     _check_mode(vectorization_mode)
 

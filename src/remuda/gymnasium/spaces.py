@@ -43,8 +43,7 @@ def check_observation_mode(mode: ObservationMode) -> None:
     if isinstance(mode, tuple) and len(mode) == 2:
         if not all(isinstance(space, Space) for space in mode):
             raise TypeError(
-                "Expected both elements of observation_mode to be Spaces, "
-                f"got {type(mode[0])} and {type(mode[1])}"
+                f"Expected both elements of observation_mode to be Spaces, got {type(mode[0])} and {type(mode[1])}"
             )
     elif mode not in ("same", "different"):
         raise ValueError(
@@ -53,9 +52,7 @@ def check_observation_mode(mode: ObservationMode) -> None:
         )
 
 
-def batch_observation_space(
-    mode: ObservationMode, reported: tuple[AnySpace, ...]
-) -> tuple[AnySpace, AnySpace]:
+def batch_observation_space(mode: ObservationMode, reported: tuple[AnySpace, ...]) -> tuple[AnySpace, AnySpace]:
     """Return (single, batched) observation space for the spaces that the envs reported."""
     if isinstance(mode, tuple):
         batched, single = mode

@@ -1,0 +1,56 @@
+# `make demo` and `make test` are all a newcomer needs: each sets up what it uses, in .venv.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not -name '*.so' -not -name '*.pyi' -not -path '*/__pycache__/*')
+
+.PHONY: help demo test lint format core-test sanitize bench clean
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# The package is installed, never imported from the source tree: what is tested is what a user gets.
+$(VENV)/demo.stamp: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet '.[bench]' 'gymnasium[classic-control]'
+	@touch $@
+
+$(VENV)/test.stamp: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet '.[test]'
+	@touch $@
+
+demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop; leaves a table and a picture in demo/
+	@mkdir -p demo
+	$(BIN)/remuda bench CartPole-v1 --num-envs 64 --num-workers 2 --against gymnasium --seconds 3 \
+	    --plot demo/bench.png --json demo/bench.json
+	@echo "The picture is demo/bench.png, every round's figures are in demo/bench.json."
+
+test: $(VENV)/test.stamp lint core-test  ## everything that must hold: style, types, the core's own tests, the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/test.stamp  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/test.stamp  ## put Python and C++ into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(wildcard src/core/*.?pp tests/core/*.?pp)
+
+core-test: $(VENV)/test.stamp  ## the C++ core's own tests
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'cmake --preset core-tests && cmake --build --preset core-tests && ctest --preset core-tests'
+
+sanitize: $(VENV)/test.stamp  ## the same under ThreadSanitizer, and under AddressSanitizer with UBSan
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'for p in core-tests-tsan core-tests-asan; do \
+	    cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit; done'
+
+bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
+	$(BIN)/python benchmarks/throughput.py --quick --against gymnasium
+
+clean:  ## forget everything that was built
+	rm -rf $(VENV) build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,29 @@
+"""Gymnasium's names for the autoreset modes, and the pool's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__all__ = ["POOL_MODE", "AutoresetMode"]
+
+if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
+else:
+    try:
+        from gymnasium.vector import AutoresetMode
+    except ImportError:  # Gymnasium 1.0 has next-step autoreset only, and no name for it
+        from enum import Enum
+
+        class AutoresetMode(Enum):
+            """When a vector env resets an env whose episode has ended."""
+
+            NEXT_STEP = "NextStep"
+            SAME_STEP = "SameStep"
+            DISABLED = "Disabled"
+
+
+POOL_MODE = {
+    AutoresetMode.NEXT_STEP: "next_step",
+    AutoresetMode.SAME_STEP: "same_step",
+    AutoresetMode.DISABLED: "disabled",
+}

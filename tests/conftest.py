@@ -1,0 +1,84 @@
+"""Every test is watched: what hangs is dumped and killed, what leaves something behind fails."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SECONDS = 120  # far more than any test needs on a busy machine
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"watchdog(seconds): how long the test may take, instead of {SECONDS}")
+    config.addinivalue_line("markers", "leaves_things: the test is about what is left behind, and looks itself")
+
+
+@pytest.fixture(autouse=True)
+def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Dumps all threads and ends the run: a hung test must not hang whoever waits for it."""
+    marker = request.node.get_closest_marker("watchdog")
+    seconds = marker.args[0] if marker else SECONDS
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    if sys.platform != "linux" or request.node.get_closest_marker("leaves_things"):
+        yield
+        return
+    before = descendants()
+    yield
+    gc.collect()
+    left = {pid: command for pid, command in descendants().items() if pid not in before}
+    assert not left, f"processes left behind: {left}"
+    assert not arenas(), "an arena is still mapped"
+
+
+def arenas() -> list[str]:
+    """The mappings of pools in this process."""
+    maps = Path("/proc/self/maps").read_text()
+    return [line for line in maps.splitlines() if "/memfd:remuda" in line]
+
+
+def descendants() -> dict[int, str]:
+    """Our processes below this one, but for the fork server: pid -> command line."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (found := _parent_and_command(entry)):
+            parents[int(entry.name)] = found
+    ours = {os.getpid()}
+    grown = True
+    while grown:
+        more = {pid for pid, (parent, _) in parents.items() if parent in ours and pid not in ours}
+        grown = bool(more)
+        ours |= more
+    # The server's own command line is also that of the workers it forked, until they end: they name themselves.
+    return {pid: parents[pid][1] for pid in ours if pid != os.getpid() and not _is_server(pid, parents[pid][1])}
+
+
+def _is_server(pid: int, command: str) -> bool:
+    if "remuda._backends.forkserver" not in command:
+        return False
+    try:
+        return not Path(f"/proc/{pid}/comm").read_text().startswith(("remuda", "Worker"))
+    except OSError:
+        return True  # it ended just now
+
+
+def _parent_and_command(entry: Path) -> tuple[int, str] | None:
+    try:
+        stat = (entry / "stat").read_text()
+        command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return None  # it ended just now
+    fields = re.sub(r"^.*\)", "", stat, flags=re.DOTALL).split()
+    return int(fields[1]), command[:200]

@@ -1,0 +1,79 @@
+"""The plan of the house: who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "remuda"
+
+FACES = {"gymnasium"}
+# Each room, and the rooms it may look into. The package itself (`remuda`) stands for the engine's public names.
+ARROWS = {
+    "errors": set(),
+    "_core": set(),
+    "_backends": {"_core", "errors"},
+    "_engine": {"_backends", "_core", "errors"},
+    "gymnasium": {"remuda", "errors"},
+    "_bench": {"remuda", "errors", "gymnasium", "_engine"},
+    "cli": {"remuda", "errors", "_bench", "_engine"},
+}
+
+
+def rooms(path: Path) -> set[str]:
+    """The rooms of the package that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "remuda":
+                found.add(parts[1] if len(parts) > 1 and parts[1] in ARROWS else "remuda")
+    return found
+
+
+def files() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_arrows_run_one_way(path: Path) -> None:
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert rooms(path) <= ARROWS[room] | {room}
+
+
+def test_faces_do_not_import_each_other() -> None:
+    for face in FACES:
+        for path in PACKAGE.rglob(f"{face}/*.py"):
+            assert not rooms(path) & (FACES - {face})
+
+
+def test_the_core_knows_no_gymnasium() -> None:
+    for path in (ROOT / "src" / "core").glob("*.?pp"):
+        code = [line.split("//")[0] for line in path.read_text().splitlines()]
+        assert "gymnasium" not in "\n".join(code).lower(), path
+
+
+def test_importing_remuda_imports_nothing_optional() -> None:
+    optional = ["torch", "typer", "rich", "matplotlib", "stable_baselines3", "ding", "mlagents", "alf", "ray"]
+    script = f"import sys, remuda; print([name for name in {optional!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("pattern", ["src/core/*.?pp", "src/remuda/**/*.py"])
+def test_every_room_is_one_concept(pattern: str) -> None:
+    long = {
+        str(path.relative_to(ROOT)): n for path in ROOT.glob(pattern) if (n := len(path.read_text().splitlines())) > 500
+    }
+    assert not long
