@@ -38,7 +38,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     before = descendants()
     yield
     gc.collect()
-    left = {pid: command for pid, command in descendants().items() if pid not in before}
+    left = {pid: command[-200:] for pid, command in descendants().items() if pid not in before}
     assert not left, f"processes left behind: {left}"
     assert not arenas(), "an arena is still mapped"
 
@@ -81,4 +81,4 @@ def _parent_and_command(entry: Path) -> tuple[int, str] | None:
     except OSError:
         return None  # it ended just now
     fields = re.sub(r"^.*\)", "", stat, flags=re.DOTALL).split()
-    return int(fields[1]), command[:200]
+    return int(fields[1]), command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -13,12 +13,21 @@ Parts: TypeAlias = Sequence[Any]  # bytes-like; the first is the pickle, the res
 
 def dump(value: Any) -> Parts:
     """Pickles `value`; the buffers of its arrays are not copied, so use them before they change."""
-    buffers: list[pickle.PickleBuffer] = []
     try:
-        head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    except Exception:  # a class or function of __main__, a lambda: cloudpickle can, or says why not
-        buffers.clear()
-        head = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        return _dump_with(pickle.dumps, value)
+    except Exception:  # a lambda, or a class or function that is not found by its name: cloudpickle can, or says why not
+        return _dump_with(cloudpickle.dumps, value)
+
+
+def dump_for_worker(value: Any) -> Parts:
+    """As `dump`, but the classes and functions of this process's `__main__` travel too: a worker's is another."""
+    parts = dump(value)
+    return _dump_with(cloudpickle.dumps, value) if b"__main__" in parts[0] else parts
+
+
+def _dump_with(dumps: Callable[..., bytes], value: Any) -> Parts:
+    buffers: list[pickle.PickleBuffer] = []
+    head = dumps(value, protocol=5, buffer_callback=buffers.append)
     return [head, *(buffer.raw() for buffer in buffers)]
 
 

@@ -16,7 +16,7 @@ from remuda._backends.base import Assignment
 from remuda._backends.host import EnvReport, build_error, load_failure
 from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, end_all, launch
 from remuda._backends.layout import Layout
-from remuda._backends.pickling import Parts, dump, load
+from remuda._backends.pickling import Parts, dump_for_worker, load
 from remuda._backends.worker_info import WorkerInfo
 from remuda._backends.worker_process import Orders, pickle_registrations
 from remuda.errors import Failure, InvalidEnvError, StartTimeoutError, WorkerDiedError
@@ -146,7 +146,7 @@ class ProcessBackend:
     # -- service ---------------------------------------------------------------------------------------
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:
-        parts = dump(layout)
+        parts = dump_for_worker(layout)
         for worker in self.workers:
             try:
                 worker.process.channel.send_fds([arena.fd])

@@ -52,5 +52,5 @@ def worker_context(info: WorkerInfo) -> Iterator[None]:
 
 def settle_in_process(info: WorkerInfo) -> None:
     """Makes this whole process that worker."""
-    _Current.info = info
+    _Current.info = _current.info = info
     os.environ["REMUDA_WORKER_INDEX"] = str(info.index)

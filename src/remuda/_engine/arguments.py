@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
-from remuda._backends.pickling import Parts, dump
+from remuda._backends.pickling import Parts, dump_for_worker
 from remuda.errors import InvalidActionError
 
 
@@ -49,7 +49,7 @@ def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
     blobs = []
     for env_id, row in zip(env_ids, rows, strict=True):
         try:
-            blobs.append(dump(row))
+            blobs.append(dump_for_worker(row))
         except Exception as error:
             raise InvalidActionError(
                 f"expected actions that can be pickled, got {row!r} for env {env_id} ({error})"

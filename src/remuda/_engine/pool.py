@@ -202,7 +202,7 @@ class Pool:
         arguments = [
             reset_arguments(*pair) for pair in zip(seeds_for(seed, targets), options_for(options, targets), strict=True)
         ]
-        blobs = [None if a is None else dump(a) for a in arguments] if any(arguments) else None
+        blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
         self._exchange.send(_core.Op.RESET, "reset", targets, [], blobs, to_all=env_ids is None)
         self._faults.not_reset.difference_update(targets)
 
@@ -315,11 +315,11 @@ class Pool:
         """As `apply`, but returns at once. `per_env_args`: arguments for each env, instead of `args` for all."""
         targets = self._targets(env_ids)
         if per_env_args is None:
-            messages = [dump(Request(fn, args, kwargs))] * len(targets)
+            messages = [dump_for_worker(Request(fn, args, kwargs))] * len(targets)
         elif len(per_env_args) != len(targets):
             raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
-            messages = [dump(Request(fn, one, kwargs)) for one in per_env_args]
+            messages = [dump_for_worker(Request(fn, one, kwargs)) for one in per_env_args]
         self._faults.check_alive(targets)
         return self._exchange.call([(self._worker_of[env_id], env_id) for env_id in targets], messages)
 
