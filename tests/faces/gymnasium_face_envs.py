@@ -115,7 +115,7 @@ class EchoEnv(gymnasium.Env[Any, Any]):
 
 
 class ClockedEnv(EchoEnv):
-    """Tells when its ``reset`` or ``step`` ran: ``clock`` is (begin, end), in seconds of the machine's clock."""
+    """Tells when its last ``step`` ran: ``clock`` is (begin, end), in seconds of the machine's clock."""
 
     clock = (0.0, 0.0)
 

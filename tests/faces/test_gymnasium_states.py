@@ -302,11 +302,15 @@ def test_a_refused_call_does_not_drop_the_late_result(gated_envs: AsyncVectorEnv
 def test_an_interrupted_wait_may_be_called_again(gated_envs: AsyncVectorEnv, gate: Gate) -> None:
     gated_envs.reset()
     gated_envs.step_async([1, 2, 3])
+
+    def interrupt_during(wait: Callable[[], Any]) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)  # too early is as good: then `wait` is never called
+        wait()
+
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            gated_envs.step_wait()
+            interrupt_during(gated_envs.step_wait)
     finally:
         signal.signal(signal.SIGALRM, previous)
     assert gated_envs._state is AsyncState.WAITING_STEP

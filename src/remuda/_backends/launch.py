@@ -148,9 +148,14 @@ def _start_fresh(theirs: socket.socket, ours: socket.socket, what: Launch) -> _S
 def _start_by_fork(theirs: socket.socket, ours: socket.socket, what: Launch) -> _Started:
     owner = os.getpid()
     flush_output()  # or the child would print it a second time
-    pid = os.fork()
-    if pid == 0:
-        _become_worker(theirs, ours, owner, what)
+    # Until it has a process group of its own, Ctrl-C in the terminal hits the child too.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become_worker(theirs, ours, owner, what)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid, lambda: _waitpid(pid)
 
 
@@ -190,7 +195,8 @@ def end_all(processes: list[WorkerProcess], timeout: float) -> None:
                 if not process.wait(0):
                     process.signal_group(number)
         deadline = time.monotonic() + patience
-        if all(process.wait(deadline - time.monotonic()) for process in processes):
+        # A list, so that every process is waited for, also after one that is late.
+        if all([process.wait(deadline - time.monotonic()) for process in processes]):  # noqa: C419
             break
     for process in processes:
         process.release()

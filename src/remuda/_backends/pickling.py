@@ -15,7 +15,9 @@ def dump(value: Any) -> Parts:
     """Pickles `value`; the buffers of its arrays are not copied, so use them before they change."""
     try:
         return _dump_with(pickle.dumps, value)
-    except Exception:  # a lambda, or a class or function that is not found by its name: cloudpickle can, or says why not
+    except (
+        Exception
+    ):  # a lambda, or a class or function that is not found by its name: cloudpickle can, or says why not
         return _dump_with(cloudpickle.dumps, value)
 
 

@@ -55,6 +55,8 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
     # along every simulator that an env has spawned.
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # forgets one that came before
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _core.tie_life_to(os.pidfd_open(owner))

@@ -17,7 +17,7 @@ from gymnasium import Space
 from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.host import EnvHost, Request
-from remuda._backends.pickling import Parts, dump, load
+from remuda._backends.pickling import Parts, dump, dump_for_worker, load
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
 from remuda._engine.arguments import check_env_ids, check_limit, check_timeout, dump_objects
 from remuda._engine.batch import Batch

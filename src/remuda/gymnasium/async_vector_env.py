@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -377,6 +378,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             terminate = True
         finally:
             self.closed = True
+            self._settle()
+            self.observations = deepcopy(self.observations)  # the shared memory ends with the last view of it
             self._close_pool(timeout, terminate)
 
     def _close_pool(self, timeout: float | None, terminate: bool) -> None:
