@@ -66,6 +66,8 @@ def descendants() -> dict[int, str]:
 
 
 def _is_server(pid: int, command: str) -> bool:
+    if "multiprocessing.resource_tracker" in command or "multiprocessing.forkserver" in command:
+        return True  # of a peer
     if "remuda._backends.forkserver" not in command:
         return False
     try:

@@ -141,12 +141,12 @@ class EnvHost:
 
     def freeze(self, objects: list[Any], info: dict[str, Any]) -> bytes:
         """Terminal data as it is now: the reset that follows may overwrite it."""
-        with _told_what("a terminal observation and info", (objects, info)):
+        with told_what("a terminal observation and info", (objects, info)):
             frozen: bytes = cloudpickle.dumps((objects, info), protocol=5)
         return frozen
 
     def pack(self, objects: list[Any], info: Any, new_keys: list[str] | None, final: bytes | None) -> Parts:
-        with _told_what("an observation and an info", (objects, info)):
+        with told_what("an observation and an info", (objects, info)):
             return dump((objects, info, new_keys, final))
 
     def reset_arguments(self, parts: Parts) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class EnvHost:
     def handle(self, slot: int | None, parts: Parts) -> Parts:
         request: Request = load(parts)
         result = request(self if slot is None else self.envs[slot - self.info.env_ids[0]])
-        with _told_what("a result", result):
+        with told_what("a result", result):
             return dump(result)
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
@@ -188,7 +188,7 @@ _ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
 
 
 @contextmanager
-def _told_what(what: str, value: Any) -> Iterator[None]:
+def told_what(what: str, value: Any) -> Iterator[None]:
     """An error that says what it is that cannot be pickled, instead of only the innermost type."""
     try:
         yield

@@ -17,7 +17,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._backends.channel import SocketChannel
-from remuda._backends.host import BuildError, EnvHost
+from remuda._backends.host import BuildError, EnvHost, told_what
 from remuda._backends.pickling import dump, load
 from remuda._backends.worker_info import WorkerInfo, settle_in_process
 
@@ -80,10 +80,15 @@ def _serve(channel: SocketChannel, orders: Orders) -> None:
         return channel.send([b"failed", *host.describe(error, None, "build")])
     try:
         reports = host.build(env_fns)
+        with told_what("spaces and metadata", reports):
+            parts = dump(reports)
     except BuildError as error:
         return channel.send([b"failed", *error.failure])
-    channel.send([b"built", *dump(reports)])
-    del orders, env_fns, reports
+    except Exception as error:
+        host.close_quietly()
+        return channel.send([b"failed", *host.describe(error, None, "build")])
+    channel.send([b"built", *parts])
+    del orders, env_fns, reports, parts
     (arena_fd,) = channel.recv_fds(1)
     layout = channel.recv_object()
     gc.freeze()  # the envs live as long as we do: no collection need look at them again
