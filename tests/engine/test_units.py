@@ -15,8 +15,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from pool_envs import CountingEnv, Falsy, SampleEnv, assert_same, counting
+
 from remuda import (
     EnvError,
     Failure,
@@ -323,7 +323,7 @@ def theirs(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
 def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
     try:
         expected = theirs(infos)
-    except Exception:  # noqa: BLE001 - a key that is an array's mask, and of another kind: it has no format for that
+    except Exception:
         return
     extras = {i: (0, [pickle.dumps(([], info, None, None))]) for i, info in enumerate(infos)}
     ours = Infos(np.zeros(len(infos), np.uint64), [], [], Extras(extras), lambda row: None)
@@ -422,7 +422,7 @@ def test_parts_of_the_memory_do_not_overlap() -> None:
     assert all(start % 64 == 0 for start in starts)
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
     assert ends[-1] <= plan.bytes
-    copy = pickle.loads(pickle.dumps(layout))  # noqa: S301
+    copy = pickle.loads(pickle.dumps(layout))
     assert (copy.plan.bytes, copy.plan.columns) == (plan.bytes, plan.columns)
 
 
