@@ -230,7 +230,7 @@ def gated(gates: Sequence[Gate | None], phase: str = "step") -> list[EnvFn]:
 
 
 def _gated(tag: int, gate: Gate | None, phase: str) -> EnvFn:
-    hooks = {} if gate is None else {phase: lambda *_: gate.wait()}
+    hooks: Any = {} if gate is None else {phase: lambda *_: gate.wait()}
     return lambda: HookedEnv(tag, **hooks)
 
 

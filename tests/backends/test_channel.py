@@ -36,6 +36,11 @@ def parts_of(sizes: list[int], seed: int = 0) -> list[bytes]:
     return [rng.bytes(size) for size in sizes]
 
 
+def send_all(channel: SocketChannel, messages: list[list[bytes]]) -> None:
+    for parts in messages:
+        channel.send(parts)
+
+
 SIZES = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 700_000)), max_size=6)
 
 
@@ -44,7 +49,7 @@ SIZES = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 700_000)), max_siz
 def test_messages_arrive_whole_and_in_order(messages: list[list[int]]) -> None:
     one, other = (SocketChannel(sock) for sock in socket.socketpair())
     sent = [parts_of(sizes, i) for i, sizes in enumerate(messages)]
-    writer = threading.Thread(target=lambda: [one.send(parts) for parts in sent])
+    writer = threading.Thread(target=send_all, args=(one, sent))
     writer.start()
     assert [list(map(bytes, other.recv())) for _ in sent] == sent
     writer.join()
@@ -88,10 +93,10 @@ def test_an_interrupted_read_goes_on_where_it_was(pair: tuple[SocketChannel, Soc
 
     one, other = pair
     sent = [parts_of([10, 3_000_000, 0, 5], i) for i in range(30)]
-    writer = threading.Thread(target=lambda: [one.send(parts) for parts in sent])
+    writer = threading.Thread(target=send_all, args=(one, sent))
     before = signal.signal(signal.SIGALRM, ring)
     writer.start()
-    interrupts, received = 0, []
+    interrupts, received = 0, list[Any]()
     try:
         while len(received) < len(sent):
             try:

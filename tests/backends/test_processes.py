@@ -526,7 +526,7 @@ def _kill_in_the_middle(run: Script, pid: int) -> None:
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.parametrize("stuck", ["hold_the_gil", "burn_the_cpu", "wait_for_ever"])
 def test_no_worker_outlives_its_parent(
-    stuck: str, start_method: str, script: Callable[..., Script], tmp_path: Path
+    stuck: str, start_method: Any, script: Callable[..., Script], tmp_path: Path
 ) -> None:
     """However stuck it is; nor do the simulators that the envs have started."""
     gate = Gate(tmp_path)
@@ -606,7 +606,7 @@ wait_for_ever()
 """
     )
     run.read_line()
-    inner = sum(run.read_line(), [])
+    inner: list[int] = sum(run.read_line(), [])
     family = run.family()
     assert set(inner) < set(family)
     watched = Watched(family)
@@ -623,7 +623,7 @@ wait_for_ever()
     "use", ["with Pool(fns, start_method=METHOD) as pool:", "pool = Pool(fns, start_method=METHOD)\nif pool:"]
 )
 @pytest.mark.parametrize("phase", ["build", "reset", "step", "call"])
-def test_ctrl_c(phase: str, use: str, start_method: str, script: Callable[..., Script], tmp_path: Path) -> None:
+def test_ctrl_c(phase: str, use: str, start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
     """One clean traceback, and no process left."""
     gate = Gate(tmp_path)
     run = script(
@@ -768,7 +768,7 @@ def test_a_forgotten_pool_ends_with_its_last_reference(start_method: Any) -> Non
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError('mine')", "os._exit(3)"])
-def test_the_interpreter_ends_without_a_close(end: str, start_method: str, script: Callable[..., Script]) -> None:
+def test_the_interpreter_ends_without_a_close(end: str, start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
 pool = Pool(counting(2), start_method="{start_method}")
@@ -913,6 +913,8 @@ def in_a_fork(what: Callable[[], Any]) -> Any:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_copy_can_do_a_pool_no_harm() -> None:
+    pool: Any = Pool(counting(2))
+
     def try_all() -> list[str]:
         nonlocal pool
         told = []
@@ -934,11 +936,10 @@ def test_a_forked_copy_can_do_a_pool_no_harm() -> None:
             except StateError as error:
                 told.append(str(error))
         uses.clear()
-        pool = None  # type: ignore[assignment]
+        pool = None
         gc.collect()
         return told
 
-    pool = Pool(counting(2))
     pool.reset()
     told = in_a_fork(try_all)
     assert len(told) == 9
@@ -985,7 +986,7 @@ with Pool(counting(2)) as pool:
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_script_needs_no_guard(start_method: str, script: Callable[..., Script]) -> None:
+def test_a_script_needs_no_guard(start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
 say("run")
@@ -1065,6 +1066,9 @@ def test_workers_live_in_the_parents_world(start_method: Any, tmp_path: Path, mo
         assert pool.apply(look) == [("new", None, str(tmp_path), 42)] * 2
 
 
+_build_counting: Any = lambda tag=0, **_: CountingEnv(tag)  # noqa: E731 - so that it travels by value
+
+
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*Overriding environment.*:UserWarning")
@@ -1073,14 +1077,14 @@ def test_ids_registered_in_the_parent_are_known(start_method: Any) -> None:
     before = dict(registry)
     try:
         gymnasium.register("remuda-test/Counting-v0", entry_point="pool_envs:CountingEnv", kwargs={"tag": 6})
-        gymnasium.register("remuda-test/Lambda-v0", entry_point=lambda tag: CountingEnv(tag))
+        gymnasium.register("remuda-test/Lambda-v0", entry_point=_build_counting)
         gymnasium.register(
             "remuda-test/ShortPole-v0",
             entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv",
             max_episode_steps=3,
         )
         gymnasium.register("CartPole-v1", entry_point="pool_envs:CountingEnv")  # instead of the one there is
-        gymnasium.register("remuda-test/Stuck-v0", entry_point=lambda: None, kwargs={"lock": threading.Lock()})
+        gymnasium.register("remuda-test/Stuck-v0", entry_point=_build_counting, kwargs={"lock": threading.Lock()})
         fns: list[Callable[[], Any]] = [
             lambda: gymnasium.make("remuda-test/Counting-v0"),
             lambda: gymnasium.make("remuda-test/Lambda-v0", tag=3),
@@ -1173,7 +1177,7 @@ def test_what_workers_print_goes_where_we_print_now(start_method: Any, capfd: py
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_parent_without_output_streams(start_method: str, script: Callable[..., Script], tmp_path: Path) -> None:
+def test_a_parent_without_output_streams(start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
     """As a daemon has them."""
     run = script(
         f"""
@@ -1237,9 +1241,9 @@ def test_preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
     def look(env: Any) -> int:
-        import preloaded_module
+        import importlib
 
-        return int(preloaded_module.PID)
+        return int(importlib.import_module("preloaded_module").PID)
 
     with Pool(counting(2), preload=["preloaded_module"]) as pool:
         one, other = pool.apply(look)

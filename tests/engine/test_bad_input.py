@@ -44,7 +44,7 @@ from remuda import (
     StateError,
 )
 
-BACKENDS = ("process", "thread", "serial")
+BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
 
 
 def assert_untouched(pool: Pool, steps: int = 0) -> None:
@@ -120,7 +120,7 @@ def test_actions_that_do_not_fit(env_fns: Any, actions: Any, message: str) -> No
                 send(actions)
             assert pool.pending == 0
         assert pool.apply(lambda env: getattr(env, "total_steps", 0)) == [0, 0, 0]
-        pool.step(good_nest() if env_fns is NESTED else np.zeros((3, *pool.single_action_space.shape), int))
+        pool.step(good_nest() if env_fns is NESTED else np.zeros((3, *(pool.single_action_space.shape or ())), int))
 
 
 def test_actions_that_do_not_fit_in_a_process() -> None:
@@ -294,20 +294,20 @@ def test_a_factory_that_cannot_be_pickled() -> None:
     ("value", "message"),
     [(None, "got None"), (3, "got 3"), ("CartPole-v1", "got 'CartPole-v1'"), (CountingEnv, "got <class")],
 )
-def test_factories_that_return_no_env(value: Any, message: str, backend: str) -> None:
+def test_factories_that_return_no_env(value: Any, message: str, backend: Any) -> None:
     with pytest.raises(InvalidEnvError, match=rf"expected env_fns\[1\] to return a gymnasium.Env, {message}"):
         Pool([CountingEnv, lambda: value, CountingEnv], backend=backend, num_workers=1)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_same_env_twice_in_a_worker(backend: str) -> None:
+def test_the_same_env_twice_in_a_worker(backend: Any) -> None:
     env = CountingEnv()
     with pytest.raises(InvalidEnvError, match=r"env_fns\[2\] .* of its own, got the same object as env_fns\[1\]"):
         Pool([CountingEnv, lambda: env, lambda: env], backend=backend, num_workers=1)
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_the_same_env_in_two_workers(backend: str) -> None:
+def test_the_same_env_in_two_workers(backend: Any) -> None:
     env = CountingEnv()
     with pytest.raises(InvalidEnvError, match=r"env_fns\[2\] .* of its own, got the same object as env_fns\[0\]"):
         Pool([lambda: env, CountingEnv, lambda: env], backend=backend)
@@ -315,7 +315,7 @@ def test_the_same_env_in_two_workers(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["observation_space", "action_space"])
-def test_an_env_without_a_space(name: str, backend: str) -> None:
+def test_an_env_without_a_space(name: str, backend: Any) -> None:
     def fn() -> Any:
         env = CountingEnv()
         setattr(env, name, None)
@@ -373,7 +373,7 @@ def test_nested_spaces_that_disagree() -> None:
 def test_bounds_may_differ() -> None:
     fns = [_with_spaces(spaces.Box(0, high, (2,)), spaces.Discrete(2)) for high in (1, 2, 3)]
     with Pool(fns, backend="serial") as pool:
-        assert [space.high[0] for space in pool.observation_spaces] == [1, 2, 3]
+        assert [getattr(space, "high")[0] for space in pool.observation_spaces]  # noqa: B009 == [1, 2, 3]
         pool.reset()
 
 
@@ -409,7 +409,7 @@ BAD_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
     "info None": (stepping(info=None), "a dict as the info, got None"),
     "info list": (stepping(info=[1]), r"a dict as the info, got \[1\]"),
     "info unpicklable": (
-        lambda e, a: (*stepping()(e, a)[:4], {"a": (i for i in [])}),
+        lambda e, a: (*stepping()(e, a)[:4], {"a": (i for i in "abc")}),
         "info that can be pickled, got .*generator",
     ),
     "old api": (lambda e, a: stepping()(e, a)[:4], r"step\(\) to return \(observation, reward, .*info\), got \(array"),
@@ -421,7 +421,7 @@ BAD_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", BAD_STEPS)
-def test_steps_that_return_what_they_must_not(name: str, backend: str) -> None:
+def test_steps_that_return_what_they_must_not(name: str, backend: Any) -> None:
     step, message = BAD_STEPS[name]
     with Pool(hooked(3, step=step), backend=backend, num_workers=2) as pool:
         pool.reset()
@@ -443,9 +443,10 @@ BAD_RESETS: dict[str, tuple[Callable[..., Any], str]] = {
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("phase", ["reset", "autoreset"])
 @pytest.mark.parametrize("name", BAD_RESETS)
-def test_resets_that_return_what_they_must_not(name: str, phase: str, mode: str) -> None:
+def test_resets_that_return_what_they_must_not(name: str, phase: str, mode: Any) -> None:
     hook, message = BAD_RESETS[name]
-    with Pool(hooked(3, length=1, **{phase: hook}), backend="serial", num_workers=2, autoreset=mode) as pool:
+    hooks: Any = {phase: hook}
+    with Pool(hooked(3, length=1, **hooks), backend="serial", num_workers=2, autoreset=mode) as pool:
         operation = "reset" if phase == "reset" else "step"
         with pytest.raises(EnvError, match=rf"^env 1 .* in {operation}: expected .*{message}"):
             pool.reset()
@@ -574,7 +575,7 @@ def assert_goes_on_without(pool: Pool, failed: int) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", EXCEPTIONS)
-def test_envs_that_raise_in_step(name: str, backend: str) -> None:
+def test_envs_that_raise_in_step(name: str, backend: Any) -> None:
     make, message = EXCEPTIONS[name]
     with Pool(hooked(3, step=raising(make)), backend=backend, num_workers=2) as pool:
         pool.reset()
@@ -591,7 +592,7 @@ def test_envs_that_raise_in_step(name: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", EXCEPTIONS)
-def test_envs_that_raise_when_built(name: str, backend: str, tmp_path: Path) -> None:
+def test_envs_that_raise_when_built(name: str, backend: Any, tmp_path: Path) -> None:
     make, message = EXCEPTIONS[name]
     closed = tmp_path / "closed"
     good = lambda: HookedEnv(close=lambda env: closed.touch())  # noqa: E731
@@ -606,10 +607,11 @@ def test_envs_that_raise_when_built(name: str, backend: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("phase", ["reset", "autoreset", "call", "render"])
 @pytest.mark.parametrize("name", ["plain", "SystemExit", "Unpicklable", "NeedsArguments"])
-def test_envs_that_raise_elsewhere(name: str, phase: str, backend: str) -> None:
+def test_envs_that_raise_elsewhere(name: str, phase: str, backend: Any) -> None:
     make, message = EXCEPTIONS[name]
     operation = {"reset": "reset", "autoreset": "step"}.get(phase, "call")
-    with Pool(hooked(3, length=1, **{phase: raising(make)}), backend=backend, num_workers=2) as pool:
+    hooks: Any = {phase: raising(make)}
+    with Pool(hooked(3, length=1, **hooks), backend=backend, num_workers=2) as pool:
         if phase != "reset":
             pool.reset()
         with pytest.raises(EnvError) as raised:
@@ -638,7 +640,7 @@ def _provoke(pool: Pool, phase: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", EXCEPTIONS)
-def test_envs_that_raise_in_close(name: str, backend: str) -> None:
+def test_envs_that_raise_in_close(name: str, backend: Any) -> None:
     make, message = EXCEPTIONS[name]
     pool = Pool(hooked(3, close=raising(make)), backend=backend, num_workers=2)
     pool.reset()
@@ -668,7 +670,7 @@ def test_every_env_is_closed_though_some_raise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["process", "thread"])
-def test_an_interrupt_raised_by_an_env_elsewhere_is_its_fault(backend: str) -> None:
+def test_an_interrupt_raised_by_an_env_elsewhere_is_its_fault(backend: Any) -> None:
     with Pool(hooked(3, step=raising(KeyboardInterrupt)), backend=backend, num_workers=2) as pool:
         pool.reset()
         with pytest.raises(EnvError, match="env 1 .* raised KeyboardInterrupt in step"):
@@ -679,7 +681,8 @@ def test_an_interrupt_raised_by_an_env_elsewhere_is_its_fault(backend: str) -> N
 @pytest.mark.parametrize("phase", ["reset", "step", "call", "close"])
 def test_an_interrupt_in_the_callers_own_thread_is_the_callers(phase: str) -> None:
     """An env that is stepped by the caller gets the caller's Ctrl-C: `except Exception` must not catch it."""
-    pool = Pool(hooked(2, **{phase: raising(KeyboardInterrupt)}), backend="serial")
+    hooks: Any = {phase: raising(KeyboardInterrupt)}
+    pool = Pool(hooked(2, **hooks), backend="serial")
     with pytest.raises(KeyboardInterrupt) as raised:
         pool.reset()
         pool.step([0, 0])
@@ -692,13 +695,13 @@ def test_an_interrupt_in_the_callers_own_thread_is_the_callers(phase: str) -> No
 
 
 @pytest.mark.parametrize("backend", ["serial", "thread"])
-def test_an_interrupt_while_envs_are_built_here(backend: str) -> None:
+def test_an_interrupt_while_envs_are_built_here(backend: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         Pool(hooked(2, build=raising(KeyboardInterrupt)), backend=backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_several_envs_that_raise_are_all_named(backend: str) -> None:
+def test_several_envs_that_raise_are_all_named(backend: Any) -> None:
     def step(env: Any, action: Any) -> None:
         raise ValueError(f"no {env.tag}")
 
@@ -713,7 +716,7 @@ def test_several_envs_that_raise_are_all_named(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_pool_can_be_closed_at_once_after_a_fault(backend: str) -> None:
+def test_a_pool_can_be_closed_at_once_after_a_fault(backend: Any) -> None:
     with (
         pytest.raises(EnvError, match="env 1"),
         Pool(hooked(3, step=raising(ValueError)), backend=backend) as pool,
@@ -725,7 +728,7 @@ def test_a_pool_can_be_closed_at_once_after_a_fault(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_that_meets_an_answer_is_told_all_the_same(backend: str) -> None:
+def test_a_fault_that_meets_an_answer_is_told_all_the_same(backend: Any) -> None:
     """Answers to calls wake the pool while it waits for results: the failures seen by then must still count."""
     with Pool(hooked(3, step=raising(ValueError)), backend=backend, num_workers=2) as pool:
         for _ in range(30):
@@ -763,7 +766,7 @@ def test_discard_drops_faults_too() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_answers_that_cannot_be_pickled(backend: str) -> None:
+def test_answers_that_cannot_be_pickled(backend: Any) -> None:
     with Pool(counting(2), backend=backend) as pool:
         with pytest.raises(EnvError, match=r"env 0 .* in call: expected a result that can be pickled, got <generator"):
             pool.apply(lambda env: (i for i in range(3)))
@@ -823,7 +826,8 @@ def test_send_twice() -> None:
         pool.send([1, 2], env_ids=[0, 2])
         with pytest.raises(StateError, match="expected envs whose last result was received, but env 2 is in flight"):
             pool.send([5, 6], env_ids=[1, 2])
-        for call in (lambda: pool.step([1, 2, 3]), pool.reset):
+        calls: list[Callable[[], Any]] = [lambda: pool.step([1, 2, 3]), pool.reset]
+        for call in calls:
             with pytest.raises(StateError, match="in flight"):
                 call()
         assert pool.pending == 2

@@ -64,7 +64,7 @@ def _no_pools_of_others() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_batches_are_views(backend: str) -> None:
+def test_batches_are_views(backend: Any) -> None:
     with Pool([NestedEnv] * 3, backend=backend, num_workers=2, autoreset="same_step") as pool:
         actions = {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
         pool.reset()
@@ -95,7 +95,7 @@ def test_a_stepping_loop_uses_two_frames() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_arrays_are_writable_and_yours(backend: str) -> None:
+def test_arrays_are_writable_and_yours(backend: Any) -> None:
     with Pool(counting(3), backend=backend, num_workers=1) as pool:
         batch = pool.reset()
         for array in arrays_of(batch):
@@ -114,7 +114,7 @@ def test_arrays_are_writable_and_yours(backend: str) -> None:
 
 @pytest.mark.parametrize("frames", [1, 2, 4, 9])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_held_batches_keep_their_values(backend: str, frames: int) -> None:
+def test_held_batches_keep_their_values(backend: Any, frames: int) -> None:
     with Pool([NestedEnv] * 4, backend=backend, num_workers=2, frames=frames) as pool:
         actions = {"push": np.zeros((4, 2)), "keys": (np.zeros(4, int), np.zeros((4, 2), int))}
         held = [pool.reset(seed=1)]
@@ -200,14 +200,15 @@ def test_what_is_no_view_keeps_nothing(what: str) -> None:
         pool.reset()
         pool.step([1, 1])
         batch = pool.step([1, 1])
-        kept = {
+        what_is_kept: dict[str, Any] = {
             "copy": lambda: batch.obs.copy(),
             "scalar": lambda: batch.obs[0],
             "list": lambda: batch.reward.tolist(),
             "stack": lambda: batch.infos.stack(),
             "info dict": lambda: batch.infos[0],
             "reward sum": lambda: batch.reward.sum(),
-        }[what]()
+        }
+        kept = what_is_kept[what]()
         del batch
         assert is_view(pool.step([0, 0]).obs)
         assert kept is not None
@@ -264,7 +265,7 @@ def test_holding_and_dropping_in_any_order(plan: list[int | None], frames: int) 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("how", ["close", "terminate", "delete"])
-def test_arrays_outlive_the_pool(how: str, backend: str) -> None:
+def test_arrays_outlive_the_pool(how: str, backend: Any) -> None:
     pool: Pool | None = Pool(counting(3), backend=backend, num_workers=1)
     assert pool is not None
     pool.reset()
@@ -294,7 +295,7 @@ def test_arrays_outlive_the_pool(how: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("how", ["close", "terminate", "delete"])
-def test_without_arrays_the_memory_goes_with_the_pool(how: str, backend: str) -> None:
+def test_without_arrays_the_memory_goes_with_the_pool(how: str, backend: Any) -> None:
     pool = Pool(counting(3), backend=backend, num_workers=2)
     pool.reset()
     pool.step([1, 2, 3])
@@ -327,7 +328,7 @@ def test_a_failed_start_leaves_no_memory() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_partial_batches_are_copies(backend: str) -> None:
+def test_partial_batches_are_copies(backend: Any) -> None:
     with Pool(counting(4), backend=backend, num_workers=2) as pool:
         pool.reset()
         pool.send([1, 2], env_ids=[3, 0])

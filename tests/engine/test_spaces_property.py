@@ -24,18 +24,19 @@ INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"
 
 @st.composite
 def boxes(draw: st.DrawFn) -> spaces.Box:
-    dtype = draw(st.sampled_from([*FLOATS, *INTS]))
+    name = draw(st.sampled_from([*FLOATS, *INTS]))
+    dtype: Any = np.dtype(name)
     shape = tuple(draw(st.lists(st.integers(0, 3), max_size=3)))
-    low = 0 if dtype.startswith("u") else draw(st.integers(-100, 100))
+    low = 0 if name.startswith("u") else draw(st.integers(-100, 100))
     high = low + draw(st.integers(0, 27))
-    if dtype in FLOATS and draw(st.booleans()):
+    if name in FLOATS and draw(st.booleans()):
         return spaces.Box(-np.inf, np.inf, shape, dtype)
     return spaces.Box(low, high, shape, dtype)
 
 
 @st.composite
 def discretes(draw: st.DrawFn) -> spaces.Discrete:
-    dtype = draw(st.sampled_from([np.int64, np.int64, np.int32, np.int8, np.uint8]))
+    dtype: Any = draw(st.sampled_from([np.int64, np.int64, np.int32, np.int8, np.uint8]))
     start = draw(st.integers(0 if dtype is np.uint8 else -20, 20))
     return spaces.Discrete(draw(st.integers(1, 100)), start=start, dtype=dtype)
 
@@ -45,7 +46,7 @@ def multi_discretes(draw: st.DrawFn) -> spaces.MultiDiscrete:
     shape = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=2)))
     numbers = draw(st.lists(st.integers(1, 9), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
     nvec = np.array(numbers).reshape(shape)
-    dtype = draw(st.sampled_from([np.int64, np.int32, np.uint8]))
+    dtype: Any = draw(st.sampled_from([np.int64, np.int32, np.uint8]))
     start = np.full(shape, draw(st.integers(0, 5)))
     return spaces.MultiDiscrete(nvec, dtype=dtype, start=start if draw(st.booleans()) else None)
 
@@ -58,7 +59,7 @@ ARRAYS = st.one_of(boxes(), discretes(), multi_discretes(), multi_binaries())
 
 
 def _graph(node: spaces.Space[Any], edge: spaces.Space[Any] | None) -> spaces.Graph:
-    return spaces.Graph(node, edge)  # type: ignore[arg-type]
+    return spaces.Graph(node, edge)
 
 
 OBJECTS = st.one_of(
@@ -94,7 +95,7 @@ SPACES = st.one_of(LEAVES, st.recursive(LEAVES, _nested, max_leaves=6))
 def assert_parity(env_fns: Sequence[EnvFn], steps: int, mode: AutoresetMode, **options: Any) -> None:
     reference = SyncVectorEnv(env_fns, autoreset_mode=mode)
     reference.action_space.seed(3)
-    name = {AutoresetMode.NEXT_STEP: "next_step", AutoresetMode.SAME_STEP: "same_step"}[mode]
+    name: Any = {AutoresetMode.NEXT_STEP: "next_step", AutoresetMode.SAME_STEP: "same_step"}[mode]
     with Pool(env_fns, autoreset=name, advise=False, **options) as pool:
         assert pool.single_observation_space == reference.single_observation_space
         assert pool.single_action_space == reference.single_action_space
@@ -111,7 +112,7 @@ def assert_parity(env_fns: Sequence[EnvFn], steps: int, mode: AutoresetMode, **o
 def _assert_final_obs(batch: Any, infos: dict[str, Any]) -> None:
     """`final_obs` is batched like `obs`, and equals the infos' one by one."""
     assert (batch.final_obs is None) == ("final_obs" not in infos)
-    for i in np.flatnonzero(infos.get("_final_obs", [])):
+    for i in np.flatnonzero(infos.get("_final_obs", [])).tolist():
         assert_same(batch.infos[i]["final_obs"], _row(batch.final_obs, batch.obs, i), "['final_obs']")
 
 
@@ -152,7 +153,7 @@ def test_terminal_observations_without_columns(observation: spaces.Space[Any]) -
         for _ in range(10):
             batch, infos = pool.step(actions), reference.step(actions)[4]
             assert_same(batch.infos.stack(), infos)
-            for i in np.flatnonzero(infos.get("_final_obs", [])):
+            for i in np.flatnonzero(infos.get("_final_obs", [])).tolist():
                 assert_same(batch.final_obs["thing"][i], infos["final_obs"][i]["thing"])
                 assert batch.final_obs["number"][i] == infos["final_obs"][i]["number"]
 
@@ -205,7 +206,7 @@ class CollectingEnv(CountingEnv):
         (spaces.Box(-1, 1, (2,)), "ndarray float32(2,)"),
         (spaces.Box(-1, 1, ()), "float32 float32()"),
         (spaces.MultiBinary(3), "ndarray int8(3,)"),
-        (spaces.MultiDiscrete([[2], [3]]), "ndarray int64(2, 1)"),
+        (spaces.MultiDiscrete(np.array([[2], [3]])), "ndarray int64(2, 1)"),
         (spaces.Tuple((spaces.Discrete(2), spaces.Text(3))), "tuple(int64 int64(), str)"),
         (spaces.Dict(a=spaces.Box(0, 1, (1,), np.float64)), "dict(a=ndarray float64(1,))"),
     ],

@@ -217,7 +217,13 @@ def test_bounds_do_not_count(low: int, high: int) -> None:
 
 def test_who_disagrees_is_grouped_by_how() -> None:
     box = spaces.Box(0, 1, (2,))
-    odd = [box, spaces.Box(0, 1, (3,)), spaces.Box(0, 1, (2,), np.float64), spaces.Box(0, 1, (3,)), spaces.Text(2)]
+    odd: list[spaces.Space[Any]] = [
+        box,
+        spaces.Box(0, 1, (3,)),
+        spaces.Box(0, 1, (2,), np.float64),
+        spaces.Box(0, 1, (3,)),
+        spaces.Text(2),
+    ]
     with pytest.raises(SpaceMismatchError) as raised:
         check_agreement("observation", box, "env 0", odd)
     assert "env 1, 3: shape (3,) instead of (2,)" in str(raised.value)
@@ -325,7 +331,7 @@ def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
         expected = theirs(infos)
     except Exception:
         return
-    extras = {i: (0, [pickle.dumps(([], info, None, None))]) for i, info in enumerate(infos)}
+    extras: Any = {i: (0, [pickle.dumps(([], info, None, None))]) for i, info in enumerate(infos)}
     ours = Infos(np.zeros(len(infos), np.uint64), [], [], Extras(extras), lambda row: None)
     assert_same(ours.stack(), expected)
     assert_same(list(ours), infos)
@@ -540,8 +546,9 @@ def test_an_env_whose_spec_cannot_be_pickled_has_none() -> None:
         env.spec = EnvSpec("Held-v0", entry_point="pool_envs:CountingEnv", kwargs={"held": (i for i in range(3))})
         return env
 
-    for backend in ("serial", "process"):
-        with Pool([build], backend=backend) as pool:  # type: ignore[arg-type]
+    backends: list[Any] = ["serial", "process"]
+    for backend in backends:
+        with Pool([build], backend=backend) as pool:
             assert pool.spec is None
             assert pool.reset().obs.shape == (1, 4)
 
@@ -560,5 +567,5 @@ def test_a_space_that_cannot_be_pickled_is_told() -> None:
 
 def _with_space(space: spaces.Space[Any]) -> CountingEnv:
     env = CountingEnv()
-    env.observation_space = space  # type: ignore[assignment]
+    env.observation_space = space
     return env

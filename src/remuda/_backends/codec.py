@@ -208,7 +208,7 @@ def _coerce(
         array = array.reshape(shape)
     if array.shape != shape or array.dtype == object or not _fits(array, dtype):
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)}")
-    return np.ascontiguousarray(array, dtype=dtype)
+    return np.asarray(array, dtype=dtype, order="C")
 
 
 def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:

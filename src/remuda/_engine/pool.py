@@ -6,7 +6,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
@@ -166,7 +166,7 @@ class Pool:
 
     # -- the two calls ---------------------------------------------------------------------------------
 
-    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Hands envs their next action and returns at once.
 
         Args:
@@ -195,7 +195,7 @@ class Pool:
         *,
         seed: int | Sequence[int | None] | None = None,
         options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        env_ids: Sequence[int] | None = None,
+        env_ids: Iterable[int] | None = None,
     ) -> None:
         """Tells envs to reset and returns at once; arguments as in `reset`."""
         targets = self._targets(env_ids)
@@ -206,7 +206,7 @@ class Pool:
         self._exchange.send(_core.Op.RESET, "reset", targets, [], blobs, to_all=env_ids is None)
         self._faults.not_reset.difference_update(targets)
 
-    def send_observe(self, env_ids: Sequence[int] | None = None) -> None:
+    def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
         """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty."""
         targets = self._targets(env_ids)
         self._faults.check_reset(targets)
@@ -252,7 +252,7 @@ class Pool:
         *,
         seed: int | Sequence[int | None] | None = None,
         options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        env_ids: Sequence[int] | None = None,
+        env_ids: Iterable[int] | None = None,
     ) -> Batch:
         """Resets envs and waits for their first observations.
 
@@ -284,7 +284,7 @@ class Pool:
 
     # -- calls -----------------------------------------------------------------------------------------
 
-    def call(self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
         """`env.name(*args, **kwargs)` for each env, or the attribute itself where it cannot be called.
 
         Wrappers are looked through. An env that is in flight answers when it is done.
@@ -294,12 +294,12 @@ class Pool:
         """
         return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
 
-    def call_async(self, name: str, /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> Call:
+    def call_async(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> Call:
         """As `call`, but returns at once; the answers are the returned object's `result()`."""
         return self.apply_async(call_attribute, (name, args, kwargs), env_ids=env_ids)
 
     def apply(
-        self, fn: Callable[..., Any], /, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any
+        self, fn: Callable[..., Any], /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any
     ) -> list[Any]:
         """Runs `fn(env, *args, **kwargs)` in each env's worker; `fn` is pickled (lambdas too)."""
         return self.apply_async(fn, args, kwargs, env_ids).result()
@@ -309,7 +309,7 @@ class Pool:
         fn: Callable[..., Any],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-        env_ids: Sequence[int] | None = None,
+        env_ids: Iterable[int] | None = None,
         per_env_args: Sequence[tuple[Any, ...]] | None = None,
     ) -> Call:
         """As `apply`, but returns at once. `per_env_args`: arguments for each env, instead of `args` for all."""
@@ -323,15 +323,15 @@ class Pool:
         self._faults.check_alive(targets)
         return self._exchange.call([(self._worker_of[env_id], env_id) for env_id in targets], messages)
 
-    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+    def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
         """The attribute of each env, found through its wrappers."""
         return self.apply(get_attribute, name, env_ids=env_ids)
 
-    def set_attr(self, name: str, value: Any, env_ids: Sequence[int] | None = None) -> None:
+    def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None) -> None:
         """Sets the attribute of each env to the same value."""
         self.apply(set_attribute, name, value, env_ids=env_ids)
 
-    def set_attrs(self, name: str, values: Sequence[Any], env_ids: Sequence[int] | None = None) -> None:
+    def set_attrs(self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None) -> None:
         """Sets the attribute of each env to a value of its own."""
         self.apply_async(set_attribute, env_ids=env_ids, per_env_args=[(name, value) for value in values]).result()
 
@@ -374,6 +374,8 @@ class Pool:
             return
         self._check_open()
         self.closed, self._in_order = True, False
+        if not self._finalizer.alive:  # the interpreter is exiting, and has stopped the workers already
+            return
         deadline = time.monotonic() + (10.0 if timeout is None else timeout)
         farewells = None
         try:
@@ -402,7 +404,7 @@ class Pool:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _targets(self, env_ids: Sequence[int] | None) -> Sequence[int]:
+    def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()
         return range(self.num_envs) if env_ids is None else check_env_ids(env_ids, self.num_envs)
 
