@@ -11,6 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, and no limit on speed.
+settings.register_profile("remuda", derandomize=True, deadline=None, database=None)
+settings.load_profile("remuda")
 
 SECONDS = 120  # far more than any test needs on a busy machine
 

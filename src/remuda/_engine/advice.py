@@ -63,10 +63,11 @@ def advice(cost: StepCost, num_envs: int, num_workers: int, cores: int) -> str |
     """What to say to whoever chose num_workers; None unless another number would be several times faster."""
     best = best_num_workers(cost, num_envs, cores)
     now, then = (batch_seconds(cost, num_envs, n, cores) for n in (num_workers, best))
-    if best == num_workers or now < _WORTH_SAYING * then:
+    gain = now / then if then > 0 else 1.0
+    if best == num_workers or gain < _WORTH_SAYING:
         return None
     return (
-        f"num_workers={best} would step these {num_envs} envs about {now / then:.0f} times faster than "
+        f"num_workers={best} would step these {num_envs} envs about {gain:.0f} times faster than "
         f"num_workers={num_workers}: a step takes {1e6 * cost.wall:.0f} us, {1e6 * cost.cpu:.0f} us of it CPU, and "
         f"{cores} cores may be used. (num_workers='auto' picks by measuring; advise=False keeps this quiet.)"
     )
