@@ -47,9 +47,7 @@ class ProcessWorker:
 class ProcessBackend:
     """Starts and ends worker processes."""
 
-    def __init__(
-        self, start_method: str, threads: int | None, preload: Sequence[str], pin: bool | None, name: str
-    ) -> None:
+    def __init__(self, start_method: str, threads: int | None, preload: Sequence[str], pin: bool, name: str) -> None:
         if sys.platform != "linux":
             raise NotImplementedError(
                 f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
@@ -157,10 +155,9 @@ class ProcessBackend:
 
     def _pin_workers(self) -> None:
         """Only their own threads: what the envs have started by now keeps the freedom to run anywhere."""
-        cores = sorted(os.sched_getaffinity(0))
-        # By the cores we may run on, not by a quota: many containers share the first cores of a machine.
-        if not (len(cores) == len(self.workers) if self._pin is None else self._pin):
+        if not self._pin:
             return
+        cores = sorted(os.sched_getaffinity(0))
         for worker in self.workers:
             with suppress(ProcessLookupError):  # its death is noticed elsewhere
                 os.sched_setaffinity(worker.pid, {cores[worker.index % len(cores)]})

@@ -73,9 +73,8 @@ class Pool:
             leaves them alone.
         start_timeout: Seconds for all envs to be built; None for no limit.
         max_concurrency: At most so many workers run `reset` or `step` at the same time; None for no limit.
-        pin_workers: Give each worker process a core of its own, in turn, once it has built its envs. None: where there
-            are exactly as many workers as cores this process may run on; the system's scheduler likes to put two
-            of them on one core and the pool on the other.
+        pin_workers: Keep each worker process to a core, in turn, once it has built its envs. It gained nothing where we
+            measured it, and costs a lot where something else wants the core.
         advise: Log once when another number of workers would be several times faster.
         name: Of the workers, as `ps` and logs show them.
 
@@ -108,7 +107,7 @@ class Pool:
         threads_per_worker: int | None = 1,
         start_timeout: float | None = 60.0,
         max_concurrency: int | None = None,
-        pin_workers: bool | None = None,
+        pin_workers: bool = False,
         advise: bool = True,
         name: str = "remuda",
     ) -> None:

@@ -47,7 +47,7 @@ class Settings:
     threads_per_worker: int | None = 1
     start_timeout: float | None = 60.0
     max_concurrency: int | None = None
-    pin_workers: bool | None = None
+    pin_workers: bool = False
     name: str = "remuda"
 
     def __post_init__(self) -> None:
