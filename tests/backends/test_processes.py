@@ -87,6 +87,7 @@ class Script:
         environment["PYTHONPATH"] = os.pathsep.join([str(directory), str(HERE), *sys.path])
         self.process = subprocess.Popen(
             [sys.executable, *options, str(path)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -100,6 +101,12 @@ class Script:
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
         return json.loads(line)
+
+    def write_line(self) -> None:
+        """For a program that waits for one."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
     def family(self) -> list[int]:
         """It and its descendants, as far as they run."""
@@ -750,6 +757,38 @@ with Pool(counting(2)) as pool:
     assert run.await_end() == (0, "", "")
 
 
+def test_ctrl_c_during_a_close_only_cuts_the_patience_short(script: Callable[..., Script], tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+gate = Gate.__new__(Gate)
+gate.__dict__.update({gate.__dict__!r})
+
+def step(*_):
+    signal.signal(signal.SIGTERM, lambda *_: gate.wait())
+    gate.wait()
+    wait_for_ever()
+
+pool = Pool(hooked(3, step=step))
+pool.reset()
+pool.send([1, 2, 3])
+say("sent")
+sys.stdin.readline()
+try:
+    pool.close(timeout=0)
+except KeyboardInterrupt:
+    say([worker.is_alive() for worker in pool.workers])
+"""
+    )
+    assert run.read_line() == "sent"
+    gate.let_pass()
+    run.write_line()
+    gate.await_arrival()  # the SIGTERM has come, and is not heeded
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.read_line() == [False] * 3
+    assert run.await_end() == (0, "", "")
+
+
 # -- nobody closes ---------------------------------------------------------------------------------------
 
 
@@ -1191,6 +1230,45 @@ with Pool(counting(2), start_method="{start_method}") as pool:
     )
     assert run.await_end() == (0, "", "")
     assert (tmp_path / "done").read_text() == "[0, 1]"
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_parents_world_may_be_odd(start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No working directory any more, a variable that is no text, a path that is no string."""
+    monkeypatch.setenv("REMUDA_TEST_BYTES", "caf\udce9")
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, "quote'd \" path"])
+    monkeypatch.chdir(tmp_path)  # back again afterwards
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with Pool(counting(2), start_method=start_method) as pool:
+        assert pool.apply(lambda env: os.environb[b"REMUDA_TEST_BYTES"]) == [b"caf\xe9"] * 2
+        assert pool.reset().obs[:, 0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_too_few_descriptors_are_an_error_and_no_leak(start_method: Any, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+import resource
+Pool(counting(1), start_method="{start_method}").close()
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+before = sorted(os.listdir("/proc/self/fd"))
+try:
+    Pool(counting(60), start_method="{start_method}")
+except OSError as error:
+    say(error.strerror)
+say(sorted(os.listdir("/proc/self/fd")) == before)
+with Pool(counting(2), start_method="{start_method}") as pool:
+    say(pool.reset().obs[:, 0].tolist())
+"""
+    )
+    assert run.read_line() == "Too many open files"
+    assert run.read_line() is True
+    assert run.read_line() == [0, 1]
+    code, out, _ = run.await_end()
+    assert (code, out) == (0, "")
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)

@@ -100,7 +100,7 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {"cartpole": cartpoles, "frozen_
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("envs", ENVS)
 def test_serial_for_thousands_of_steps(envs: str, mode: Any) -> None:
-    assert_parity(ENVS[envs](4), 2000, mode, backend="serial")
+    assert_parity(ENVS[envs](4), 700 if envs == "nested" else 2000, mode, backend="serial")
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 5])
@@ -435,7 +435,6 @@ OBSERVATIONS: list[tuple[spaces.Space[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
 @pytest.mark.parametrize(("space", "value"), OBSERVATIONS)
-def test_observations_that_need_a_cast(space: spaces.Space[Any], value: Any, backend: Any) -> None:
-    assert_parity([lambda: FixedEnv(space, value)] * 2, 4, backend=backend, num_workers=1)
+def test_observations_that_need_a_cast(space: spaces.Space[Any], value: Any) -> None:
+    assert_parity([lambda: FixedEnv(space, value)] * 2, 4, backend="serial", num_workers=1)

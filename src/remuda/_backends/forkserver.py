@@ -34,7 +34,7 @@ class _Fork:
 
     owner: int
     environment: dict[str, str]
-    directory: str
+    directory: str | None
     path: list[str]
     argv: list[str]
     doing = "forking a worker"
@@ -88,7 +88,7 @@ class ForkServer:
 
     def fork(self, worker_socket: int, environment: dict[str, str]) -> int:
         """Starts a worker on that socket; returns its pid."""
-        request = _Fork(os.getpid(), environment, os.getcwd(), sys.path, sys.argv)
+        request = _Fork(os.getpid(), environment, _directory(), sys.path, sys.argv)
         pid: int = self._ask(request, [worker_socket, 1, 2])
         return pid
 
@@ -157,14 +157,18 @@ def fork_server(threads: int | None, environment: dict[str, str]) -> ForkServer:
         return server
 
 
+def _directory() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None  # it was removed: one place is as good as another
+
+
 def python_command(module: str, function: str, *args: int) -> list[str]:
     """The command line of a fresh interpreter that finds what this one finds, and calls `function(*args)`."""
     call = f"{function}({', '.join(map(str, args))})"
-    return [
-        sys.executable,
-        "-c",
-        f"import sys; sys.path[:] = {sys.path!r}; from {module} import {function}; {call}",
-    ]
+    path = [entry for entry in sys.path if isinstance(entry, str)]  # as importing does, which skips others
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}; from {module} import {function}; {call}"]
 
 
 # -- the server ------------------------------------------------------------------------------------------
@@ -233,7 +237,8 @@ def _become_worker(request: _Fork, fds: list[int]) -> None:
         os.close(err)
         os.environ.clear()
         os.environ.update(request.environment)
-        os.chdir(request.directory)
+        if request.directory is not None:
+            os.chdir(request.directory)
         sys.path[:], sys.argv[:] = request.path, request.argv
         run_worker(worker_socket, request.owner)
         status = 0

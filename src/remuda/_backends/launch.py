@@ -189,14 +189,24 @@ _STARTERS = {"forkserver": _start_from_server, "spawn": _start_fresh, "fork": _s
 
 def end_all(processes: list[WorkerProcess], timeout: float) -> None:
     """Ends processes: `timeout` seconds for those that are leaving, then SIGTERM, then SIGKILL."""
-    for number, patience in ((None, timeout), (signal.SIGTERM, 1.0), (signal.SIGKILL, 10.0)):
-        if number is not None:
-            for process in processes:
-                if not process.wait(0):
-                    process.signal_group(number)
-        deadline = time.monotonic() + patience
-        # A list, so that every process is waited for, also after one that is late.
-        if all([process.wait(deadline - time.monotonic()) for process in processes]):  # noqa: C419
-            break
+    try:
+        if not _all_end_within(timeout, processes):
+            _signal_all(signal.SIGTERM, processes)
+            _all_end_within(1.0, processes)
+    finally:  # also where Ctrl-C cuts our patience short
+        _signal_all(signal.SIGKILL, processes)
+        _all_end_within(10.0, processes)
+        for process in processes:
+            process.release()
+
+
+def _signal_all(number: int, processes: list[WorkerProcess]) -> None:
     for process in processes:
-        process.release()
+        if not process.wait(0):
+            process.signal_group(number)
+
+
+def _all_end_within(timeout: float, processes: list[WorkerProcess]) -> bool:
+    deadline = time.monotonic() + timeout
+    # A list, so that every process is waited for, also after one that is late.
+    return all([process.wait(deadline - time.monotonic()) for process in processes])  # noqa: C419
