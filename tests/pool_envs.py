@@ -29,11 +29,8 @@ Hook: TypeAlias = Callable[..., Any]
 def assert_same(ours: Any, theirs: Any, where: str = "result") -> None:
     """Same structure, types, dtypes, shapes and bits, all the way down.
 
-    Two things may differ: a terminal observation that is a number is a NumPy scalar of the space's dtype here, where
-    Gymnasium passes on whatever the env returned; and of two names for one dtype (long, long long) pickles keep one.
+    One thing may differ: of two names for one dtype (long, long long) pickles keep one.
     """
-    if "['final_obs']" in where and isinstance(ours, np.generic):
-        theirs = type(ours)(theirs)
     if not (isinstance(ours, np.generic) and isinstance(theirs, np.generic)):  # their dtypes are compared below
         assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
     if isinstance(ours, dict):

@@ -237,10 +237,12 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   if (done && spec_.autoreset == Autoreset::kSameStep) {
     // The terminal observation and info are copied before the reset: envs reuse their buffers.
     Objects final_objects;
-    write_obs(final_obs_, obs, result.row, final_objects);
+    bool as_is = write_obs(final_obs_, obs, result.row, final_objects);
     result.flags |= kHasFinal;
-    if (!final_objects.empty() || PyDict_GET_SIZE(info.ptr()) != 0)
-      final = hooks_.attr("freeze")(as_list(final_objects), info);
+    // An array that went into its column as it is comes back from there; anything else (a Python int, a list,
+    // an array of another dtype, a dict) is kept as the env gave it.
+    if (!as_is || !PyArray_CheckExact(obs.ptr()) || PyDict_GET_SIZE(info.ptr()) != 0)
+      final = hooks_.attr("freeze")(obs, info);
     nb::tuple fresh = call_reset(env, nb::object());
     env.needs_reset = false;
     obs = nb::borrow(item(fresh, 0));
@@ -284,8 +286,8 @@ void WorkerLoop::write_flags(std::uint32_t row, double reward, bool terminated, 
   truncated_[row] = truncated;
 }
 
-void WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {
-  if (obs_nest_.write(obs.ptr(), columns, row, objects)) return;
+bool WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {
+  if (obs_nest_.write(obs.ptr(), columns, row, objects)) return true;
   // It needs a cast, or it is wrong: the slow path knows how to say which.
   nb::object flat = hooks_.attr("flatten")(obs);
   std::size_t i = 0;
@@ -293,6 +295,7 @@ void WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, s
     if (!columns[i++].write(array.ptr(), row)) throw nb::value_error("an observation leaf was not flattened to its column");
   objects.clear();
   for (nb::handle object : flat[1]) objects.push_back(nb::borrow(object));
+  return false;
 }
 
 void WorkerLoop::attach_info(const Objects& objects, nb::handle info, nb::object final, Result& result) {

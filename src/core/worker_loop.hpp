@@ -6,7 +6,7 @@
 //
 //   flatten(obs) -> (arrays, objects)            an observation that does not fit as it is, or raise
 //   pack(objects, info, new_keys, final) -> parts
-//   freeze(objects, info) -> bytes               terminal data, before the reset can overwrite it
+//   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
 //   reset_arguments(parts) -> dict               seed= and options= of this reset
 //   action_objects(parts) -> list                the parts of an action that have no column
 //   handle(slot | None, parts) -> parts          a request
@@ -72,7 +72,8 @@ class WorkerLoop {
 
   nb::tuple call_reset(Env& env, nb::handle kwargs);
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
-  void write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
+  // Whether it went into its columns as it is; else it was cast on the way.
+  bool write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
   void attach_info(const Objects& objects, nb::handle info, nb::object final, Result& result);
 
   nb::object read_blob(const Command& command);

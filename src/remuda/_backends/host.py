@@ -139,10 +139,10 @@ class EnvHost:
     def flatten(self, obs: Any) -> tuple[list[Any], list[Any]]:
         return self._get_layout().observation.flatten(obs)
 
-    def freeze(self, objects: list[Any], info: dict[str, Any]) -> bytes:
+    def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
         """Terminal data as it is now: the reset that follows may overwrite it."""
-        with told_what("a terminal observation and info", (objects, info)):
-            frozen: bytes = cloudpickle.dumps((objects, info), protocol=5)
+        with told_what("a terminal observation and info", (obs, info)):
+            frozen: bytes = cloudpickle.dumps((obs, info), protocol=5)
         return frozen
 
     def pack(self, objects: list[Any], info: Any, new_keys: list[str] | None, final: bytes | None) -> Parts:

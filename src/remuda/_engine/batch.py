@@ -66,9 +66,13 @@ class Batch:
         or `truncated` mean anything. None when no episode ended in this batch, and in the other modes."""
         if self._final_leaves is None:
             return None
-        nothing = [None] * self._codec.num_objects
-        objects = [self._lazy.final(i)[0] if self._lazy.has_final(i) else nothing for i in range(len(self))]
+        objects = [self._final_objects(i) for i in range(len(self))] if self._codec.num_objects else []
         return self._codec.build_batch(self._final_leaves, objects)
+
+    def _final_objects(self, row: int) -> list[Any]:
+        if self._lazy.has_final(row):
+            return self._codec.flatten(self._lazy.final(row)[0])[1]
+        return [None] * self._codec.num_objects
 
     @cached_property
     def infos(self) -> Infos:

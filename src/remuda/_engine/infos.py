@@ -91,9 +91,9 @@ class Extras:
     def info(self, row: int) -> dict[str, Any]:
         return self._load(row)[1] or {}
 
-    def final(self, row: int) -> tuple[list[Any], dict[str, Any]]:
-        """The object leaves of the terminal observation, and the terminal info."""
-        final: tuple[list[Any], dict[str, Any]] = load([frozen]) if (frozen := self._load(row)[2]) else ([], {})
+    def final(self, row: int) -> tuple[Any, dict[str, Any]]:
+        """The terminal observation, or None where its column has it as it was; and the terminal info."""
+        final: tuple[Any, dict[str, Any]] = load([frozen]) if (frozen := self._load(row)[2]) else (None, {})
         return final
 
     def _load(self, row: int) -> tuple[list[Any], dict[str, Any] | None, Any]:
@@ -233,7 +233,7 @@ def final_obs_reader(
 
     def read(row: int) -> Any:
         assert arrays is not None  # called only for rows that have one
-        objects = extras.final(row)[0]
-        return codec.build_one([array[row] for array in arrays], objects)
+        obs = extras.final(row)[0]
+        return codec.build_one([array[row, ...] for array in arrays], []) if obs is None else obs
 
     return read
