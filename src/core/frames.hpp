@@ -19,9 +19,7 @@ class FrameBook {
  public:
   static constexpr std::uint32_t kMaxFrames = 64;  // the bits of a word
 
-  explicit FrameBook(std::uint32_t frames) : free_(frames == kMaxFrames ? ~0ULL : (1ULL << frames) - 1) {
-    if (frames < 1 || frames > kMaxFrames) throw std::invalid_argument("a pool has 1 to 64 frames");
-  }
+  explicit FrameBook(std::uint32_t frames) : free_(all(frames)) {}
   bool any_free() const { return free_.load(std::memory_order_acquire) != 0; }
 
   // The caller is the pool's one thread, and has made sure that a frame is free.
@@ -34,6 +32,11 @@ class FrameBook {
   void give_back(std::uint32_t frame) { free_.fetch_or(1ULL << frame, std::memory_order_acq_rel); }
 
  private:
+  static std::uint64_t all(std::uint32_t frames) {
+    if (frames < 1 || frames > kMaxFrames) throw std::invalid_argument("a pool has 1 to 64 frames");
+    return ~0ULL >> (kMaxFrames - frames);
+  }
+
   std::atomic<std::uint64_t> free_;
 };
 
