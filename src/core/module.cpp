@@ -4,10 +4,12 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <system_error>
 
+#include "family.hpp"
 #include "hub.hpp"
 #include "lifeline.hpp"
 #include "worker_loop.hpp"
@@ -140,5 +142,8 @@ NB_MODULE(_core, m) {
 
   m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,
         "The flat index of the first number outside low..high in a contiguous int64 array, or -1.");
-  m.def("tie_life_to", &tie_life_to, "pidfd"_a);
+  m.attr("FAMILY_VARIABLE") = kFamilyVariable;
+  m.def("kill_family", &kill_family, "keys"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("show_family", &show_family, "keys"_a);
+  m.def("tie_life_to", &tie_life_to, "pidfd"_a, "key"_a);
 }

@@ -9,10 +9,12 @@
     ├── SpaceMismatchError     the envs' spaces disagree
     ├── EnvError               an env raised, or returned what it must not
     ├── WorkerDiedError        a worker process died
-    └── StartTimeoutError      the envs were not built in time
+    ├── StartTimeoutError      the envs were not built in time
+    ├── CloseTimeoutError      a worker would not die
+    └── ResourceError          the system allows too few descriptors or processes
 
 The classes that are mistakes of the caller also derive from the built-in exception one would expect
-(`ValueError`, `TypeError`, `RuntimeError`, `TimeoutError`).
+(`ValueError`, `TypeError`, `RuntimeError`); those of time and of the system too (`TimeoutError`, `OSError`).
 """
 
 from __future__ import annotations
@@ -52,6 +54,37 @@ class SpaceMismatchError(RemudaError, ValueError):
 
 class StartTimeoutError(RemudaError, TimeoutError):
     """A worker did not finish building its envs within `start_timeout`."""
+
+
+class ResourceError(RemudaError, OSError):
+    """The system allows this process too few file descriptors or processes: the pool was not made.
+
+    `errno` is EMFILE or EAGAIN, as in the OSError that one would have met on the way.
+    """
+
+
+class CloseTimeoutError(RemudaError, TimeoutError):
+    """Processes were there some time after their SIGKILL: they hang in a system call, or are frozen.
+
+    Everything else was released, and the pool is closed. They end as soon as the kernel lets go of them.
+
+    Attributes:
+        pids: Theirs, of workers and of what workers have started.
+        workers: The indexes of the workers among them.
+    """
+
+    def __init__(self, *, pids: Sequence[int], workers: Sequence[int]) -> None:
+        self.pids, self.workers = tuple(pids), tuple(workers)
+        super().__init__(
+            f"expected all processes of the pool to end when killed, got {len(self.pids)} that did not: "
+            f"pids {_listed(self.pids)} (workers {_listed(self.workers)}); everything else was released. They hang in "
+            "a system call (a network file system, a disk, a driver) or are frozen: see `ps -o pid,stat,wchan,cmd -p "
+            f"{','.join(map(str, self.pids))}`"
+        )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
 
 
 class RemoteTraceback(Exception):
@@ -113,6 +146,19 @@ class EnvError(RemudaError):
         return tuple(f.env_id for f in self.failures if f.env_id is not None)
 
 
+@dataclass(frozen=True)
+class MemoryVerdict:
+    """Whether memory had run out when a worker was killed.
+
+    Attributes:
+        out_of_memory: None when that is left open.
+        evidence: The same for people.
+    """
+
+    out_of_memory: bool | None
+    evidence: str
+
+
 class WorkerDiedError(RemudaError):
     """A worker process ended without being asked to.
 
@@ -122,17 +168,28 @@ class WorkerDiedError(RemudaError):
         exitcode: As `subprocess` has it: negative for a signal; None when it could not be learned.
         env_ids: The envs it hosted; all of them are lost.
         operation: What it was doing: "build", "reset", "step", "call", "close" or "nothing".
+        out_of_memory: Where SIGKILL ended it, whether the kernel did that for want of memory, as far as its counters
+            show; None when they leave it open, and for other ends.
     """
 
     def __init__(
-        self, *, worker: int, pid: int | None, exitcode: int | None, env_ids: Sequence[int], operation: str
+        self,
+        *,
+        worker: int,
+        pid: int | None,
+        exitcode: int | None,
+        env_ids: Sequence[int],
+        operation: str,
+        verdict: MemoryVerdict | None = None,
     ) -> None:
         self.worker, self.pid, self.exitcode = worker, pid, exitcode
         self.env_ids = tuple(env_ids)
         self.operation = operation
         envs = ", ".join(map(str, self.env_ids))
         doing = "idle" if operation == "nothing" else f"in {operation}"
-        super().__init__(f"worker {worker} (pid {pid}, env {envs}) died while {doing}: {describe_exitcode(exitcode)}")
+        self.out_of_memory = None if verdict is None else verdict.out_of_memory
+        end = describe_exitcode(exitcode) if verdict is None else f"killed by SIGKILL: {verdict.evidence}"
+        super().__init__(f"worker {worker} (pid {pid}, env {envs}) died while {doing}: {end}")
 
 
 def describe_exitcode(exitcode: int | None) -> str:

@@ -11,6 +11,7 @@ from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
 from remuda._backends.pickling import Parts
 from remuda._backends.worker_info import WorkerInfo
+from remuda.errors import MemoryVerdict
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Worker(Protocol):
 
     def is_alive(self) -> bool: ...
 
+    def verdict(self) -> MemoryVerdict | None:
+        """Of its end, where that was a SIGKILL."""
+
 
 class Backend(Protocol):
     """Runs workers. Used by one thread at a time, in the order: `build`, `attach`, the rest, `stop`."""
@@ -50,7 +54,7 @@ class Backend(Protocol):
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
         """Starts the workers, which build their envs; returns their reports.
 
-        Raises EnvError, WorkerDiedError or StartTimeoutError; then nothing is left behind.
+        Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError; then nothing is left behind.
         """
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:
@@ -72,4 +76,7 @@ class Backend(Protocol):
         """None when the worker died in the middle of its message."""
 
     def stop(self, timeout: float) -> None:
-        """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves."""
+        """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves.
+
+        Raises CloseTimeoutError when some would not die; all else is freed.
+        """

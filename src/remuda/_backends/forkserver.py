@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from remuda._backends.channel import SocketChannel
+from remuda._backends.family import PLACEHOLDER, show, with_key
 from remuda._backends.host import load_exception, portable
 from remuda.errors import RemoteTraceback, RemudaError, describe_exitcode
 
@@ -71,7 +72,7 @@ class ForkServer:
                 python_command("remuda._backends.forkserver", "serve", theirs.fileno(), os.getpid()),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=environment,
+                env=with_key(environment, PLACEHOLDER),
                 stdin=subprocess.DEVNULL,
             )
         self._channel = SocketChannel(ours)
@@ -235,6 +236,7 @@ def _become_worker(request: _Fork, fds: list[int]) -> None:
         os.dup2(err, 2)
         os.close(out)
         os.close(err)
+        show(request.environment)
         os.environ.clear()
         os.environ.update(request.environment)
         if request.directory is not None:

@@ -26,6 +26,9 @@ class LocalWorker:
     def is_alive(self) -> bool:
         return self.alive
 
+    def verdict(self) -> None:
+        return None
+
 
 def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignment]) -> list[list[EnvReport]]:
     """Builds every env in the calling thread; when one fails, closes those that were built and raises EnvError."""

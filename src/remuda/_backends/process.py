@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -16,18 +17,29 @@ from remuda._backends.base import Assignment
 from remuda._backends.host import EnvReport, build_error, load_failure
 from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, end_all, launch
 from remuda._backends.layout import Layout
+from remuda._backends.limits import check_descriptors
+from remuda._backends.oom import OomWatch
 from remuda._backends.pickling import Parts, dump_for_worker, load
 from remuda._backends.worker_info import WorkerInfo
 from remuda._backends.worker_process import Orders, pickle_registrations
-from remuda.errors import Failure, InvalidEnvError, StartTimeoutError, WorkerDiedError
+from remuda.errors import (
+    CloseTimeoutError,
+    Failure,
+    InvalidEnvError,
+    MemoryVerdict,
+    StartTimeoutError,
+    WorkerDiedError,
+)
 
 
 class ProcessWorker:
     """A worker process, as its pool's user sees it."""
 
-    def __init__(self, info: WorkerInfo, name: str, process: WorkerProcess) -> None:
+    def __init__(self, info: WorkerInfo, name: str, process: WorkerProcess, oom: OomWatch) -> None:
         self.index, self.env_ids, self.name = info.index, info.env_ids, name
         self.process = process
+        self._oom = oom
+        self._verdict: MemoryVerdict | None = None
 
     @property
     def pid(self) -> int:
@@ -39,6 +51,11 @@ class ProcessWorker:
 
     def is_alive(self) -> bool:
         return not self.process.wait(0)
+
+    def verdict(self) -> MemoryVerdict | None:
+        if self._verdict is None and self.exitcode == -signal.SIGKILL:
+            self._verdict = self._oom.judge()
+        return self._verdict
 
     def __repr__(self) -> str:
         return f"<{self.name} pid={self.pid} envs={list(self.env_ids)}>"
@@ -59,15 +76,17 @@ class ProcessBackend:
         self._inherits = start_method == "fork"  # then factories need not be pickled
         self._preload, self._pin, self._name = tuple(preload), pin, name
         self._reports: dict[bytes, list[EnvReport]] = {}
+        self._oom = OomWatch()
 
     # -- start -----------------------------------------------------------------------------------------
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+        check_descriptors(len(assignments))
         orders = self._orders(assignments)
         try:
             for order in orders:
                 process = launch(self._start_method, Launch(order, self._threads, self._preload))
-                self.workers.append(ProcessWorker(order.info, order.name, process))
+                self.workers.append(ProcessWorker(order.info, order.name, process, self._oom))
                 if not self._inherits:
                     self._send_orders(self.workers[-1], order)
             return self._collect_reports(timeout)
@@ -139,6 +158,7 @@ class ProcessBackend:
             exitcode=worker.exitcode,
             env_ids=worker.env_ids,
             operation=operation,
+            verdict=worker.verdict(),
         )
 
     # -- service ---------------------------------------------------------------------------------------
@@ -190,7 +210,9 @@ class ProcessBackend:
     # -- end -------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> None:
-        end_all([worker.process for worker in self.workers], timeout)
+        pids = end_all([worker.process for worker in self.workers], timeout)
+        if pids:
+            raise CloseTimeoutError(pids=pids, workers=[worker.index for worker in self.workers if worker.pid in pids])
 
 
 def _pickle(assignment: Assignment) -> bytes:

@@ -17,6 +17,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._backends.channel import SocketChannel
+from remuda._backends.family import own_key
 from remuda._backends.host import BuildError, EnvHost, told_what
 from remuda._backends.pickling import dump, load
 from remuda._backends.worker_info import WorkerInfo, settle_in_process
@@ -59,7 +60,7 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _core.tie_life_to(os.pidfd_open(owner))
+    _core.tie_life_to(os.pidfd_open(owner), own_key())
     np.random.seed()  # or all that were forked from one process would draw the same numbers
     channel = SocketChannel(socket.socket(fileno=fd))
     try:

@@ -199,6 +199,7 @@ class Exchange:
             exitcode=worker.exitcode,
             env_ids=worker.env_ids,
             operation="close" if self.closing else operation,
+            verdict=worker.verdict(),
         )
         for sequence in unanswered:
             if (call := self._calls.pop(sequence, None)) is not None:

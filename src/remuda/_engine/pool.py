@@ -90,6 +90,7 @@ class Pool:
         InvalidEnvError: A factory that cannot be pickled, or returned no env of its own.
         EnvError: A factory raised; its exception is the cause.
         WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.
+        ResourceError: The system allows too few file descriptors or processes.
         SpaceMismatchError: The envs' spaces do not fit into the same rows.
     """
 
@@ -368,6 +369,7 @@ class Pool:
         Raises:
             EnvError: An env's `close` raised. Everything was released all the same.
             WorkerDiedError: A worker died instead of closing its envs.
+            CloseTimeoutError: A worker would not die, ten seconds after SIGKILL.
         """
         if self.closed:
             return
@@ -382,10 +384,12 @@ class Pool:
                 farewells = self._exchange.close_envs(deadline)
         finally:
             self._finalizer.detach()
-            self._backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
-            self._arena = None
-            del self._hub  # with it the memory goes, but for what arrays hold
-            self._exchange.release()
+            try:
+                self._backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
+            finally:
+                self._arena = None
+                del self._hub  # with it the memory goes, but for what arrays hold
+                self._exchange.release()
         if farewells is not None:
             self._exchange.raise_farewells(farewells)
 

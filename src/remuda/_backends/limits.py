@@ -1,0 +1,73 @@
+"""What the system allows this process, asked before anything is started: half a pool helps nobody."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+
+from remuda.errors import ResourceError
+
+try:
+    import resource
+except ImportError:  # no such system has worker processes
+    pass
+
+_PER_WORKER = 2  # its socket and its pidfd
+_WHILE_STARTING = 12  # the other ends, a fork server's socket, pipes of `subprocess`, the pool's memory
+
+
+def check_descriptors(workers: int) -> None:
+    """Raises ResourceError when so many more worker processes need more file descriptors than are free."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or (used := _open_descriptors()) is None:
+        return
+    needed, free = _PER_WORKER * workers + _WHILE_STARTING, max(0, soft - used)
+    if needed > free:
+        raise ResourceError(
+            errno.EMFILE,
+            f"expected {needed} free file descriptors for {workers} worker processes, got {free} "
+            f"(of the {soft} that `ulimit -n` allows, {used} are open); {_remedy(used + needed, soft, hard)}",
+        )
+
+
+def _open_descriptors() -> int | None:
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1  # but for the one that is listing
+    except OSError:
+        return None  # it is not told, or there is not even one left: whoever needs one will say so
+
+
+def _remedy(wanted: int, soft: int, hard: int) -> str:
+    fewer = "use fewer workers (num_workers=...)"
+    if hard != resource.RLIM_INFINITY and wanted > hard:
+        return f"{fewer}, or have the hard limit of {hard} raised"
+    return (
+        f"raise the soft limit before you make the pool: `ulimit -n {wanted}`, or "
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({wanted}, {hard})); or {fewer}"
+    )
+
+
+def no_more_processes(error: OSError) -> ResourceError:
+    """What to say when the system refuses to fork with EAGAIN."""
+    soft, hard = (_told(limit) for limit in resource.getrlimit(resource.RLIMIT_NPROC))
+    limits = f"`ulimit -u` allows this user {soft} (hard limit {hard}), threads counted"
+    if (cgroup := _cgroup_limit()) is not None:
+        limits += f"; its control group has {cgroup}"
+    return ResourceError(
+        errno.EAGAIN,
+        f"expected to start a worker process, got {os.strerror(error.errno or errno.EAGAIN)!r}: the system allows no "
+        f"more processes; {limits}; use fewer workers (num_workers=...), end other processes, or raise the limit",
+    )
+
+
+def _told(limit: int) -> str:
+    return "any number" if limit == resource.RLIM_INFINITY else str(limit)
+
+
+def _cgroup_limit() -> str | None:
+    """As a container has it: inside, its control group is mounted as the root one."""
+    for directory in ("/sys/fs/cgroup", "/sys/fs/cgroup/pids"):
+        with suppress(OSError), open(f"{directory}/pids.current") as current, open(f"{directory}/pids.max") as most:
+            return f"{current.read().strip()} of {most.read().strip()}"
+    return None

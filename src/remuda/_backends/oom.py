@@ -1,0 +1,96 @@
+"""Whether the kernel killed a worker because memory had run out: from outside it is a SIGKILL like any other.
+
+The kernel counts whom it kills, in the control group that the victim belongs to (with version 2 in those around it too)
+and for the whole machine. What has been counted since the pool was made, and has not explained an earlier death yet,
+explains this one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remuda.errors import MemoryVerdict
+
+_ROOT = Path("/")
+
+
+class OomWatch:
+    """Remembers the counters as they were when it was made.
+
+    The counter of our own control group is told apart from those further out, which count kills of others too.
+    """
+
+    def __init__(self, root: Path = _ROOT) -> None:
+        own, outer = _counters(root)
+        self._own, self._outer = _known(own), _known(outer)
+
+    def judge(self) -> MemoryVerdict:
+        """Of a worker that was killed by SIGKILL just now. A kill counted once explains one death."""
+        own, outer = _take_one(self._own), _take_one(self._outer)
+        if own is not None:
+            return MemoryVerdict(True, f"the kernel ran out of memory ({own})")
+        if outer is not None:
+            # Kernels count a kill in the victim's own group. Where that does not show, any other may be meant.
+            unsure = "perhaps" if self._own else "most likely"
+            verdict = None if self._own else True
+            return MemoryVerdict(verdict, f"{unsure} the kernel ran out of memory ({outer}, which counts others too)")
+        if not self._own and not self._outer:
+            return MemoryVerdict(None, "whether memory had run out cannot be read here: see `dmesg`")
+        return MemoryVerdict(
+            False,
+            "not by the kernel's out-of-memory killer as far as its counters show; "
+            "somebody's `kill -9`, or a daemon like systemd-oomd?",
+        )
+
+
+def _take_one(counters: dict[Path, int]) -> str | None:
+    """What the first that rose says. Every one that rose has counted the same kill."""
+    told = None
+    for path, before in counters.items():
+        now = _read(path)
+        if now is not None and now > before:
+            counters[path] = before + 1
+            told = told or f"oom_kill rose from {before} to {now} in {path}"
+    return told
+
+
+def _counters(root: Path) -> tuple[list[Path], list[Path]]:
+    """Of our own control group, and those further out, the nearest first."""
+    for group, mount, name in _groups(root):
+        places = [mount / group, *(mount / parent for parent in Path(group).parents)]
+        # In a container our path may be told as the host sees it, while our group is mounted as the root one.
+        found = [place / name for place in places if _read(place / name) is not None]
+        if found:
+            return found[:1], found[1:]
+    return [], [root / "proc/vmstat"]
+
+
+def _groups(root: Path) -> list[tuple[str, Path, str]]:
+    """(our group's path, where the hierarchy is mounted, the file that counts): the memory controller's, then v2."""
+    groups: list[tuple[str, Path, str]] = []
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            groups.insert(0, (path.lstrip("/"), root / "sys/fs/cgroup/memory", "memory.oom_control"))
+        elif number == "0" and not controllers:
+            groups.append((path.lstrip("/"), root / "sys/fs/cgroup", "memory.events"))
+    return groups
+
+
+def _known(paths: list[Path]) -> dict[Path, int]:
+    return {path: count for path in paths if (count := _read(path)) is not None}
+
+
+def _read(path: Path) -> int | None:
+    for line in _text(path).splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill" and count.strip().isdigit():
+            return int(count)
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""  # another system, or not allowed to look
