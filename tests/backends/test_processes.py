@@ -9,12 +9,11 @@ from __future__ import annotations
 import gc
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import gymnasium
 import numpy as np
 import pytest
 from pool_envs import CountingEnv, Gate, HookedEnv, TextEnv, counting, gated, hooked
+from programs import Script, Watched, await_sleep, holdings, kill, pids_of
 
 from remuda import (
     BrokenPoolError,
@@ -36,137 +36,6 @@ from remuda import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
 START_METHODS = ("forkserver", "spawn", "fork")
-HERE = Path(__file__).parents[1]
-
-
-# -- processes, from outside -----------------------------------------------------------------------------
-
-
-class Watched:
-    """Processes whose end can be awaited, whoever their parent is."""
-
-    def __init__(self, pids: Sequence[int]) -> None:
-        self.pids = list(pids)
-        self._fds = [os.pidfd_open(pid) for pid in pids]
-
-    def await_end(self) -> None:
-        for fd in self._fds:
-            poller = select.poll()
-            poller.register(fd, select.POLLIN)
-            poller.poll()
-        self.release()
-
-    def release(self) -> None:
-        for fd in self._fds:
-            os.close(fd)
-        self._fds = []
-
-
-def pids_of(pool: Pool) -> list[int]:
-    return [worker.pid for worker in pool.workers if worker.pid is not None]
-
-
-def kill(pool: Pool, worker: int, number: int = signal.SIGKILL) -> int:
-    """Kills a worker and waits until it is dead; returns its pid."""
-    pid = pids_of(pool)[worker]
-    watched = Watched([pid])
-    os.kill(pid, number)
-    watched.await_end()
-    return pid
-
-
-class Script:
-    """A program of its own, and all processes that come of it: they inherit a mark in their environment."""
-
-    def __init__(self, directory: Path, code: str, *options: str, **variables: str) -> None:
-        self.mark = f"REMUDA_TEST={directory}"
-        path = directory / "script.py"
-        path.write_text(f"from script_head import *\n{code}")
-        (directory / "script_head.py").write_text(HEAD)
-        environment = {**os.environ, **variables, "REMUDA_TEST": str(directory)}
-        environment["PYTHONPATH"] = os.pathsep.join([str(directory), str(HERE), *sys.path])
-        self.process = subprocess.Popen(
-            [sys.executable, *options, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            start_new_session=True,  # a process group of its own, as a shell gives to a command
-        )
-
-    def read_line(self) -> Any:
-        """What it told with `say`."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, self.process.communicate()[1]
-        return json.loads(line)
-
-    def write_line(self) -> None:
-        """For a program that waits for one."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def family(self) -> list[int]:
-        """It and its descendants, as far as they run."""
-        return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and self._is_marked(path)]
-
-    def _is_marked(self, path: Path) -> bool:
-        try:
-            return self.mark.encode() in (path / "environ").read_bytes().split(b"\0")
-        except OSError:
-            return False  # gone meanwhile, or not ours
-
-    def await_end(self) -> tuple[int, str, str]:
-        """Waits for the program and for all that it has started; returns its exit code and what it wrote.
-
-        Whoever survives keeps the pipes open, or keeps us waiting for its end: the watchdog says so.
-        """
-        out, err = self.process.communicate()
-        Watched(self.family()).await_end()
-        return self.process.returncode, out, err
-
-
-HEAD = '''
-import ctypes, json, os, re, signal, subprocess, sys, threading
-import gymnasium, numpy as np
-from pathlib import Path
-from pool_envs import *
-from remuda import *
-
-def say(value):
-    print(json.dumps(value), flush=True)
-
-def pids(pool):
-    return [worker.pid for worker in pool.workers]
-
-def hold_the_gil(*_):
-    """In native code, for ever."""
-    ctypes.PyDLL(None).pause()
-
-def burn_the_cpu(*_):
-    """In native code, for as good as ever, with the GIL."""
-    re.match("(a+)+$", "a" * 100 + "b")
-
-def wait_for_ever(*_):
-    threading.Event().wait()
-'''
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
-    started = []
-
-    def start(code: str, *options: str, **variables: str) -> Script:
-        started.append(Script(tmp_path, code, *options, **variables))
-        return started[-1]
-
-    yield start
-    for one in started:
-        for pid in one.family():  # only where a test has failed
-            os.kill(pid, signal.SIGKILL)
-        one.process.communicate()
 
 
 # -- a worker dies ---------------------------------------------------------------------------------------
@@ -450,18 +319,6 @@ def test_death_in_the_middle_of_a_message() -> None:
             pool.recv()
         assert raised.value.env_ids == (1,)
         assert pool.recv().obs == ("a",)
-
-
-def await_sleep(pid: int) -> None:
-    """Until all threads of a process sleep, and for long: they wait for somebody."""
-    calm = 0
-    while calm < 1000:
-        states = [_state(path) for path in Path(f"/proc/{pid}/task").iterdir()]
-        calm = calm + 1 if set(states) == {"S"} else 0
-
-
-def _state(task: Path) -> str:
-    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 FORK_A_CHILD = """
@@ -866,18 +723,6 @@ def test_close_ends_simulators() -> None:
 
 
 # -- leaks -----------------------------------------------------------------------------------------------
-
-
-def holdings() -> dict[str, Any]:
-    """What of this process a pool could leave behind."""
-    maps = Path("/proc/self/maps").read_text()
-    children = sum((path.read_text().split() for path in Path("/proc/self/task").glob("*/children")), [])
-    return {
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "arenas": maps.count("memfd:remuda"),
-        "threads": threading.active_count(),
-        "children": len(children),
-    }
 
 
 def _cycle(backend: Any, start_method: Any) -> None:

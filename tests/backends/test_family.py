@@ -1,0 +1,183 @@
+"""What envs have started ends with their worker, wherever it has gone and however the worker ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import simulators
+from pool_envs import counting, hooked
+from programs import Script, Watched, kill
+
+from remuda import Pool, WorkerDiedError
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
+
+START_METHODS = ("forkserver", "spawn", "fork")
+KEY = "REMUDA_WORKER_KEY"
+
+
+class Simulators:
+    """Those that run in a worker, each watched by what it is."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._fds = {kind: os.pidfd_open(pid) for kind, pid in pids.items()}
+
+    @classmethod
+    def of(cls, pool: Pool, start_method: str) -> Simulators:
+        # A worker that is our own fork shows our environment, and so does what it forks.
+        copies = start_method != "fork"
+        (pids,) = pool.apply(lambda env: simulators.start_all(copies), env_ids=[0])
+        return cls(pids)
+
+    def alive(self) -> list[str]:
+        poller = select.poll()
+        for fd in self._fds.values():
+            poller.register(fd, select.POLLIN)
+        ended = dict(poller.poll(0))
+        return [kind for kind, fd in self._fds.items() if fd not in ended]
+
+    def release(self) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_simulators_end_with_a_worker_that_dies(end: str, start_method: Any) -> None:
+    with Pool(hooked(2, step=lambda *_: os._exit(3)) if end == "exit" else counting(2), start_method=start_method) as p:
+        p.reset()
+        survivors = Simulators({"of another worker": p.apply(lambda env: simulators.in_a_session(), env_ids=[0])[0]})
+        copies = start_method != "fork"
+        (pids,) = p.apply(lambda env: simulators.start_all(copies), env_ids=[1])
+        started = Simulators(pids)
+        assert len(started.alive()) == 3 + copies
+        if end == "kill":
+            kill(p, 1)
+        with pytest.raises(WorkerDiedError):
+            p.step([0, 0])
+        assert started.alive() == []
+        assert survivors.alive() == ["of another worker"]
+    assert survivors.alive() == []
+    started.release(), survivors.release()
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("end", ["close", "terminate", "forget", "no answer"])
+def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
+    pool = Pool(counting(2), start_method=start_method)
+    pool.reset()
+    started = Simulators.of(pool, start_method)
+    assert len(started.alive()) >= 3
+    if end == "forget":
+        del pool
+        gc.collect()
+    else:
+        if end == "no answer":
+            os.kill(pool.workers[0].pid or 0, signal.SIGSTOP)
+        pool.close(timeout=0 if end == "no answer" else None, terminate=end == "terminate")
+    assert started.alive() == []
+    started.release()
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("phase", ["raises", "dies"])
+def test_simulators_end_when_the_pool_cannot_be_made(phase: str, start_method: Any, tmp_path: Any) -> None:
+    def build(env: Any) -> None:
+        (tmp_path / "pid").write_text(str(simulators.in_a_session()))
+        os._exit(3) if phase == "dies" else env.no_such_attribute
+
+    with pytest.raises(Exception, match="no_such_attribute|exited with code 3"):
+        Pool(hooked(1, (0,), build=build), start_method=start_method)
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+def is_running(pid: int) -> bool:
+    """Zombies, which somebody else has to bury, do not run."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("stuck", ["hold_the_gil", "wait_for_ever"])
+def test_simulators_end_with_the_owner(stuck: str, start_method: Any, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+import simulators
+copies = {start_method != "fork"}
+pool = Pool(hooked(2, (0, 1), step=lambda *_: {stuck}()), start_method="{start_method}")
+pool.reset()
+say(pool.apply(lambda env: list(simulators.start_all(copies).values())))
+pool.send([0, 0])
+wait_for_ever()
+"""
+    )
+    pids: list[int] = sum(run.read_line(), [])
+    assert len(pids) >= 6
+    watched = Watched([*pids, *run.family()])
+    run.process.kill()
+    watched.await_end()
+
+
+def test_families_within_families(script: Callable[..., Script]) -> None:
+    """The inner workers are stopped, so that they cannot look after their own."""
+    run = script(
+        """
+import simulators
+
+def nest(env):
+    env.inner = Pool(counting(2))
+    started = env.inner.apply(lambda env: simulators.in_a_session())
+    for pid in pids(env.inner):
+        os.kill(pid, signal.SIGSTOP)
+    return pids(env.inner) + started
+
+pool = Pool(counting(1))
+pool.reset()
+say(pool.apply(nest)[0])
+os.kill(pids(pool)[0], signal.SIGKILL)
+try:
+    pool.step([0])
+except WorkerDiedError:
+    say("told")
+sys.stdin.readline()
+"""
+    )
+    watched = Watched(run.read_line())
+    assert run.read_line() == "told"
+    watched.await_end()
+    run.write_line()
+    run.await_end()
+
+
+def test_what_has_no_key_may_stay() -> None:
+    with Pool(counting(1)) as pool:
+        (pid,) = pool.apply(lambda env: simulators.without_the_key())
+    assert is_running(pid)
+    watched = Watched([pid])
+    os.kill(pid, signal.SIGKILL)
+    watched.await_end()
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_each_worker_has_a_key_of_its_own_and_the_pool_none(start_method: Any) -> None:
+    with Pool(counting(3), start_method=start_method) as pool:
+        keys = pool.apply(lambda env: os.environ[KEY])
+        shown = pool.apply(lambda env: open("/proc/self/environ").read().split("\0"))
+    assert len(set(keys)) == 3
+    assert KEY not in os.environ
+    if start_method != "fork":
+        for key, variables in zip(keys, shown, strict=True):
+            assert [v for v in variables if v.startswith(KEY)] == [f"{KEY}={key}"]

@@ -1,0 +1,64 @@
+"""What an env may start, and how far that may go from it. Workers import this by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+_WAITING = ["sleep", "100000"]
+
+
+def in_the_group() -> int:
+    return subprocess.Popen(_WAITING).pid
+
+
+def in_a_session() -> int:
+    return subprocess.Popen(_WAITING, start_new_session=True).pid
+
+
+def as_a_daemon() -> int:
+    """In a session of its own, and its parent has ended."""
+    return _daemon(lambda: os.execvp(_WAITING[0], _WAITING))
+
+
+def as_a_copy() -> int:
+    """A daemon that has never become another program."""
+    return _daemon(_wait)
+
+
+def without_the_key() -> int:
+    environment = {name: value for name, value in os.environ.items() if name != "REMUDA_WORKER_KEY"}
+    return subprocess.Popen(_WAITING, start_new_session=True, env=environment).pid
+
+
+def start_all(copies: bool) -> dict[str, int]:
+    """One of each that must not stay: what it is -> pid."""
+    kinds: list[Callable[[], int]] = [in_the_group, in_a_session, as_a_daemon, *[as_a_copy] * copies]
+    return {kind.__name__: kind() for kind in kinds}
+
+
+def _wait() -> None:
+    while True:
+        signal.pause()
+
+
+def _daemon(become: Callable[[], None]) -> int:
+    read, write = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.setsid()
+        second = os.fork()
+        if second == 0:
+            os.close(read)
+            os.set_inheritable(write, False)
+            if become is _wait:
+                os.close(write)
+            become()
+        os.write(write, str(second).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(first, 0)
+    with os.fdopen(read) as pipe:
+        return int(pipe.read())  # to its end, which comes when it has become what it is to be
