@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,7 +176,7 @@ def test_what_has_no_key_may_stay() -> None:
 def test_each_worker_has_a_key_of_its_own_and_the_pool_none(start_method: Any) -> None:
     with Pool(counting(3), start_method=start_method) as pool:
         keys = pool.apply(lambda env: os.environ[KEY])
-        shown = pool.apply(lambda env: open("/proc/self/environ").read().split("\0"))
+        shown = pool.apply(lambda env: Path("/proc/self/environ").read_text().split("\0"))
     assert len(set(keys)) == 3
     assert KEY not in os.environ
     if start_method != "fork":

@@ -6,6 +6,7 @@ how long something takes.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -1102,14 +1103,17 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 before = sorted(os.listdir("/proc/self/fd"))
 try:
     Pool(counting(60), start_method="{start_method}")
-except OSError as error:
-    say(error.strerror)
+except ResourceError as error:
+    say([isinstance(error, OSError), error.errno, error.strerror])
 say(sorted(os.listdir("/proc/self/fd")) == before)
 with Pool(counting(2), start_method="{start_method}") as pool:
     say(pool.reset().obs[:, 0].tolist())
 """
     )
-    assert run.read_line() == "Too many open files"
+    is_os_error, number, text = run.read_line()
+    assert (is_os_error, number) == (True, errno.EMFILE)
+    assert "expected 132 free file descriptors for 60 worker processes" in text
+    assert "have the hard limit of 40 raised" in text
     assert run.read_line() is True
     assert run.read_line() == [0, 1]
     code, out, _ = run.await_end()

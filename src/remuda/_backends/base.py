@@ -75,6 +75,9 @@ class Backend(Protocol):
     def receive(self, worker: int) -> Parts | None:
         """None when the worker died in the middle of its message."""
 
+    def hurry(self, deadline: float) -> None:
+        """From now on no message is waited for beyond `deadline`, of `time.monotonic`: its sender counts as gone."""
+
     def stop(self, timeout: float) -> None:
         """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves.
 

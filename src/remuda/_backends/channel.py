@@ -8,6 +8,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -32,11 +33,15 @@ class SocketChannel:
 
     A `recv` that is interrupted (by Ctrl-C) may be called again and goes on where it was; after an interrupted `send`
     the other end can make nothing of what follows.
+
+    Attributes:
+        deadline: Of `time.monotonic`: the other end counts as gone when it keeps us waiting for longer; None: never.
     """
 
     def __init__(self, sock: socket.socket, peer: int | None = None) -> None:
         """`peer`: a pidfd of the process at the other end, where it may fork: its child keeps the socket open."""
         self._sock, self._peer = sock, peer
+        self.deadline: float | None = None
         self._inbox = bytearray()  # read early, while we were writing
         self._pieces: list[_Piece] = []  # of the message that we are reading
 
@@ -110,14 +115,15 @@ class SocketChannel:
         _some(piece.counts[-1])
 
     def _wait(self, events: int) -> int:
-        """Until the socket is ready for one of `events`; raises EOFError when only the end of the peer is."""
+        """Until the socket is ready for one of `events`. Raises EOFError when the peer or our time ends first."""
         poller = select.poll()
         poller.register(self._sock, events)
         if self._peer is not None:
             poller.register(self._peer, select.POLLIN)
-        ready = dict(poller.poll())
+        left = None if self.deadline is None else max(0, min(self.deadline - time.monotonic(), 1e6) * 1000)
+        ready = dict(poller.poll(left))
         if self._sock.fileno() not in ready:
-            raise EOFError("the process at the other end has ended")
+            raise EOFError("the process at the other end has ended" if ready else "it keeps us waiting for too long")
         return ready[self._sock.fileno()]
 
 

@@ -69,7 +69,8 @@ def _groups(root: Path) -> list[tuple[str, Path, str]]:
     """(our group's path, where the hierarchy is mounted, the file that counts): the memory controller's, then v2."""
     groups: list[tuple[str, Path, str]] = []
     for line in _text(root / "proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
             groups.insert(0, (path.lstrip("/"), root / "sys/fs/cgroup/memory", "memory.oom_control"))
         elif number == "0" and not controllers:

@@ -209,6 +209,10 @@ class ProcessBackend:
 
     # -- end -------------------------------------------------------------------------------------------
 
+    def hurry(self, deadline: float) -> None:
+        for worker in self.workers:
+            worker.process.channel.deadline = deadline
+
     def stop(self, timeout: float) -> None:
         pids = end_all([worker.process for worker in self.workers], timeout)
         if pids:

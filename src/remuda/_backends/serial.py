@@ -42,6 +42,9 @@ class SerialBackend:
     def receive(self, worker: int) -> Parts | None:
         return self.workers[worker].channel.recv()
 
+    def hurry(self, deadline: float) -> None:
+        pass
+
     def stop(self, timeout: float) -> None:
         close_all(self.workers)
         self._loops = []

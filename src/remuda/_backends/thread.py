@@ -50,6 +50,9 @@ class ThreadBackend:
     def receive(self, worker: int) -> Parts | None:
         return self.workers[worker].channel.recv()
 
+    def hurry(self, deadline: float) -> None:
+        pass
+
     def stop(self, timeout: float) -> None:
         for loop in self._loops:
             loop.stop()

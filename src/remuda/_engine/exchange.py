@@ -141,6 +141,7 @@ class Exchange:
     def close_envs(self, deadline: float) -> Call:
         """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
         self.closing = True
+        self._backend.hurry(deadline)
         farewells = Call(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while worker.is_alive() and time.monotonic() < deadline:

@@ -1,0 +1,136 @@
+"""A close has an end whatever the workers do, and tells who would not die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pool_envs import TextEnv, counting
+from programs import Watched, await_sleep, holdings, pids_of
+
+from remuda import CloseTimeoutError, Pool, RemudaError
+from remuda._backends import launch
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does not wait long for those who will not die anyway."""
+    monkeypatch.setattr(launch, "_SIGTERM_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "_SIGKILL_SECONDS", 0.1)
+
+
+class Freezer:
+    """A control group whose processes do nothing, not even die."""
+
+    def __init__(self) -> None:
+        self._group = Path(f"/sys/fs/cgroup/freezer/remuda-test-{os.getpid()}")
+        try:
+            self._group.mkdir()
+        except OSError as error:
+            pytest.skip(f"no process can be frozen here: {error}")
+
+    def freeze(self, pid: int) -> None:
+        (self._group / "cgroup.procs").write_text(str(pid))
+        (self._group / "freezer.state").write_text("FROZEN")
+        while (self._group / "freezer.state").read_text().strip() != "FROZEN":
+            pass
+
+    def thaw(self) -> None:
+        (self._group / "freezer.state").write_text("THAWED")
+
+    def remove(self) -> None:
+        self.thaw()
+        for pid in (self._group / "cgroup.procs").read_text().split():
+            with suppress(ProcessLookupError):
+                watched = Watched([int(pid)])
+                os.kill(int(pid), signal.SIGKILL)
+                watched.await_end()
+        self._group.rmdir()
+
+
+@pytest.fixture
+def freezer() -> Iterator[Freezer]:
+    freezer = Freezer()
+    yield freezer
+    freezer.remove()
+
+
+@pytest.mark.parametrize("how", ["polite", "terminate"])
+def test_close_tells_who_would_not_die(how: str, freezer: Freezer, impatient: None) -> None:
+    pool = Pool(counting(3))
+    pool.reset()
+    pid = pids_of(pool)[1]
+    watched = Watched([pid])
+    freezer.freeze(pid)
+    with pytest.raises(CloseTimeoutError, match=rf"pids {pid} \(workers 1\)") as raised:
+        pool.close(timeout=0.1, terminate=how == "terminate")
+    assert (raised.value.pids, raised.value.workers) == ((pid,), (1,))
+    assert isinstance(raised.value, (RemudaError, TimeoutError))
+    assert pool.closed
+    pool.close()  # does nothing more
+    assert [worker.is_alive() for worker in pool.workers] == [False, True, False]
+    freezer.thaw()
+    watched.await_end()
+    assert [worker.exitcode for worker in pool.workers][1] in (-signal.SIGTERM, -signal.SIGKILL)  # both were waiting
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_an_end_that_does_not_come_is_told(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where no process can be frozen: here its end is only not seen."""
+    Pool(counting(1)).close()
+    before = holdings()
+    pool = Pool(counting(2))
+    immortal = pids_of(pool)[0]
+    wait = launch.WorkerProcess.wait
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            launch.WorkerProcess,
+            "wait",
+            lambda self, timeout: False if self.pid == immortal else wait(self, timeout),
+        )
+        with pytest.raises(CloseTimeoutError) as raised:
+            pool.close()
+        assert (raised.value.pids, raised.value.workers) == ((immortal,), (0,))
+    while pool.workers[0].is_alive():
+        pass
+    assert pool.workers[0].exitcode is not None
+    del pool, raised
+    assert holdings() == before
+
+
+@pytest.mark.parametrize("timeout", [0, 0.2])
+def test_a_worker_stopped_in_the_middle_of_its_answer_does_not_hold_up_close(timeout: float) -> None:
+    pool = Pool([TextEnv])
+    pool.reset()
+    slow = pool.apply_async(lambda env: b"x" * 50_000_000)
+    (pid,) = pids_of(pool)
+    await_sleep(pid)  # its answer is longer than the socket's buffer
+    os.kill(pid, signal.SIGSTOP)
+    with suppress(RemudaError):  # it did not say goodbye
+        pool.close(timeout=timeout)
+    assert pool.closed
+    assert not any(worker.is_alive() for worker in pool.workers)
+    with pytest.raises(RemudaError):
+        slow.result()
+
+
+def test_simulators_that_would_not_die_are_told_too(freezer: Freezer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import simulators
+
+    monkeypatch.setattr(launch, "_FAMILY_SECONDS", 0.1)
+    pool = Pool(counting(1))
+    (pid,) = pool.apply(lambda env: simulators.in_a_session())
+    watched = Watched([pid])
+    freezer.freeze(pid)
+    with pytest.raises(CloseTimeoutError) as raised:
+        pool.close()
+    assert (raised.value.pids, raised.value.workers) == ((pid,), ())
+    freezer.thaw()
+    watched.await_end()
