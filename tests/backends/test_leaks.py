@@ -1,0 +1,85 @@
+"""Pools made and ended over and over leave nothing, also where each of them meets with an accident."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pool_envs import counting, hooked
+from programs import holdings, kill
+
+from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
+
+TIMES = {"forkserver": 10, "fork": 10, "spawn": 2}
+
+
+def _a_factory_raises(start_method: Any) -> None:
+    def refuse(env: Any) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(EnvError, match="no"):
+        Pool(hooked(2, build=refuse), start_method=start_method)
+
+
+def _a_worker_dies_in_build(start_method: Any) -> None:
+    with pytest.raises(WorkerDiedError):
+        Pool(hooked(2, build=lambda env: os.kill(os.getpid(), signal.SIGKILL)), start_method=start_method)
+
+
+def _a_factory_hangs(start_method: Any) -> None:
+    with pytest.raises(StartTimeoutError):
+        Pool(hooked(2, build=lambda env: signal.pause()), start_method=start_method, start_timeout=0.1)
+
+
+def _a_worker_is_killed(start_method: Any) -> None:
+    with Pool(counting(2), start_method=start_method) as pool:
+        pool.reset()
+        kill(pool, 1)
+        with pytest.raises(WorkerDiedError):
+            pool.step([1, 2])
+
+
+def _nobody_closes(start_method: Any) -> None:
+    pool = Pool(counting(2), start_method=start_method)
+    pool.send_reset()
+    del pool
+    gc.collect()
+
+
+def _nobody_is_polite(start_method: Any) -> None:
+    pool = Pool(counting(2), start_method=start_method)
+    pool.send_reset()
+    pool.close(terminate=True)
+
+
+@pytest.mark.parametrize("start_method", TIMES)
+@pytest.mark.parametrize(
+    "accident",
+    [
+        _a_factory_raises,
+        _a_worker_dies_in_build,
+        _a_factory_hangs,
+        _a_worker_is_killed,
+        _nobody_closes,
+        _nobody_is_polite,
+    ],
+    ids=lambda accident: accident.__name__.strip("_"),
+)
+def test_accidents_leak_nothing(accident: Callable[[Any], None], start_method: str) -> None:
+    accident(start_method)  # the fork server stays
+    gc.collect()
+    before = holdings()
+    for _ in range(TIMES[start_method]):
+        accident(start_method)
+    gc.collect()
+    assert holdings() == before
