@@ -1,7 +1,6 @@
 // All that carries a key is killed, wherever it has gone, and nobody else.
-#include "family.hpp"
-
 #include "check.hpp"
+#include "family.hpp"
 #include "platform.hpp"
 
 #if REMUDA_LINUX
@@ -79,7 +78,7 @@ TEST(who_carries_a_key_is_killed_and_nobody_else) {
   const std::set<pid_t> family = {start(variable + "mine"), start(variable + "mine", true),
                                   start(variable + "outer:mine"), start(variable + "mine:inner"),
                                   start(variable + "too")};
-  const std::set<pid_t> strangers = {start(variable + "min"),  start(variable + "miner"), start(variable),
+  const std::set<pid_t> strangers = {start(variable + "min"),        start(variable + "miner"),     start(variable),
                                      start("X" + variable + "mine"), start(variable + "x:mine2:y"), start("")};
   pipe.await_execs();
   CHECK(kill_family({"mine", "too"}, 10'000).empty());
@@ -128,7 +127,8 @@ TEST(a_family_on_the_run_is_caught) {
     if (pid == 0) {
       dup2(pipe.ends[1], STDOUT_FILENO);
       const std::string variable = std::string(kFamilyVariable) + "=mine";
-      char* const arguments[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>(kRunners), nullptr};
+      char* const arguments[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>(kRunners),
+                                 nullptr};
       char* const environment[] = {const_cast<char*>(variable.c_str()), const_cast<char*>("PATH=/usr/bin:/bin"),
                                    nullptr};
       execve("/bin/sh", arguments, environment);
