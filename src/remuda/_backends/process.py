@@ -15,7 +15,7 @@ import cloudpickle
 from remuda import _core
 from remuda._backends.base import Assignment
 from remuda._backends.host import EnvReport, build_error, load_failure
-from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, end_all, launch
+from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, bury, end_all, launch
 from remuda._backends.layout import Layout
 from remuda._backends.limits import check_descriptors
 from remuda._backends.oom import OomWatch
@@ -35,10 +35,12 @@ from remuda.errors import (
 class ProcessWorker:
     """A worker process, as its pool's user sees it."""
 
-    def __init__(self, info: WorkerInfo, name: str, process: WorkerProcess, oom: OomWatch) -> None:
+    def __init__(
+        self, info: WorkerInfo, name: str, process: WorkerProcess, siblings: list[WorkerProcess], oom: OomWatch
+    ) -> None:
         self.index, self.env_ids, self.name = info.index, info.env_ids, name
         self.process = process
-        self._oom = oom
+        self._siblings, self._oom = siblings, oom
         self._verdict: MemoryVerdict | None = None
 
     @property
@@ -47,6 +49,7 @@ class ProcessWorker:
 
     @property
     def exitcode(self) -> int | None:
+        bury(self._siblings)  # where many end together, one look for what they have left does for all
         return self.process.exitcode()
 
     def is_alive(self) -> bool:
@@ -77,6 +80,7 @@ class ProcessBackend:
         self._preload, self._pin, self._name = tuple(preload), pin, name
         self._reports: dict[bytes, list[EnvReport]] = {}
         self._oom = OomWatch()
+        self._processes: list[WorkerProcess] = []
 
     # -- start -----------------------------------------------------------------------------------------
 
@@ -86,7 +90,8 @@ class ProcessBackend:
         try:
             for order in orders:
                 process = launch(self._start_method, Launch(order, self._threads, self._preload))
-                self.workers.append(ProcessWorker(order.info, order.name, process, self._oom))
+                self._processes.append(process)
+                self.workers.append(ProcessWorker(order.info, order.name, process, self._processes, self._oom))
                 if not self._inherits:
                     self._send_orders(self.workers[-1], order)
             return self._collect_reports(timeout)
@@ -214,7 +219,7 @@ class ProcessBackend:
             worker.process.channel.deadline = deadline
 
     def stop(self, timeout: float) -> None:
-        pids = end_all([worker.process for worker in self.workers], timeout)
+        pids = end_all(self._processes, timeout)
         if pids:
             raise CloseTimeoutError(pids=pids, workers=[worker.index for worker in self.workers if worker.pid in pids])
 
