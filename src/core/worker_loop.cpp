@@ -130,9 +130,9 @@ bool WorkerLoop::run_available() {
 }
 
 void WorkerLoop::wait_for_command() {
-  // The target is read before the ring, so a command published in between rings past it.
+  // The target is read before the ring and the flag, so whoever publishes or stops us in between rings past it.
   std::uint32_t target = bell_->rung.load(std::memory_order_acquire) + 1;
-  if (!commands_.empty()) return;
+  if (!commands_.empty() || stopped_.load(std::memory_order_acquire)) return;
   {
     nb::gil_scoped_release release;
     wait(*bell_, target, kSlice, patience_);
