@@ -1,0 +1,99 @@
+// The doorbell of src/core/doorbell.hpp.  Whoever includes this says how many BELLS there are, and what memory does:
+//
+//   put_target(b, v), put_sleeping(b, v)   the waiter's stores
+//   fence(b)                               what the sequentially consistent ones of them wait for
+//   slice_over(b)                          whether a sleep may end because its time is over
+//
+// A count is a byte here and wraps at 256.
+
+typedef Bell {
+  byte rung;      // also the futex word
+  byte target;
+  bool sleeping;
+  bool asleep;    // the kernel's: the waiter is in its queue
+}
+Bell bells[BELLS];
+
+#define plus(a, b) (((a) + (b)) & 255)
+#define reached(count, goal) ((((count) - (goal)) & 255) < 128)
+
+#ifdef TOO_HIGH
+#define calls_for_wake(count, b) reached(count, bells[b].target + 1)
+#else
+#define calls_for_wake(count, b) reached(count, bells[b].target)
+#endif
+
+#ifdef NO_COMPARE
+#define unchanged(b, expected) true
+#else
+#define unchanged(b, expected) (bells[b].rung == expected)
+#endif
+
+// ring(bell, n).  `count` is the ringer's.
+inline ring(b, n) {
+#ifdef LOOK_FIRST
+  if
+  :: !bells[b].sleeping -> d_step { count = plus(bells[b].rung, n); bells[b].rung = count }
+  :: else ->
+     d_step { count = plus(bells[b].rung, n); bells[b].rung = count };
+#else
+  d_step { count = plus(bells[b].rung, n); bells[b].rung = count };  // fetch_add
+  if
+  :: !bells[b].sleeping
+  :: else ->
+#endif
+     if
+     :: calls_for_wake(count, b) -> bells[b].asleep = false  // FUTEX_WAKE
+     :: else
+     fi
+  fi;
+  count = 0  // forget it: fewer states
+}
+
+// FUTEX_WAIT: compares and falls asleep in one step.  Any sleep may be cut short by a signal, but that is decided when
+// it begins: a sleeper who depends on being woken, and is not, stays asleep for ever.
+inline sleep(b, expected) {
+  atomic {
+    if
+    :: unchanged(b, expected) -> bells[b].asleep = true; if :: interrupted = true :: skip fi
+    :: !unchanged(b, expected)
+    fi
+  };
+  atomic { !bells[b].asleep || interrupted || slice_over(b) -> bells[b].asleep = false; interrupted = false }
+}
+
+// wait(bell, goal).  `rung` and `interrupted` are the waiter's.
+inline wait(b, goal) {
+  if
+  :: reached(bells[b].rung, goal)  // at once, or while it spins
+  :: true ->                       // patience is over
+#ifdef CHECK_FIRST
+     rung = bells[b].rung;
+     if
+     :: reached(rung, goal)
+     :: else ->
+        put_target(b, goal);
+        put_sleeping(b, true);
+        fence(b);
+        rung = bells[b].rung;
+        sleep(b, rung)
+     fi;
+#else
+#ifndef TARGET_LATE
+     put_target(b, goal);
+#endif
+     put_sleeping(b, true);
+     fence(b);
+#ifdef TARGET_LATE
+     put_target(b, goal);
+#endif
+     rung = bells[b].rung;
+     if
+     :: reached(rung, goal)
+     :: else -> sleep(b, rung)
+     fi;
+#endif
+     put_sleeping(b, false);
+     rung = 0
+  fi
+}

@@ -1,0 +1,112 @@
+// The ring of src/core/ring.hpp: one producer, one consumer, a memory that reorders, and a death at any instruction.
+//
+// The producer sends the numbers 1 .. NUMBERS in runs; a record says where its run begins and ends, in two words, so
+// that a torn or stale one shows.  The consumer asserts that nothing is torn, lost, doubled or out of order.
+
+#define CAPACITY 2  // a power of two
+#define MASK (CAPACITY - 1)
+#define NUMBERS 5
+#define START 254   // counters wrap at 256 here, as at 2^32 there
+
+// Addresses: two words for each record, then the counter.
+#define FIRST(counter) (2 * ((counter) & MASK))
+#define LAST(counter) (2 * ((counter) & MASK) + 1)
+#define PUBLISHED (2 * CAPACITY)
+
+#define minus(a, b) (((a) - (b)) & 255)
+#define plus(a, b) (((a) + (b)) & 255)
+
+#ifdef CAPACITY_OFF_BY_ONE
+#define full(next) (minus(next, consumed) > MASK + 1)
+#else
+#define full(next) (minus(next, consumed) > MASK)
+#endif
+
+byte memory[2 * CAPACITY];            // the records as the consumer sees them
+byte published = START;               // ... and the counter
+chan buffer = [6] of { byte, byte };  // the producer's stores that are still on their way: address, value
+byte consumed = START;
+bool killed, over;                    // of the producer
+byte promised;                        // ghost: the last number that was published
+
+#define store(address, value) buffer ! address, value
+
+// A processor that keeps only what it has to: the order of stores to one address, and "release": the counter leaves
+// the buffer after everything that was stored before it.
+active proctype Memory() {
+  byte value;
+end:
+  do
+  :: atomic { buffer ?? eval(FIRST(0)), value -> memory[FIRST(0)] = value }
+  :: atomic { buffer ?? eval(LAST(0)), value -> memory[LAST(0)] = value }
+  :: atomic { buffer ?? eval(FIRST(1)), value -> memory[FIRST(1)] = value }
+  :: atomic { buffer ?? eval(LAST(1)), value -> memory[LAST(1)] = value }
+#ifdef RELAXED_PUBLISH
+  :: atomic { buffer ?? eval(PUBLISHED), value -> published = value }
+#else
+  :: atomic { buffer ? eval(PUBLISHED), value -> published = value }
+#endif
+  od
+}
+
+active proctype Killer() { if :: killed = true :: skip fi }  // when it likes, or never
+
+active proctype Producer() {
+  byte next = START, mine = START, number = 0;
+  {
+    do
+    :: number < NUMBERS && !full(next) ->  // push
+       number++;
+#ifdef PUBLISH_FIRST
+       atomic { store(PUBLISHED, plus(next, 1)); promised = number };
+#endif
+       store(FIRST(next), number);
+       store(LAST(next), number);
+       next = plus(next, 1)
+#ifdef JOIN_PUBLISHED
+    :: number < NUMBERS && number > 0 ->
+#else
+    :: number < NUMBERS && next != mine ->  // unpublished: lengthen the run
+#endif
+       number++;
+       store(LAST(next - 1), number)
+    :: next != mine ->  // publish
+       atomic { store(PUBLISHED, next); promised = number };
+       mine = next
+    :: number == NUMBERS && next == mine -> break
+    od
+  } unless { killed };
+  over = true
+}
+
+#define all_arrived (over && len(buffer) == 0)
+
+active proctype Consumer() {
+  byte next = START, first, last, seen = 0;
+  do
+  :: !all_arrived || published != next ->
+#ifdef READ_EARLY
+     first = memory[FIRST(next)];
+     last = memory[LAST(next)];
+#endif
+     if
+     :: published == next  // empty
+     :: published != next ->
+#ifdef CONSUME_FIRST
+        consumed = plus(next, 1);
+#endif
+#ifndef READ_EARLY
+        first = memory[FIRST(next)];
+        last = memory[LAST(next)];
+#endif
+        assert(first == seen + 1 && last >= first);
+        seen = last;
+        next = plus(next, 1);
+#ifndef CONSUME_FIRST
+        consumed = next
+#endif
+     fi
+  :: all_arrived && published == next -> break
+  od;
+  assert(seen == promised)  // whatever was published came, whole, and nothing else
+}
