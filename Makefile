@@ -5,7 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not -name '*.so' -not -name '*.pyi' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test lint format core-test sanitize bench clean
+.PHONY: help demo test lint format core-test sanitize formal formal-unchecked bench clean
+
+# Where there is no Spin, `make test` does without, and says so.
+FORMAL := $(if $(shell command -v spin 2>/dev/null),formal,formal-unchecked)
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,7 +32,7 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 	    --plot demo/bench.png --json demo/bench.json
 	@echo "The picture is demo/bench.png, every round's figures are in demo/bench.json."
 
-test: $(VENV)/test.stamp lint core-test  ## everything that must hold: style, types, the core's own tests, the tests
+test: $(VENV)/test.stamp lint core-test $(FORMAL)  ## everything that must hold: style, types, the core's own tests, its models, the tests
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/test.stamp  ## style and types
@@ -48,6 +51,12 @@ core-test: $(VENV)/test.stamp  ## the C++ core's own tests
 sanitize: $(VENV)/test.stamp  ## the same under ThreadSanitizer, and under AddressSanitizer with UBSan
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'for p in core-tests-tsan core-tests-asan; do \
 	    cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit; done'
+
+formal:  ## the models of the core's protocol, checked by Spin
+	$(PYTHON) formal/check.py
+
+formal-unchecked:
+	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."
 
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --against gymnasium
