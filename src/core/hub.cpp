@@ -294,9 +294,11 @@ void Hub::find_dead() {
     fds.push_back({ports_[w].pidfd, POLLIN, 0});
     workers.push_back(w);
   }
+  if (relay_fd_ >= 0) fds.push_back({relay_fd_, POLLIN, 0});
   if (fds.empty() || ::poll(fds.data(), fds.size(), 0) <= 0) return;
+  relayed_ = relayed_ || (relay_fd_ >= 0 && fds.back().revents != 0);
   drain();  // what they still published counts
-  for (std::size_t i = 0; i < fds.size(); ++i) {
+  for (std::size_t i = 0; i < workers.size(); ++i) {
     if (fds[i].revents == 0) continue;
     ports_[workers[i]].dead = true;
     finish_turn(ports_[workers[i]]);

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "columns.hpp"
@@ -41,8 +42,8 @@ class Hub {
   // -- in --------------------------------------------------------------------------------------------
 
   // Waits until `wanted` slots are done (ready or failed), or somebody needs attention (an answer to a
-  // message, a dead worker), or `timeout_ns` (negative: none) is over.  Sleeps without the GIL; lets
-  // signal handlers run.  True when `wanted` slots are done.
+  // message, a dead worker, words from the relay), or `timeout_ns` (negative: none) is over.  Sleeps
+  // without the GIL; lets signal handlers run.  True when `wanted` slots are done.
   bool wait(std::uint32_t wanted, std::int64_t timeout_ns);
 
   // Removes up to `limit` ready slots, in the order of their arrival, and returns
@@ -61,6 +62,10 @@ class Hub {
   nb::list take_messages();
   // Watches a process: `wait` notices its death.  The descriptor stays the caller's.
   void watch(std::uint32_t worker, int pidfd);
+  // Looks at this descriptor whenever it looks for deaths: that it can be read needs attention.  It stays the caller's.
+  void listen(int fd) { relay_fd_ = fd; }
+  // Whether it could be read since the last call.
+  bool take_relayed() { return std::exchange(relayed_, false); }
   // Removes the workers found dead since the last call: a list of (worker, [slots that were in flight],
   // [sequences of messages without an answer]).
   nb::list take_dead();
@@ -68,8 +73,8 @@ class Hub {
   // Slots sent something that has not been taken yet: in flight, or ready.
   std::uint32_t pending() const { return in_flight_ + ready(); }
   std::uint32_t ready() const { return ready_slots_; }
-  // Something that `wait` does not hand over by itself: answers, failures, deaths.
-  bool needs_attention() const { return answers_ != 0 || failed_ != 0 || !newly_dead_.empty(); }
+  // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
+  bool needs_attention() const { return failed_ != 0 || attention(); }
   std::uint64_t waited_ns() const { return waited_ns_; }
   bool has_room(std::uint32_t worker) const;  // for one more message
   nb::list meters() const;                    // (steps, busy_ns, cpu_ns) of each worker
@@ -116,7 +121,7 @@ class Hub {
   void accept(std::uint32_t worker, const Result& result);
   void find_dead();
   std::uint32_t done() const { return ready_slots_ + failed_; }
-  bool attention() const { return answers_ != 0 || !newly_dead_.empty(); }
+  bool attention() const { return answers_ != 0 || relayed_ || !newly_dead_.empty(); }
 
   struct Taken {  // a batch in the making; objects may be null
     bool has_finals = false, has_infos = false;
@@ -152,6 +157,8 @@ class Hub {
   std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready
   std::uint32_t awaited_ = 0;  // messages without an answer yet
   std::vector<std::uint32_t> newly_dead_;
+  int relay_fd_ = -1;
+  bool relayed_ = false;  // it can be read
   Clock::time_point looked_{};  // when we last looked for deaths
   std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;

@@ -11,6 +11,7 @@
 
 #include "family.hpp"
 #include "hub.hpp"
+#include "keep_short.hpp"
 #include "lifeline.hpp"
 #include "worker_loop.hpp"
 
@@ -115,6 +116,8 @@ NB_MODULE(_core, m) {
       .def("drop_ready", &Hub::drop_ready)
       .def("take_messages", &Hub::take_messages)
       .def("watch", &Hub::watch, "worker"_a, "pidfd"_a)
+      .def("listen", &Hub::listen, "fd"_a)
+      .def("take_relayed", &Hub::take_relayed)
       .def("take_dead", &Hub::take_dead)
       .def("meters", &Hub::meters)
       .def("add_info_column", &Hub::add_info_column, "column"_a)
@@ -138,6 +141,7 @@ NB_MODULE(_core, m) {
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)
+      .def_prop_ro("current_env", &WorkerLoop::current_env)
       .def("add_info_column", &WorkerLoop::add_info_column, "key"_a, "type"_a, "column"_a);
 
   m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,
@@ -146,4 +150,5 @@ NB_MODULE(_core, m) {
   m.def("kill_family", &kill_family, "keys"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("show_family", &show_family, "keys"_a);
   m.def("tie_life_to", &tie_life_to, "pidfd"_a, "key"_a);
+  m.def("keep_short", &keep_short, "fd"_a, "kept"_a);
 }

@@ -124,6 +124,7 @@ bool WorkerLoop::run_available() {
       if (now_ - last_publish_ >= kPublishEvery) publish();
     }
   }
+  current_.store(kWholeWorker, std::memory_order_relaxed);
   publish();
   add(meter_->cpu_ns, thread_cpu_ns() - cpu_before);
   return closed_;
@@ -148,6 +149,7 @@ void WorkerLoop::execute(const Command& command) {
   result.op = command.op;
   result.sequence = command.sequence;
   result.begin_ns = now_;
+  current_.store(command.env, std::memory_order_relaxed);
   try {
     switch (command.op) {
       case Op::kReset:

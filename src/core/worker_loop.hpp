@@ -51,6 +51,12 @@ class WorkerLoop {
     ring(*bell_);
   }
 
+  // The slot whose env is being reset, stepped or called, if any. Any thread may ask.
+  std::optional<std::uint32_t> current_env() const {
+    std::uint32_t slot = current_.load(std::memory_order_relaxed);
+    return slot == kWholeWorker ? std::nullopt : std::optional(slot);
+  }
+
   void add_info_column(nb::object key, nb::object type, Column column) {
     infos_.add(std::move(key), std::move(type), std::move(column));
   }
@@ -108,6 +114,7 @@ class WorkerLoop {
   std::uint64_t now_ = 0;           // the end of what was done last
   std::uint64_t last_publish_ = 0;  // when results were last made visible
   std::uint32_t unpublished_ = 0;   // slots done since then
+  std::atomic<std::uint32_t> current_{kWholeWorker};  // relaxed: it says what is logged by whom, and orders nothing
   bool closed_ = false;
   std::atomic<bool> stopped_{false};
 };
