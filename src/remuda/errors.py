@@ -20,6 +20,7 @@ The classes that are mistakes of the caller also derive from the built-in except
 from __future__ import annotations
 
 import signal
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -170,6 +171,7 @@ class WorkerDiedError(RemudaError):
         operation: What it was doing: "build", "reset", "step", "call", "close" or "nothing".
         out_of_memory: Where SIGKILL ended it, whether the kernel did that for want of memory, as far as its counters
             show; None when they leave it open, and for other ends.
+        output: The last lines it wrote to stdout and stderr; empty where they were not captured (`worker_output=`).
     """
 
     def __init__(
@@ -181,15 +183,19 @@ class WorkerDiedError(RemudaError):
         env_ids: Sequence[int],
         operation: str,
         verdict: MemoryVerdict | None = None,
+        output: str = "",
     ) -> None:
         self.worker, self.pid, self.exitcode = worker, pid, exitcode
         self.env_ids = tuple(env_ids)
-        self.operation = operation
+        self.operation, self.output = operation, output
         envs = ", ".join(map(str, self.env_ids))
         doing = "idle" if operation == "nothing" else f"in {operation}"
         self.out_of_memory = None if verdict is None else verdict.out_of_memory
         end = describe_exitcode(exitcode) if verdict is None else f"killed by SIGKILL: {verdict.evidence}"
-        super().__init__(f"worker {worker} (pid {pid}, env {envs}) died while {doing}: {end}")
+        report = f"worker {worker} (pid {pid}, env {envs}) died while {doing}: {end}"
+        if output:
+            report += "\n  its last output:\n" + textwrap.indent(output, "    ")
+        super().__init__(report)
 
 
 def describe_exitcode(exitcode: int | None) -> str:

@@ -40,6 +40,21 @@ class Worker(Protocol):
         """As `subprocess` has it: None while it runs, negative for a signal."""
 
     def is_alive(self) -> bool: ...
+    def output(self, limit: int = 65536) -> str:
+        """The end of what it, and the workers in its place before it, have written to stdout and stderr.
+
+        Empty with `worker_output="inherit"`. It can still be asked for when the worker is dead or the pool is closed.
+
+        Args:
+            limit: How many bytes at most, counted from the end; at most the last 256 KiB are there. What is no UTF-8 is
+                replaced.
+
+        Raises:
+            TypeError, ValueError: `limit` is not an int from 0 up.
+        """
+
+    def last_words(self) -> str:
+        """The last lines that the latest process wrote, for reports of its death."""
 
     def verdict(self) -> MemoryVerdict | None:
         """Of its end, where that was a SIGKILL."""
@@ -61,7 +76,10 @@ class Backend(Protocol):
         """Starts the workers' loops over this arena."""
 
     def watch(self, hub: _core.Hub) -> None:
-        """Tells the hub which processes to watch, if any."""
+        """Tells the hub which processes to watch and what to listen to, if anything."""
+
+    def hear(self) -> None:
+        """Hands on what the workers have logged and warned, as far as this does not happen by itself."""
 
     def pump(self) -> None:
         """Gives workers that have no thread of their own the chance to work."""

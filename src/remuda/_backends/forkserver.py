@@ -87,10 +87,10 @@ class ForkServer:
                 self._ask(_Preload(module, sys.path))
                 self._preloaded.add(module)
 
-    def fork(self, worker_socket: int, environment: dict[str, str]) -> int:
-        """Starts a worker on that socket; returns its pid."""
+    def fork(self, worker_socket: int, environment: dict[str, str], output: int | None = None) -> int:
+        """Starts a worker on that socket; returns its pid. `output`: its descriptors 1 and 2, instead of ours."""
         request = _Fork(os.getpid(), environment, _directory(), sys.path, sys.argv)
-        pid: int = self._ask(request, [worker_socket, 1, 2])
+        pid: int = self._ask(request, [worker_socket, *((1, 2) if output is None else (output, output))])
         return pid
 
     def reap(self, pid: int) -> int | None:

@@ -55,13 +55,21 @@ class BuildError(Exception):
 class EnvHost:
     """The envs of one worker, and the hooks of its loop (see worker_loop.hpp)."""
 
-    def __init__(self, info: WorkerInfo, channel: Channel) -> None:
+    def __init__(self, info: WorkerInfo, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
+        """`before_goodbye`: called when the envs are closed and the pool has not been told so yet."""
         self.info = info
         self.envs: list[Any] = []
-        self._channel = channel
+        self._channel, self._before_goodbye = channel, before_goodbye
         self._layout: Layout | None = None
         self._arena: _core.Arena | None = None
         self._loop: _core.WorkerLoop | None = None
+        self._current: int | None = None  # the env that is being built or closed
+
+    @property
+    def current_env(self) -> int | None:
+        """The env whose code the loop's thread is running, if any. Any thread may ask."""
+        loop = self._loop
+        return self._current if self._current is not None or loop is None else loop.current_env
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -70,6 +78,7 @@ class EnvHost:
         reports = []
         with worker_context(self.info):
             for slot, env_fn in zip(self.info.env_ids, env_fns, strict=True):
+                self._current = slot
                 try:
                     env = env_fn()
                     self._check(env, slot)
@@ -79,6 +88,7 @@ class EnvHost:
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
                     raise BuildError(failure) from error
+        self._current = None
         return reports
 
     def _check(self, env: Any, slot: int) -> None:
@@ -119,16 +129,20 @@ class EnvHost:
 
     def close(self) -> Parts:
         """Closes every env; returns how those that failed failed, as `describe` has it."""
-        return dump([self.describe(error, slot, "close") for slot, error in self.close_quietly()])
+        failures = [self.describe(error, slot, "close") for slot, error in self.close_quietly()]
+        self._before_goodbye()
+        return dump(failures)
 
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         """Closes every env; returns the exceptions of those that failed."""
         errors: list[tuple[int, BaseException]] = []
         for slot, env in zip(self.info.env_ids, self.envs, strict=False):
+            self._current = slot
             try:
                 env.close()
             except BaseException as error:
                 errors.append((slot, error))
+        self._current = None
         self.envs = []
         # The loop and we refer to each other, and the core's side is invisible to Python's collector.
         self._loop = self._arena = None

@@ -10,6 +10,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from select import POLLIN, poll
 
@@ -121,11 +122,15 @@ class Launch:
             caller sends them.
         threads: That numeric libraries may start in it; None leaves them alone.
         preload: Modules for the fork server to import first.
+        output: The descriptor that it gets as its standard output and error; None: it inherits ours.
+        relay: The descriptor that it is to send its logs and warnings to.
     """
 
     orders: Orders
     threads: int | None
     preload: tuple[str, ...]
+    output: int | None
+    relay: int
 
 
 def launch(start_method: str, what: Launch) -> WorkerProcess:
@@ -136,13 +141,16 @@ def launch(start_method: str, what: Launch) -> WorkerProcess:
     try:
         with theirs:
             pid, reap = _STARTERS[start_method](theirs, ours, what, key)
-        return _watched(pid, ours, reap, key)
+        process = _watched(pid, ours, reap, key)
     except BlockingIOError as refused:  # EAGAIN: nothing else here is asked not to wait
         ours.close()
         raise no_more_processes(refused) from refused
     except BaseException:
         ours.close()
         raise
+    with suppress(ConnectionError):  # it has died already, which is noticed by its pidfd
+        process.channel.send_fds([what.relay])
+    return process
 
 
 def _watched(pid: int, ours: socket.socket, reap: Callable[[], int | None], key: str) -> WorkerProcess:
@@ -170,7 +178,7 @@ def _start_from_server(theirs: socket.socket, ours: socket.socket, what: Launch,
     variables = environment(what.threads)
     server = fork_server(what.threads, variables)
     server.preload(what.preload)
-    pid = server.fork(theirs.fileno(), with_key(variables, key))
+    pid = server.fork(theirs.fileno(), with_key(variables, key), what.output)
     return pid, lambda: server.reap(pid)
 
 
@@ -181,6 +189,8 @@ def _start_fresh(theirs: socket.socket, ours: socket.socket, what: Launch, key: 
         start_new_session=True,
         env=with_key(environment(what.threads), key),
         stdin=subprocess.DEVNULL,
+        stdout=what.output,
+        stderr=what.output,
     )
     return process.pid, process.wait
 
@@ -205,6 +215,9 @@ def _become_worker(theirs: socket.socket, ours: socket.socket, owner: int, what:
     try:
         ours.close()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a terminal stops a background process that reads from it
+        if what.output is not None:
+            os.dup2(what.output, 1)
+            os.dup2(what.output, 2)
         variables = with_key(environment(what.threads), key)
         os.environ.clear()
         os.environ.update(variables)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from remuda._backends.base import Assignment
 from remuda._backends.channel import LocalChannel
 from remuda._backends.host import BuildError, EnvHost, EnvReport, build_error, load_failure
+from remuda._backends.output import check_limit
 from remuda._backends.worker_info import WorkerInfo
 from remuda.errors import InvalidEnvError
 
@@ -28,6 +29,13 @@ class LocalWorker:
 
     def verdict(self) -> None:
         return None
+
+    def output(self, limit: int = 0) -> str:
+        check_limit(limit)
+        return ""  # it is the caller's own
+
+    def last_words(self) -> str:
+        return ""
 
 
 def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignment]) -> list[list[EnvReport]]:

@@ -19,7 +19,10 @@ from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, bury, 
 from remuda._backends.layout import Layout
 from remuda._backends.limits import check_descriptors
 from remuda._backends.oom import OomWatch
+from remuda._backends.output import Output, WorkerOutput, open_outputs
 from remuda._backends.pickling import Parts, dump_for_worker, load
+from remuda._backends.relay import Relay
+from remuda._backends.verbosity import Verbosity
 from remuda._backends.worker_info import WorkerInfo
 from remuda._backends.worker_process import Orders, pickle_registrations
 from remuda.errors import (
@@ -36,10 +39,17 @@ class ProcessWorker:
     """A worker process, as its pool's user sees it."""
 
     def __init__(
-        self, info: WorkerInfo, name: str, process: WorkerProcess, siblings: list[WorkerProcess], oom: OomWatch
+        self,
+        info: WorkerInfo,
+        name: str,
+        process: WorkerProcess,
+        output: Output,
+        siblings: list[WorkerProcess],
+        oom: OomWatch,
     ) -> None:
         self.index, self.env_ids, self.name = info.index, info.env_ids, name
         self.process = process
+        self._output = output
         self._siblings, self._oom = siblings, oom
         self._verdict: MemoryVerdict | None = None
 
@@ -60,6 +70,12 @@ class ProcessWorker:
             self._verdict = self._oom.judge()
         return self._verdict
 
+    def output(self, limit: int = 65536) -> str:
+        return self._output.read(limit)
+
+    def last_words(self) -> str:
+        return self._output.last_words()
+
     def __repr__(self) -> str:
         return f"<{self.name} pid={self.pid} envs={list(self.env_ids)}>"
 
@@ -67,7 +83,15 @@ class ProcessWorker:
 class ProcessBackend:
     """Starts and ends worker processes."""
 
-    def __init__(self, start_method: str, threads: int | None, preload: Sequence[str], pin: bool, name: str) -> None:
+    def __init__(
+        self,
+        start_method: str,
+        threads: int | None,
+        preload: Sequence[str],
+        pin: bool,
+        name: str,
+        output: WorkerOutput = "inherit",
+    ) -> None:
         if sys.platform != "linux":
             raise NotImplementedError(
                 f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
@@ -78,6 +102,9 @@ class ProcessBackend:
         self._start_method, self._threads = start_method, threads
         self._inherits = start_method == "fork"  # then factories need not be pickled
         self._preload, self._pin, self._name = tuple(preload), pin, name
+        self._output = output
+        self._outputs: list[Output] = []  # by worker
+        self._relay: Relay | None = None
         self._reports: dict[bytes, list[EnvReport]] = {}
         self._oom = OomWatch()
         self._processes: list[WorkerProcess] = []
@@ -88,10 +115,15 @@ class ProcessBackend:
         check_descriptors(len(assignments))
         orders = self._orders(assignments)
         try:
+            self._outputs = open_outputs(self._output, len(orders))
+            self._relay = Relay()
             for order in orders:
-                process = launch(self._start_method, Launch(order, self._threads, self._preload))
+                process = self._launch(order)
                 self._processes.append(process)
-                self.workers.append(ProcessWorker(order.info, order.name, process, self._processes, self._oom))
+                output = self._outputs[order.info.index]
+                self.workers.append(
+                    ProcessWorker(order.info, order.name, process, output, self._processes, self._oom)
+                )
                 if not self._inherits:
                     self._send_orders(self.workers[-1], order)
             return self._collect_reports(timeout)
@@ -99,15 +131,25 @@ class ProcessBackend:
             self.stop(0)
             raise
 
+    def _launch(self, order: Orders) -> WorkerProcess:
+        assert self._relay is not None  # it was made before the first worker
+        output = self._outputs[order.info.index]
+        output.begin()
+        what = Launch(order, self._threads, self._preload, output.fd, self._relay.mouthpiece)
+        return launch(self._start_method, what)
+
     def _orders(self, assignments: Sequence[Assignment]) -> list[Orders]:
         """All of them before anything is started: one that cannot be pickled must not leave workers behind."""
         registrations = None if self._inherits else pickle_registrations()
+        verbosity = Verbosity.current()
         return [
             Orders(
                 a.info,
                 f"{self._name}-{a.info.index}",
                 a.env_fns if self._inherits else _pickle(a),
                 registrations,
+                verbosity,
+                self._output,
             )
             for a in assignments
         ]
@@ -124,13 +166,16 @@ class ProcessBackend:
         deadline = None if timeout is None else time.monotonic() + timeout
         waiting = {fd: worker for worker in self.workers for fd in _fds(worker)}
         poller = select.poll()
-        for fd in waiting:
+        assert self._relay is not None  # it was made before the workers
+        for fd in (*waiting, self._relay.fileno()):
             poller.register(fd, select.POLLIN)
         while waiting:
             events = poller.poll(None if deadline is None else max(0, min(deadline - time.monotonic(), 1e6) * 1000))
-            if not events:
+            self._relay.hear()
+            ready = {waiting[fd].index: waiting[fd] for fd, _ in events if fd in waiting}
+            if not ready and deadline is not None and time.monotonic() >= deadline:
                 raise _start_timeout([w for w in self.workers if w.process.pidfd in waiting], timeout)
-            for worker in {waiting[fd].index: waiting[fd] for fd, _ in events}.values():
+            for worker in ready.values():
                 for fd in _fds(worker):
                     poller.unregister(fd)
                     del waiting[fd]
@@ -139,6 +184,7 @@ class ProcessBackend:
                     failures.append(answer)
                 else:
                     reports[worker.index] = answer
+        self._relay.hear()
         if failures:
             raise build_error(failures)
         return [reports[worker.index] for worker in self.workers]
@@ -164,6 +210,7 @@ class ProcessBackend:
             env_ids=worker.env_ids,
             operation=operation,
             verdict=worker.verdict(),
+            output=worker.last_words(),
         )
 
     # -- service ---------------------------------------------------------------------------------------
@@ -190,6 +237,12 @@ class ProcessBackend:
     def watch(self, hub: _core.Hub) -> None:
         for worker in self.workers:
             hub.watch(worker.index, worker.process.pidfd)
+        if self._relay is not None:
+            hub.listen(self._relay.fileno())
+
+    def hear(self) -> None:
+        if self._relay is not None:
+            self._relay.hear()
 
     def pump(self) -> None:
         pass
@@ -219,7 +272,13 @@ class ProcessBackend:
             worker.process.channel.deadline = deadline
 
     def stop(self, timeout: float) -> None:
-        pids = end_all(self._processes, timeout)
+        try:
+            pids = end_all(self._processes, timeout)
+        finally:
+            for output in self._outputs:
+                output.release()
+            if self._relay is not None:
+                self._relay.close()
         if pids:
             raise CloseTimeoutError(pids=pids, workers=[worker.index for worker in self.workers if worker.pid in pids])
 

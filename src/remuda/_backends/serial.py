@@ -29,6 +29,9 @@ class SerialBackend:
     def watch(self, hub: _core.Hub) -> None:
         pass
 
+    def hear(self) -> None:
+        pass
+
     def pump(self) -> None:
         for loop, worker in zip(self._loops, self.workers, strict=True):
             worker.alive = not loop.run_available()

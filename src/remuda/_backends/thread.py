@@ -38,6 +38,9 @@ class ThreadBackend:
     def watch(self, hub: _core.Hub) -> None:
         pass
 
+    def hear(self) -> None:
+        pass
+
     def pump(self) -> None:
         pass
 

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +20,13 @@ from remuda import _core
 from remuda._backends.channel import SocketChannel
 from remuda._backends.family import own_key
 from remuda._backends.host import BuildError, EnvHost, told_what
+from remuda._backends.output import WorkerOutput, settle_output
 from remuda._backends.pickling import dump, load
+from remuda._backends.telling import Mouth, start_telling
+from remuda._backends.verbosity import Verbosity
 from remuda._backends.worker_info import WorkerInfo, settle_in_process
+
+_FLUSH_SECONDS = 1.0  # for logs that wait for room, before a report that the pool waits for
 
 # Libraries that start one thread per core in every worker, and how each is told not to.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -36,6 +42,8 @@ class Orders:
     name: str
     env_fns: bytes | Sequence[Callable[[], Any]]  # pickled, unless they are inherited
     registrations: dict[str, bytes] | None  # Gymnasium ids of the pool's process; None: inherited
+    verbosity: Verbosity
+    output: WorkerOutput
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -64,31 +72,41 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
     np.random.seed()  # or all that were forked from one process would draw the same numbers
     channel = SocketChannel(socket.socket(fileno=fd))
     try:
-        _serve(channel, orders or channel.recv_object())
+        (relay,) = channel.recv_fds(1)
+        _serve(channel, orders or channel.recv_object(), relay)
     except (EOFError, ConnectionError):
         pass  # the pool is gone or gave up on us: there is nobody left to tell
     finally:
+        channel.close()
         flush_output()
 
 
-def _serve(channel: SocketChannel, orders: Orders) -> None:
+def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
     _introduce(orders)
-    host = EnvHost(orders.info, channel)
+    mouth = Mouth(socket.socket(fileno=relay), orders.info.index)
+    host = EnvHost(orders.info, channel, before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS))
+    known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
+    start_telling(mouth, orders.verbosity, lambda: host.current_env if (host := known()) else None)
+
+    def report(*parts: Any) -> None:
+        mouth.flush(_FLUSH_SECONDS)
+        channel.send(parts)
+
     try:
         _register(orders.registrations)
         env_fns = load([orders.env_fns]) if isinstance(orders.env_fns, bytes) else orders.env_fns
     except BaseException as error:
-        return channel.send([b"failed", *host.describe(error, None, "build")])
+        return report(b"failed", *host.describe(error, None, "build"))
     try:
         reports = host.build(env_fns)
         with told_what("spaces and metadata", reports):
             parts = dump(reports)
     except BuildError as error:
-        return channel.send([b"failed", *error.failure])
+        return report(b"failed", *error.failure)
     except Exception as error:
         host.close_quietly()
-        return channel.send([b"failed", *host.describe(error, None, "build")])
-    channel.send([b"built", *parts])
+        return report(b"failed", *host.describe(error, None, "build"))
+    report(b"built", *parts)
     del orders, env_fns, reports, parts
     (arena_fd,) = channel.recv_fds(1)
     layout = channel.recv_object()
@@ -100,6 +118,7 @@ def _serve(channel: SocketChannel, orders: Orders) -> None:
 
 def _introduce(orders: Orders) -> None:
     settle_in_process(orders.info)
+    settle_output(orders.output)
     try:
         with open("/proc/self/comm", "w") as comm:  # what `ps` and `top` show
             comm.write(orders.name[:15])

@@ -179,6 +179,8 @@ class Exchange:
         """Deals with the answers, failures and deaths that have come; whether a death has to be told."""
         if not self._hub.needs_attention:
             return False
+        self._hub.take_relayed()
+        self._backend.hear()  # first: what an env has logged comes before what it has raised
         for _worker, _slot, sequence, flags, parts in self._hub.take_messages():
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
             if flags & _core.IS_MESSAGE and (call := self._calls.pop(sequence, None)) is not None:
@@ -201,6 +203,7 @@ class Exchange:
             env_ids=worker.env_ids,
             operation="close" if self.closing else operation,
             verdict=worker.verdict(),
+            output=worker.last_words(),
         )
         for sequence in unanswered:
             if (call := self._calls.pop(sequence, None)) is not None:

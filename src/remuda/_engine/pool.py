@@ -17,6 +17,7 @@ from gymnasium import Space
 from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.host import EnvHost, Request
+from remuda._backends.output import WorkerOutput
 from remuda._backends.pickling import Parts, dump, dump_for_worker, load
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
 from remuda._engine.arguments import check_env_ids, check_limit, check_timeout, dump_objects
@@ -75,6 +76,9 @@ class Pool:
         max_concurrency: At most so many workers run `reset` or `step` at the same time; None for no limit.
         pin_workers: Keep each worker process to a core, in turn, once it has built its envs. It gained nothing where we
             measured it, and costs a lot where something else wants the core.
+        worker_output: Where stdout and stderr of worker processes go, native code and children included. "inherit":
+            where the pool's go; "capture": into memory, the last 256 KiB of it; a directory: appended to its
+            `worker-<index>.log`. `workers[i].output()` reads the latter two back; reports of deaths show their end.
         advise: Log once when another number of workers would be several times faster.
         name: Of the workers, as `ps` and logs show them.
 
@@ -83,10 +87,11 @@ class Pool:
         single_observation_space, single_action_space: Of one env.
         observation_spaces, action_spaces: Of each env; they may differ in bounds.
         metadata, render_mode, spec: Env 0's.
-        workers: Each has `index`, `name`, `pid`, `env_ids`, `exitcode` and `is_alive()`.
+        workers: Each has `index`, `name`, `pid`, `env_ids`, `exitcode`, `is_alive()` and `output(limit=65536)`.
 
     Raises:
         ValueError, TypeError: An argument that cannot be.
+        OSError: The directory for `worker_output` cannot be made or written to.
         InvalidEnvError: A factory that cannot be pickled, or returned no env of its own.
         EnvError: A factory raised; its exception is the cause.
         WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.
@@ -109,6 +114,7 @@ class Pool:
         start_timeout: float | None = 60.0,
         max_concurrency: int | None = None,
         pin_workers: bool = False,
+        worker_output: WorkerOutput = "inherit",
         advise: bool = True,
         name: str = "remuda",
     ) -> None:
@@ -120,6 +126,7 @@ class Pool:
             "preload": check_preload(preload),
             "threads_per_worker": threads_per_worker,
             "start_timeout": start_timeout,
+            "worker_output": worker_output,
             "name": name,
         }
         self._cores = usable_cores()

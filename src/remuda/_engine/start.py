@@ -13,6 +13,7 @@ from remuda import _core
 from remuda._backends.base import Assignment, Backend
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import AUTORESET, Layout
+from remuda._backends.output import WorkerOutput, check_output
 from remuda._backends.process import ProcessBackend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
@@ -48,6 +49,7 @@ class Settings:
     start_timeout: float | None = 60.0
     max_concurrency: int | None = None
     pin_workers: bool = False
+    worker_output: WorkerOutput = "inherit"
     name: str = "remuda"
 
     def __post_init__(self) -> None:
@@ -72,6 +74,12 @@ class Settings:
             raise TypeError(
                 f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
             )
+        check_output(self.worker_output)
+        if self.backend != "process" and self.worker_output != "inherit":
+            raise ValueError(
+                f"expected worker_output='inherit' for backend={self.backend!r}, got {self.worker_output!r}: its "
+                "workers run in this process and write where it writes; use backend='process', or redirect the process"
+            )
         check_timeout(self.start_timeout, "start_timeout")
         if self.start_timeout is not None and self.start_timeout < 0:
             raise ValueError(f"expected start_timeout to be at least 0, or None, got {self.start_timeout}")
@@ -81,7 +89,9 @@ class Settings:
             return SerialBackend()
         if self.backend == "thread":
             return ThreadBackend()
-        return ProcessBackend(self.start_method, self.threads_per_worker, self.preload, self.pin_workers, self.name)
+        return ProcessBackend(
+            self.start_method, self.threads_per_worker, self.preload, self.pin_workers, self.name, self.worker_output
+        )
 
     def slots_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""

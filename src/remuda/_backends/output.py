@@ -1,0 +1,152 @@
+"""Where a worker's standard output and error go, and what of them can be read back."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import operator
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from remuda import _core
+
+WorkerOutput: TypeAlias = "str | os.PathLike[str]"  # "inherit", "capture", or a directory
+
+KEPT = 1 << 18  # bytes of captured output that stay readable
+_DEFAULT_LIMIT = 1 << 16
+_LAST_LINES = 20
+_LAST_BYTES = 1 << 13  # for those lines, however long they are
+
+
+class Output:
+    """What the processes that were worker `index`, one after another, have written.
+
+    It belongs to a worker's place in the pool: it outlives each of its processes, and its last words outlive itself.
+
+    Attributes:
+        fd: For the descriptors 1 and 2 of a new process; None: it inherits the pool's.
+    """
+
+    def __init__(self, fd: int | None) -> None:
+        self.fd = fd
+        self._opened_at = self._began_at = self._size()
+        self._last = b""
+
+    def begin(self) -> None:
+        """A new process: what is written from now on is its own."""
+        self._began_at = self._size()
+
+    def read(self, limit: int = _DEFAULT_LIMIT) -> str:
+        """The end of it, since the pool was made: `limit` bytes at most."""
+        return _text(self._tail(self._opened_at, check_limit(limit)))
+
+    def last_words(self) -> str:
+        """The last lines of the latest process."""
+        lines = _text(self._tail(self._began_at, _LAST_BYTES)).splitlines()
+        return "\n".join(lines[-_LAST_LINES:])
+
+    def release(self) -> None:
+        """Closes it, and keeps its end in memory."""
+        if self.fd is not None:
+            self._last = self._tail(self._opened_at, KEPT)
+            os.close(self.fd)
+            self.fd = None
+
+    def _size(self) -> int:
+        return 0 if self.fd is None else os.fstat(self.fd).st_size
+
+    def _tail(self, since: int, limit: int) -> bytes:
+        limit = min(limit, KEPT)
+        if self.fd is None:
+            return self._last[max(0, len(self._last) - limit) :]
+        size = self._size()
+        first = max(size - limit, since if since <= size else 0)  # somebody may have truncated it
+        return os.pread(self.fd, size - first, first)
+
+
+def _text(data: bytes) -> str:
+    """What was cut in the middle of a character begins with the next one."""
+    return re.sub(rb"^[\x80-\xbf]{1,3}", b"", data).decode(errors="replace")
+
+
+def check_limit(limit: Any) -> int:
+    try:
+        number = operator.index(limit)
+    except TypeError:
+        raise TypeError(f"expected limit to be an int, got {limit!r}") from None
+    if number < 0:
+        raise ValueError(f"expected limit to be at least 0, got {limit}")
+    return number
+
+
+# -- making them -----------------------------------------------------------------------------------------
+
+
+def check_output(where: Any) -> None:
+    """Raises TypeError or ValueError for what cannot be a `worker_output`."""
+    if not isinstance(where, (str, os.PathLike)) or isinstance(os.fspath(where), bytes):
+        raise TypeError(f"expected worker_output to be 'inherit', 'capture' or a directory, got {where!r}")
+    if not os.fspath(where):
+        raise ValueError("expected worker_output to be 'inherit', 'capture' or a directory, got an empty string")
+
+
+def open_outputs(where: WorkerOutput, num_workers: int) -> list[Output]:
+    """An output for each worker.
+
+    Raises:
+        OSError: The directory cannot be made, or a file in it cannot be written to. Nothing is left open.
+    """
+    outputs: list[Output] = []
+    try:
+        for index in range(num_workers):
+            outputs.append(_open(where, index))  # noqa: PERF401 - those that were opened are closed below
+    except BaseException:
+        for output in outputs:
+            output.release()
+        raise
+    return outputs
+
+
+def _open(where: WorkerOutput, index: int) -> Output:
+    if where == "inherit":
+        return Output(None)
+    if where == "capture":
+        fd = os.memfd_create("remuda-output")
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # stdout, stderr and children write at its end, wherever that is
+        return Output(fd)
+    path = Path(where) / f"worker-{index}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Output(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666))
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            "expected worker_output to be 'inherit', 'capture' or a directory that can be made and written to, "
+            f"got {os.fspath(where)!r} ({error.strerror}: {error.filename})",
+        ) from error
+
+
+# -- in the worker ---------------------------------------------------------------------------------------
+
+
+def settle_output(where: WorkerOutput) -> None:
+    """Makes Python's streams fit descriptors 1 and 2, which are an output's: a line is written when it is whole.
+
+    They may be other streams by now, where we are forked from a notebook or a test; and a line that waits in a buffer
+    is lost when we are killed, where it would say why.
+    """
+    if where == "inherit":
+        return
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        stream = _line_stream(fd)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    if where == "capture":
+        _core.keep_short(os.dup(1), KEPT)
+
+
+def _line_stream(fd: int) -> io.TextIOWrapper:
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
