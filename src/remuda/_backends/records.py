@@ -71,7 +71,7 @@ class Warned:
     message: Carried
     filename: str
     lineno: int
-    module: str | None
+    module: str
 
     def to_warning(self) -> Warning:
         warning = self.message.unpack()
@@ -126,9 +126,7 @@ def _shorten(value: Any) -> Any:
 # -- warnings --------------------------------------------------------------------------------------------
 
 
-def dump_warning(
-    warning: Warning, filename: str, lineno: int, module: str | None, worker: int, env: int | None
-) -> bytes:
+def dump_warning(warning: Warning, filename: str, lineno: int, module: str, worker: int, env: int | None) -> bytes:
     """One that is too big keeps its category only where that is made of a text."""
 
     def dump(carried: Carried) -> bytes:

@@ -159,12 +159,12 @@ class Teller(logging.Handler):
         self._mouth.say(dump_warning(warning, filename, lineno, module, self._worker, self._current_env()))
 
 
-def _module_of(filename: str, frame: FrameType | None) -> str | None:
-    """The module that the warning is about, for filters that ask for it."""
+def _module_of(filename: str, frame: FrameType | None) -> str:
+    """The module that the warning is about, for filters that ask for it; as Python does, by the file where need be."""
     while frame is not None and frame.f_code.co_filename != filename:
         frame = frame.f_back
     name: Any = None if frame is None else frame.f_globals.get("__name__")
-    return name if isinstance(name, str) else None
+    return name if isinstance(name, str) else filename.removesuffix(".py")
 
 
 def start_telling(mouth: Mouth, verbosity: Verbosity, current_env: Callable[[], int | None]) -> None:
