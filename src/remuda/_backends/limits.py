@@ -14,15 +14,18 @@ except ImportError:  # no such system has worker processes
     pass
 
 _PER_WORKER = 2  # its socket and its pidfd
-_WHILE_STARTING = 12  # the other ends, a fork server's socket, pipes of `subprocess`, the pool's memory
+_WHILE_STARTING = 14  # the other ends, a fork server's socket, pipes of `subprocess`, the pool's memory, the relay
 
 
-def check_descriptors(workers: int) -> None:
-    """Raises ResourceError when so many more worker processes need more file descriptors than are free."""
+def check_descriptors(workers: int, *, with_output: bool) -> None:
+    """Raises ResourceError when so many more worker processes need more file descriptors than are free.
+
+    With output, each also has a file of its own that it writes to.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or (used := _open_descriptors()) is None:
         return
-    needed, free = _PER_WORKER * workers + _WHILE_STARTING, max(0, soft - used)
+    needed, free = (_PER_WORKER + with_output) * workers + _WHILE_STARTING, max(0, soft - used)
     if needed > free:
         raise ResourceError(
             errno.EMFILE,

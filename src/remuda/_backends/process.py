@@ -112,7 +112,7 @@ class ProcessBackend:
     # -- start -----------------------------------------------------------------------------------------
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
-        check_descriptors(len(assignments))
+        check_descriptors(len(assignments), with_output=self._output != "inherit")
         orders = self._orders(assignments)
         try:
             self._outputs = open_outputs(self._output, len(orders))

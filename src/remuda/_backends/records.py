@@ -130,7 +130,7 @@ def dump_warning(warning: Warning, filename: str, lineno: int, module: str, work
     """One that is too big keeps its category only where that is made of a text."""
 
     def dump(carried: Carried) -> bytes:
-        said = Warned(worker, env, type(warning).__qualname__, carried, filename, lineno, module)
+        said = Warned(worker, env, type(warning).__name__, carried, filename, lineno, module)
         return pickle.dumps(said, protocol=5)
 
     text = _text(str, warning)

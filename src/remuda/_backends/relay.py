@@ -84,7 +84,7 @@ class Relay:
             warning.__traceback__ = None  # it refers to our frame, and we to it
             place = f"{said.filename}:{said.lineno}"
             extra = {"worker": said.worker, "env": said.env}
-            logger.error("%s: %s: %s", place, type(warning).__qualname__, str(warning), extra=extra)
+            logger.error("%s: %s: %s", place, type(warning).__name__, str(warning), extra=extra)
 
 
 def _log(said: Logged) -> None:
