@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import Gate, NeedsArguments, counting, gated, hooked
+from pool_envs import CountingEnv, Gate, NeedsArguments, counting, gated, hooked
 
-from remuda import EnvError, Pool, WorkerDiedError
+from remuda import EnvError, Pool, WorkerDiedError, WorkerInfo
+from remuda._backends.channel import LocalChannel
+from remuda._backends.host import EnvHost
 from remuda._backends.records import MAX_BYTES, Logged, dump_record, load
 from remuda._backends.relay import Relay
 from remuda._backends.telling import Mouth
@@ -401,6 +403,35 @@ def test_a_flood_blocks_nobody_and_is_counted(heard: list[Any], tmp_path: Path) 
     assert texts(heard)[-1] == "after the flood"
 
 
+def test_what_waits_when_a_worker_leaves_is_not_lost(heard: list[Any]) -> None:
+    """Twice and more what the socket has room for."""
+
+    def close(env: Any) -> None:
+        import logging
+
+        for i in range(220):
+            logging.getLogger("test.env").info("%d %s", i, "x" * 4000)
+
+    Pool(hooked(1, (0,), close=close)).close()
+    assert [record.args[0] for record in heard] == list(range(220))
+
+
+def test_a_worker_sends_what_waits_before_its_goodbye() -> None:
+    """After it the pool waits for the process alone, and reads no more."""
+    done: list[str] = []
+
+    class Closing(CountingEnv):
+        def close(self) -> None:
+            done.append(f"close {host.current_env}")
+
+    host = EnvHost(WorkerInfo(0, 1, (3, 4)), LocalChannel.pair()[0], before_goodbye=lambda: done.append("flush"))
+    host.build([Closing, Closing])
+    assert host.current_env is None
+    host.close()
+    assert done == ["close 3", "close 4", "flush"]
+    assert host.current_env is None
+
+
 @pytest.fixture
 def narrow() -> Iterator[tuple[socket.socket, Mouth]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -454,6 +485,21 @@ def test_a_flush_waits_no_longer_than_told(narrow: tuple[socket.socket, Mouth]) 
     mouth.flush(60)
     assert not mouth._queue
     reader.join()
+
+
+def test_what_waits_is_not_said_twice_after_a_fork(narrow: tuple[socket.socket, Mouth]) -> None:
+    _, mouth = narrow
+    while not mouth._queue:
+        mouth.say(b"something")
+    with mouth._lock:  # whoever holds it in the moment of the fork will not be there to release it
+        pid = os.fork()
+        if pid == 0:
+            helper = threading.Thread(target=mouth.flush, args=(60,))
+            helper.start()
+            helper.join()
+            os._exit(len(mouth._queue))
+    assert os.waitpid(pid, 0)[1] == 0
+    assert mouth._queue
 
 
 def test_nobody_listens_any_more(narrow: tuple[socket.socket, Mouth]) -> None:

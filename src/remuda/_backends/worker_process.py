@@ -26,7 +26,7 @@ from remuda._backends.telling import Mouth, start_telling
 from remuda._backends.verbosity import Verbosity
 from remuda._backends.worker_info import WorkerInfo, settle_in_process
 
-_FLUSH_SECONDS = 1.0  # for logs that wait for room, before a report that the pool waits for
+_FLUSH_SECONDS = 5.0  # for logs that wait for room, before a report that the pool waits for
 
 # Libraries that start one thread per core in every worker, and how each is told not to.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
