@@ -121,9 +121,7 @@ class ProcessBackend:
                 process = self._launch(order)
                 self._processes.append(process)
                 output = self._outputs[order.info.index]
-                self.workers.append(
-                    ProcessWorker(order.info, order.name, process, output, self._processes, self._oom)
-                )
+                self.workers.append(ProcessWorker(order.info, order.name, process, output, self._processes, self._oom))
                 if not self._inherits:
                     self._send_orders(self.workers[-1], order)
             return self._collect_reports(timeout)
