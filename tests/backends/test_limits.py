@@ -53,7 +53,7 @@ with Pool(counting(8), start_method="{start_method}") as pool:
     number, text = run.read_line()
     assert number == 24
     assert re.search(
-        r"expected 28 free file descriptors for 8 worker processes, got \d+ \(of the 20 that `ulimit -n`", text
+        r"expected 30 free file descriptors for 8 worker processes, got \d+ \(of the 20 that `ulimit -n`", text
     )
     advised = re.search(r"raise the soft limit before you make the pool: `ulimit -n (\d+)`", text)
     assert advised

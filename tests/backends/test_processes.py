@@ -1112,7 +1112,7 @@ with Pool(counting(2), start_method="{start_method}") as pool:
     )
     is_os_error, number, text = run.read_line()
     assert (is_os_error, number) == (True, errno.EMFILE)
-    assert "expected 132 free file descriptors for 60 worker processes" in text
+    assert "expected 134 free file descriptors for 60 worker processes" in text
     assert "have the hard limit of 40 raised" in text
     assert run.read_line() is True
     assert run.read_line() == [0, 1]
