@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 namespace remuda {
@@ -67,11 +68,19 @@ class BlobReader {
       : header_(header), bytes_(reinterpret_cast<const std::byte*>(header + 1)), capacity_(capacity) {}
 
   // The sizes of the next blob's parts; to be followed by one `get` for each of them, then `done`.
+  // Throws std::length_error for what no writer can have written: the other side's memory is not ours to trust.
   std::vector<std::uint64_t> sizes() {
     std::uint64_t count;
     get(reinterpret_cast<std::byte*>(&count), sizeof count);
+    std::uint64_t room = capacity_ / sizeof(std::uint64_t);
+    if (count >= room) throw std::length_error("a blob with more parts than there is room for");
     std::vector<std::uint64_t> sizes(count);
     if (count != 0) get(reinterpret_cast<std::byte*>(sizes.data()), count * sizeof(std::uint64_t));
+    room = capacity_ - sizeof(std::uint64_t) * (1 + count);
+    for (std::uint64_t size : sizes) {
+      if (size > room) throw std::length_error("a blob that is longer than its ring");
+      room -= size;
+    }
     return sizes;
   }
   void get(std::byte* data, std::uint64_t size) {

@@ -18,6 +18,8 @@ namespace remuda {
 namespace {
 
 constexpr std::uint32_t kEverything = 0xffffffff;
+constexpr std::size_t kFirstOfBatch = 4;  // of `columns_`: the first leaf of the observation
+constexpr Nanoseconds kGlance = std::chrono::milliseconds(10);  // the bound on noticing what does not ring
 constexpr std::size_t kWorthReleasing = 1 << 16;  // bytes to copy that are worth releasing the GIL for
 
 nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
@@ -55,22 +57,28 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slo
       actions_(std::move(actions)),
       receive_(std::move(receive)),
       send_(std::move(send)),
+      progress_(arena_->at<Progress>(plan_.progress)),
       bell_(arena_->at<Bell>(Plan::kPoolBell)),
       patience_(Nanoseconds(spin_ns)),
       max_running_(max_running) {
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
-    Port& port = ports_.emplace_back();
-    port.bell = arena_->at<Bell>(plan_.bell(w));
-    port.meter = arena_->at<Meter>(plan_.meter(w));
-    port.commands = {arena_->at<RingHeader>(plan_.commands(w)), plan_.ring_capacity};
-    port.results = {arena_->at<RingHeader>(plan_.results(w)), plan_.ring_capacity};
-    port.blobs_out = {arena_->at<BlobHeader>(plan_.blobs_in(w)), plan_.blob_bytes};
-    port.blobs_in = {arena_->at<BlobHeader>(plan_.blobs_out(w)), plan_.blob_bytes};
+    Port& port = ports_.emplace_back(make_port(w));
     port.first_slot = static_cast<std::uint32_t>(slots_.size());
     port.slots = slots_of_worker[w];
     slots_.insert(slots_.end(), port.slots, Slot{w});
   }
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) all_slots_.push_back(slot);
+}
+
+Hub::Port Hub::make_port(std::uint32_t w) const {
+  Port port;
+  port.bell = arena_->at<Bell>(plan_.bell(w));
+  port.meter = arena_->at<Meter>(plan_.meter(w));
+  port.commands = {arena_->at<RingHeader>(plan_.commands(w)), plan_.ring_capacity};
+  port.results = {arena_->at<RingHeader>(plan_.results(w)), plan_.ring_capacity};
+  port.blobs_out = {arena_->at<BlobHeader>(plan_.blobs_in(w)), plan_.blob_bytes};
+  port.blobs_in = {arena_->at<BlobHeader>(plan_.blobs_out(w)), plan_.blob_bytes};
+  return port;
 }
 
 // -- out ---------------------------------------------------------------------------------------------
@@ -101,17 +109,22 @@ bool Hub::send_steps(nb::handle actions) {
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs) {
   std::uint32_t frame = open_frame(targets.size());
   rows_out_[frame] += static_cast<std::uint32_t>(targets.size());
+  in_flight_ += static_cast<std::uint32_t>(targets.size());
   std::size_t first = 0;  // of the run being gathered
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    slots_[targets[i]].state = SlotState::kInFlight;
-    bool goes_on = i + 1 < targets.size() && targets[i + 1] == targets[i] + 1 && blobs.is_none() &&
-                   slots_[targets[i + 1]].worker == slots_[targets[i]].worker;
+    Slot& slot = slots_[targets[i]];
+    slot.state = SlotState::kInFlight;
+    slot.op = op;
+    slot.row = frame * plan_.slots + targets[i];
+    if (!blobs.is_none() && !blobs[i].is_none()) slot.parts = blobs[i];
+    bool goes_on = i + 1 < targets.size() && targets[i + 1] == targets[i] + 1 && blobs.is_none() && owed_ == 0 &&
+                   slots_[targets[i + 1]].worker == slot.worker;
     if (goes_on) continue;
     auto count = static_cast<std::uint32_t>(i + 1 - first);
-    push_run(op, targets[first], count, frame, blobs.is_none() ? nb::none() : nb::object(blobs[i]));
+    if (!pay(targets[i], op))
+      push_run(op, targets[first], count, frame, blobs.is_none() ? nb::none() : nb::object(blobs[i]));
     first = i + 1;
   }
-  in_flight_ += static_cast<std::uint32_t>(targets.size());
   for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w);
   raise_interrupt();
 }
@@ -171,11 +184,12 @@ void Hub::raise_interrupt() {
 
 void Hub::publish(std::uint32_t worker, bool at_once) {
   Port& port = ports_[worker];
-  if (!port.pushed || port.dead) return;
+  if (!port.pushed || port.dead || port.absent) return;
   if (!at_once && !port.running && running_ >= max_running_) {
     if (std::find(turns_.begin(), turns_.end(), worker) == turns_.end()) turns_.push_back(worker);
     return;
   }
+  if (!port.running && has_deadlines_) port.heard = Clock::now();
   running_ += !port.running;
   port.running = true;
   port.pushed = false;
@@ -216,34 +230,35 @@ std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot,
 bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns) {
   const auto start = Clock::now();
   const auto deadline = start + Nanoseconds(timeout_ns);
-  if (start - looked_ >= kSlice) find_dead();  // also where the others' results keep coming in time
+  if (start - looked_ >= kGlance) glance();  // also where the others' results keep coming in time
   while (true) {
     // Read before the rings: what is published after we looked at them rings past this count.
     std::uint32_t heard = bell_->rung.load(std::memory_order_acquire);
     drain();
     if (done() >= wanted) return true;
     if (attention()) return false;
-    auto limit = timeout_ns < 0 ? kSlice : std::min<Nanoseconds>(kSlice, deadline - Clock::now());
-    if (limit.count() <= 0) return false;
+    const auto before = Clock::now();
+    if (timeout_ns >= 0 && before >= deadline) return false;
+    Nanoseconds limit = timeout_ns < 0 ? kGlance : std::min<Nanoseconds>(kGlance, deadline - before);
+    if (alarm_ != Clock::time_point{}) limit = std::clamp<Nanoseconds>(alarm_ - before, Nanoseconds(0), limit);
     // An answer to a message is wanted as soon as it comes, and so is the end of a turn that somebody
     // waits for; results only when there are enough.
     bool each = awaited_ != 0 || !turns_.empty();
     std::uint32_t needed = each ? 1 : std::min(wanted - done(), std::max(in_flight_, 1U));
-    const auto before = Clock::now();
     {
       nb::gil_scoped_release release;
       remuda::wait(*bell_, heard + needed, limit, patience_);
     }
     waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(Clock::now() - before).count());
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
-    if (!reached(*bell_, heard + needed)) find_dead();
+    if (!reached(*bell_, heard + needed)) glance();
   }
 }
 
 void Hub::drain() {
   Result result;
   for (std::uint32_t w = 0; w < ports_.size(); ++w) {
-    while (ports_[w].results.front(result)) {
+    while (!ports_[w].corrupt && ports_[w].results.front(result)) {
       accept(w, result);  // may be interrupted while it reads the socket: then we start from here again
       ports_[w].results.consume();
     }
@@ -253,39 +268,62 @@ void Hub::drain() {
 void Hub::accept(std::uint32_t worker, const Result& result) {
   Port& port = ports_[worker];
   nb::object parts;
-  if (result.flags & kHasBlob) parts = read_parts(port.blobs_in);
+  try {
+    if (!is_sound(port, result)) throw std::length_error("a result that answers nothing");
+    if (result.flags & kHasBlob) parts = read_parts(port.blobs_in);
+  } catch (const std::length_error&) {
+    port.corrupt = true;
+    newly_late_.push_back(worker);
+    return;
+  }
   if (result.flags & kOnSocket) {
     parts = receive_(worker);
     if (parts.is_none()) return;  // it died while it wrote: the result never came
   }
+  port.heard = Clock::time_point(Nanoseconds(result.end_ns));
   port.outstanding -= result.count;
   if (port.outstanding == 0) finish_turn(port);
   const bool is_message = result.flags & kIsMessage;
   if (is_message) {
     std::erase(port.messages, result.sequence);
     --awaited_;
-  } else {
+  }
+  // In same-step autoreset the result that asks for a renewal is not whole: the next env's reset belongs to it.
+  const bool is_whole = !is_message && !(result.flags & kIsFailure) &&
+                        !((result.flags & kRenewalDue) && (result.flags & kHasFinal));
+  if (is_whole) {
+    for (std::uint32_t i = 0; i < result.count; ++i) {
+      Slot& slot = slots_[result.env + i];
+      slot.state = SlotState::kReady;
+      ++slot.results;
+    }
     in_flight_ -= result.count;
-  }
-  if (!is_message && !(result.flags & kIsFailure)) {
-    for (std::uint32_t i = 0; i < result.count; ++i) slots_[result.env + i].state = SlotState::kReady;
     ready_slots_ += result.count;
-    ready_.push_back({result.env, result.row, result.count, result.flags, std::move(parts)});
-    return;
+    if (plan_.keeps_last) slots_[result.env].last_parts = parts;
+    slots_[result.env].parts.reset();
+    ready_.push_back({result.env, result.row, result.count, result.flags & ~kRenewalDue, std::move(parts),
+                      std::move(slots_[result.env].terminal)});
+    slots_[result.env].terminal.reset();
+    if (!(result.flags & kRenewalDue)) return;
+  } else if (!is_message) {
+    slots_[result.env].state = SlotState::kStranded;
   }
-  if (!is_message) {
-    slots_[result.env].state = SlotState::kIdle;
-    rows_done(result.row, 1);
-  }
-  ++(is_message ? answers_ : failed_);
+  ++(!is_message && (result.flags & kIsFailure) ? failed_ : answers_);
   nb::object slot = result.env == kWholeWorker ? nb::none() : nb::object(nb::int_(result.env));
   messages_.append(nb::make_tuple(worker, slot, result.sequence, result.flags, none_or(parts)));
 }
 
 void Hub::watch(std::uint32_t worker, int pidfd) { ports_[worker].pidfd = pidfd; }
 
-void Hub::find_dead() {
+// Looks at everything that does not ring the bell.
+void Hub::glance() {
   looked_ = Clock::now();
+  find_dead();
+  find_late();
+  if (alarm_ != Clock::time_point{} && looked_ >= alarm_) news_ = true;
+}
+
+void Hub::find_dead() {
 #if REMUDA_LINUX
   std::vector<pollfd> fds;
   std::vector<std::uint32_t> workers;
@@ -294,10 +332,11 @@ void Hub::find_dead() {
     fds.push_back({ports_[w].pidfd, POLLIN, 0});
     workers.push_back(w);
   }
+  for (int fd : listened_) fds.push_back({fd, POLLIN, 0});
   if (relay_fd_ >= 0) fds.push_back({relay_fd_, POLLIN, 0});
   if (fds.empty() || ::poll(fds.data(), fds.size(), 0) <= 0) return;
-  relayed_ = relayed_ || (relay_fd_ >= 0 && fds.back().revents != 0);
-  drain();  // what they still published counts
+  for (std::size_t i = workers.size(); i < fds.size(); ++i) news_ = news_ || fds[i].revents != 0;
+  drain();  // what the dead still published counts
   for (std::size_t i = 0; i < workers.size(); ++i) {
     if (fds[i].revents == 0) continue;
     ports_[workers[i]].dead = true;
@@ -314,8 +353,7 @@ nb::list Hub::take_dead() {
     nb::list lost, unanswered;
     for (std::uint32_t slot = port.first_slot; slot < port.first_slot + port.slots; ++slot) {
       if (slots_[slot].state != SlotState::kInFlight) continue;
-      slots_[slot].state = SlotState::kIdle;
-      --in_flight_;
+      slots_[slot].state = SlotState::kStranded;
       lost.append(slot);
     }
     for (std::uint64_t sequence : port.messages) unanswered.append(sequence);
@@ -332,6 +370,200 @@ nb::list Hub::take_messages() {
   messages_ = nb::list();
   answers_ = failed_ = 0;
   return messages;
+}
+
+// -- deadlines ---------------------------------------------------------------------------------------
+
+void Hub::set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns) {
+  reset_limit_ = Nanoseconds(reset_ns);
+  step_limit_ = Nanoseconds(step_ns);
+  message_limit_ = Nanoseconds(message_ns);
+  has_deadlines_ = reset_ns != 0 || step_ns != 0 || message_ns != 0;
+}
+
+Nanoseconds Hub::limit_of(Op op) const {
+  if (op == Op::kReset || op == Op::kRevive) return reset_limit_;
+  if (op == Op::kMessage || op == Op::kClose) return message_limit_;
+  return step_limit_;
+}
+
+// A worker is late with what it does; one that does nothing although it has work, with what it was given.
+void Hub::find_late() {
+  if (!has_deadlines_) return;
+  std::vector<std::uint64_t> tasks;
+  for (const Port& port : ports_) tasks.push_back(port.meter->task.load(std::memory_order_acquire));
+  drain();  // after the tasks were read: who has none any more may have answered just before
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
+    Port& port = ports_[w];
+    if (port.dead || port.absent || port.late || !port.running) continue;
+    const Op op = tasks[w] != 0 ? Task::op(tasks[w]) : oldest_op(port);
+    const auto begin = tasks[w] != 0 ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
+    if (limit_of(op).count() == 0 || looked_ - begin <= limit_of(op)) continue;
+    port.late = true;
+    newly_late_.push_back(w);
+  }
+}
+
+Op Hub::oldest_op(const Port& port) const {
+  for (std::uint32_t slot = port.first_slot; slot < port.first_slot + port.slots; ++slot)
+    if (slots_[slot].state == SlotState::kInFlight) return slots_[slot].op;
+  return Op::kMessage;
+}
+
+nb::list Hub::take_late() {
+  nb::list late;
+  for (std::uint32_t w : newly_late_) {
+    const Port& port = ports_[w];
+    const std::uint64_t task = port.meter->task.load(std::memory_order_acquire);
+    const Op op = task != 0 ? Task::op(task) : oldest_op(port);
+    late.append(nb::make_tuple(w, port.corrupt ? nb::none() : nb::cast(op)));
+  }
+  newly_late_.clear();
+  return late;
+}
+
+nb::tuple Hub::doing(std::uint32_t worker) const {
+  const Meter& meter = *ports_[worker].meter;
+  const std::uint64_t task = meter.task.load(std::memory_order_acquire);
+  const std::uint32_t env = meter.env.load(std::memory_order_relaxed);
+  if (task == 0) return nb::make_tuple(nb::none(), nb::none());
+  return nb::make_tuple(Task::op(task), env == kWholeWorker ? nb::none() : nb::object(nb::int_(env)));
+}
+
+nb::tuple Hub::progress(std::uint32_t slot) const {
+  const Progress& progress = progress_[slot];
+  return nb::make_tuple(progress.resets.load(std::memory_order_relaxed), progress.steps.load(std::memory_order_relaxed));
+}
+
+// A worker can write anything into its rings; what we act upon is checked.
+bool Hub::is_sound(const Port& port, const Result& result) const {
+  const std::uint32_t first = port.first_slot, end = port.first_slot + port.slots;
+  if (result.flags & kIsMessage)
+    return std::find(port.messages.begin(), port.messages.end(), result.sequence) != port.messages.end();
+  if (result.count == 0 || result.env < first || result.env >= end || result.count > end - result.env) return false;
+  for (std::uint32_t i = 0; i < result.count; ++i) {
+    const Slot& slot = slots_[result.env + i];
+    if (slot.state != SlotState::kInFlight || slot.row != result.row + i) return false;
+  }
+  return true;
+}
+
+// -- what becomes of slots whose env is gone -----------------------------------------------------------
+
+Hub::Slot& Hub::stranded(std::uint32_t slot) {
+  if (slots_[slot].state != SlotState::kStranded) throw std::logic_error("the slot is not stranded");
+  return slots_[slot];
+}
+
+void Hub::drop(std::uint32_t slot) {
+  Slot& dropped = stranded(slot);
+  dropped.state = SlotState::kIdle;
+  dropped.parts.reset();
+  --in_flight_;
+  rows_done(dropped.row, 1);
+}
+
+void Hub::resend(std::uint32_t slot) {
+  Slot& again = stranded(slot);
+  again.state = SlotState::kInFlight;
+  push(again.worker, {again.op, slot, again.row, 1, ++sequence_, 0, 0}, none_or(again.parts));
+  publish(again.worker);
+  raise_interrupt();
+}
+
+void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
+  Slot& ended = stranded(slot);
+  const std::uint32_t kept = plan_.kept_row(slot, ended.results);
+  copy_row(columns_, kFirstOfBatch, ended.row, kept);
+  set_flags(ended.row, 0.0, false, true);
+  set_flags(kept, 0.0, false, true);
+  *reinterpret_cast<std::uint64_t*>(columns_[kInfoMask].row(ended.row)) = 0;
+  ended.state = SlotState::kReady;
+  ended.parts.reset();
+  --in_flight_;
+  ++ready_slots_;
+  ready_.push_back({slot, ended.row, 1, kHasBlob, nb::borrow(parts)});
+}
+
+void Hub::revive(std::uint32_t slot, nb::handle terminal, bool is_complete) {
+  Slot& revived = stranded(slot);
+  if (!is_complete) {
+    copy_row(final_columns_, 0, revived.row, plan_.kept_row(slot, revived.results));
+    set_flags(revived.row, 0.0, false, true);
+  }
+  revived.op = Op::kRevive;
+  revived.parts.reset();
+  revived.terminal = nb::borrow(terminal);
+  resend(slot);
+}
+
+void Hub::owe(std::uint32_t slot, nb::handle payment, bool revives) {
+  owed_ += !slots_[slot].owed.is_valid();
+  slots_[slot].owed = nb::borrow(payment);
+  slots_[slot].owed_revives = revives;
+}
+
+// Whether the debt is the answer to this command. A reset ends the episode anyway.
+bool Hub::pay(std::uint32_t slot, Op op) {
+  Slot& debtor = slots_[slot];
+  if (!debtor.owed.is_valid()) return false;
+  nb::object payment = std::move(debtor.owed);
+  debtor.owed.reset();
+  --owed_;
+  if (op == Op::kReset) return false;
+  debtor.state = SlotState::kStranded;
+  debtor.owed_revives ? revive(slot, payment, false) : end_episode(slot, payment);
+  return true;
+}
+
+// The observation's leaves of `columns_` at `from_row`, to the columns from `first_to` on.
+void Hub::copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row) {
+  for (std::size_t leaf = 0; kFirstOfBatch + leaf < columns_.size(); ++leaf) {
+    const Column& from = columns_[kFirstOfBatch + leaf];
+    std::memcpy(to[first_to + leaf].row(to_row), from.row(from_row), from.row_bytes());
+  }
+}
+
+void Hub::set_flags(std::uint32_t row, double reward, bool terminated, bool truncated) {
+  *reinterpret_cast<double*>(columns_[kReward].row(row)) = reward;
+  *reinterpret_cast<bool*>(columns_[kTerminated].row(row)) = terminated;
+  *reinterpret_cast<bool*>(columns_[kTruncated].row(row)) = truncated;
+}
+
+nb::tuple Hub::last(std::uint32_t slot) const {
+  return nb::make_tuple(plan_.kept_row(slot, slots_[slot].results), none_or(slots_[slot].last_parts));
+}
+
+bool Hub::is_over(std::uint32_t slot) const {
+  const std::uint32_t kept = plan_.kept_row(slot, slots_[slot].results);
+  return *reinterpret_cast<const bool*>(columns_[kTerminated].row(kept)) ||
+         *reinterpret_cast<const bool*>(columns_[kTruncated].row(kept));
+}
+
+void Hub::reopen(std::uint32_t worker) {
+  for (std::uint64_t ring : {plan_.commands(worker), plan_.results(worker)}) arena_->at<RingHeader>(ring)->reset();
+  for (std::uint64_t blobs : {plan_.blobs_in(worker), plan_.blobs_out(worker)})
+    arena_->at<BlobHeader>(blobs)->consumed.store(0);
+  Port fresh = make_port(worker);  // its ends begin where the rings do
+  fresh.first_slot = ports_[worker].first_slot;
+  fresh.slots = ports_[worker].slots;
+  fresh.absent = true;
+  fresh.bell->sleeping.store(0);  // its predecessor may have died in its sleep
+  fresh.meter->task.store(0);
+  for (std::uint32_t slot = fresh.first_slot; slot < fresh.first_slot + fresh.slots; ++slot)
+    progress_[slot].results.store(slots_[slot].results, std::memory_order_relaxed);
+  ports_[worker] = std::move(fresh);
+}
+
+void Hub::give_up(std::uint32_t worker) {
+  ports_[worker].dead = true;
+  newly_dead_.push_back(worker);
+}
+
+void Hub::arrive(std::uint32_t worker, int pidfd) {
+  ports_[worker].absent = false;
+  ports_[worker].pidfd = pidfd;
+  publish(worker);
 }
 
 // -- batches -----------------------------------------------------------------------------------------
@@ -415,7 +647,7 @@ Hub::Taken Hub::describe(const std::vector<Ready>& taken) const {
     batch.has_finals = batch.has_finals || (run.flags & kHasFinal);
     if (run.flags != 0) {
       if (!batch.extras.is_valid()) batch.extras = nb::dict();
-      nb::borrow<nb::dict>(batch.extras)[nb::int_(position)] = nb::make_tuple(run.flags, none_or(run.parts));
+      nb::borrow<nb::dict>(batch.extras)[nb::int_(position)] = nb::make_tuple(run.flags, none_or(run.parts), none_or(run.terminal));
     }
     position += run.count;
   }

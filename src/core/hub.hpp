@@ -51,24 +51,68 @@ class Hub {
   // slots: an int64 array, or None for a whole frame in slot order.  The three lists hold an array for
   // each column, views of a leased frame where possible, else copies.  final_columns: None when no row
   // has a final observation; info_columns: None when no row has an info in a column.
-  // extras: {position: (flags, parts | None)} of the rows with a final observation or a blob.
+  // extras: {position: (flags, parts | None, terminal | None)} of the rows with a final observation or a blob;
+  // terminal: what `revive` was given.
   nb::tuple take(std::uint32_t limit);
   // `wait` for everything pending, then `take` it; None when anything is out of the ordinary.
   std::optional<nb::tuple> finish();
   // Removes everything ready without looking at it.
   void drop_ready();
 
-  // Removes the answers to messages and the failures: a list of (worker, slot | None, sequence, flags, parts).
+  // -- what goes wrong ---------------------------------------------------------------------------------
+
+  // Removes the answers to messages, and the failures and due renewals: a list of
+  // (worker, slot | None, sequence, flags, parts).  The slot of a failure, or of a result that waits for a
+  // renewal, is stranded.
   nb::list take_messages();
   // Watches a process: `wait` notices its death.  The descriptor stays the caller's.
   void watch(std::uint32_t worker, int pidfd);
-  // Looks at this descriptor whenever it looks for deaths: that it can be read needs attention.  It stays the caller's.
-  void listen(int fd) { relay_fd_ = fd; }
-  // Whether it could be read since the last call.
-  bool take_relayed() { return std::exchange(relayed_, false); }
-  // Removes the workers found dead since the last call: a list of (worker, [slots that were in flight],
-  // [sequences of messages without an answer]).
+  // Looks at this descriptor too, for good: what workers log comes there.  It stays the caller's.
+  void relay(int fd) { relay_fd_ = fd; }
+  // Removes the workers found dead since the last call: a list of (worker, [slots that were in flight, and are
+  // stranded now], [sequences of messages without an answer]).
   nb::list take_dead();
+  // Makes `wait` return when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0:
+  // never).  Both stay in force until they are replaced.
+  void listen(std::vector<int> fds) { listened_ = std::move(fds); }
+  bool take_news() { return std::exchange(news_, false); }
+  void set_alarm(std::int64_t at_ns) { alarm_ = Clock::time_point(Nanoseconds(at_ns)); }
+  // Nanoseconds that an env may take for a reset, a step, a message; 0: any time.
+  void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns);
+  // Removes the workers found late since the last call, and those whose results make no sense: a list of
+  // (worker, op | None).  Each is told once.
+  nb::list take_late();
+  // What a worker does, or did when it died: (op | None, slot | None).
+  nb::tuple doing(std::uint32_t worker) const;
+  // (resets, steps since the last one) of a slot so far.
+  nb::tuple progress(std::uint32_t slot) const;
+  // The op that a slot was sent last.
+  Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
+
+  // A stranded slot is pending, without a command: one of these ends that.
+  void drop(std::uint32_t slot);     // it has no result
+  void resend(std::uint32_t slot);   // its command once more
+  // A result made here: the last observation once more, reward 0, truncated.  `parts` is handed out with it.
+  void end_episode(std::uint32_t slot, nb::handle parts);
+  // Its env resets, and the row is the end of an episode; `terminal` is handed out with it.  `is_complete`:
+  // reward, flags and terminal observation are in the row; else they are written as `end_episode` does.
+  void revive(std::uint32_t slot, nb::handle terminal, bool is_complete);
+  // An idle slot whose episode was cut off: its next step or observe is answered by `end_episode`, or by `revive`.
+  void owe(std::uint32_t slot, nb::handle payment, bool revives);
+  bool owes(std::uint32_t slot) const { return slots_[slot].owed.is_valid(); }
+
+  // The last observation of a slot: (the row of the columns where it is kept, the parts that came with it | None).
+  // With `keeps_last` only, as what follows.
+  nb::tuple last(std::uint32_t slot) const;
+  // Whether its last result ended the episode (and no same-step autoreset began the next one).
+  bool is_over(std::uint32_t slot) const;
+  bool has_results(std::uint32_t slot) const { return slots_[slot].results != 0; }
+
+  // For a successor of a dead worker: its port is as new, and what is sent waits there until it `arrives`.
+  void reopen(std::uint32_t worker);
+  // There will be none: it counts as dead from now on.
+  void give_up(std::uint32_t worker);
+  void arrive(std::uint32_t worker, int pidfd);
 
   // Slots sent something that has not been taken yet: in flight, or ready.
   std::uint32_t pending() const { return in_flight_ + ready(); }
@@ -82,14 +126,22 @@ class Hub {
   void add_info_column(Column column) { info_columns_.push_back(std::move(column)); }
 
  private:
-  enum class SlotState : std::uint8_t { kIdle, kInFlight, kReady };
+  enum class SlotState : std::uint8_t { kIdle, kInFlight, kStranded, kReady };
   struct Slot {
     std::uint32_t worker;
     SlotState state = SlotState::kIdle;
+    Op op = Op::kReset;           // of its last command
+    std::uint32_t row = 0;        // ... and where the result goes
+    std::uint64_t results = 0;    // that its workers have sent
+    nb::object parts;             // of the command in flight, if it has any
+    nb::object terminal;          // see `revive`
+    nb::object owed;              // see `owe`
+    bool owed_revives = false;
+    nb::object last_parts;        // of its last result, where observations have parts without a column
   };
   struct Ready {  // a run of slots that are done
     std::uint32_t slot, row, count, flags;
-    nb::object parts;
+    nb::object parts = {}, terminal = {};
   };
   struct Port {
     Bell* bell;
@@ -103,12 +155,20 @@ class Hub {
     bool pushed = false;            // has commands that are not published yet
     bool running = false;           // has commands that are
     bool dead = false;
+    bool absent = false;            // its process is still to come
+    bool late = false;              // told already
+    bool corrupt = false;           // what it said makes no sense: nothing more is read from it
+    Clock::time_point heard = {};   // its last sign of progress, or when it was given work; for deadlines
     int pidfd = -1;
     std::vector<std::uint64_t> messages;  // their sequences, unanswered
   };
 
   std::vector<std::uint32_t> targets(nb::handle slots) const;
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs);
+  Port make_port(std::uint32_t worker) const;
+  bool pay(std::uint32_t slot, Op op);
+  Slot& stranded(std::uint32_t slot);
+  bool is_sound(const Port& port, const Result& result) const;
   std::uint32_t open_frame(std::size_t count);
   void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);
@@ -119,9 +179,16 @@ class Hub {
 
   void drain();
   void accept(std::uint32_t worker, const Result& result);
+  void glance();
   void find_dead();
+  void find_late();
+  Op oldest_op(const Port& port) const;
+  Nanoseconds limit_of(Op op) const;
+  void copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row);
+  void set_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
+  bool alarm_due() const { return alarm_ != Clock::time_point{} && Clock::now() >= alarm_; }
   std::uint32_t done() const { return ready_slots_ + failed_; }
-  bool attention() const { return answers_ != 0 || relayed_ || !newly_dead_.empty(); }
+  bool attention() const { return answers_ != 0 || !newly_dead_.empty() || !newly_late_.empty() || news_; }
 
   struct Taken {  // a batch in the making; objects may be null
     bool has_finals = false, has_infos = false;
@@ -145,6 +212,7 @@ class Hub {
   std::vector<Slot> slots_;
   std::vector<Column> columns_, final_columns_, info_columns_, actions_;
   nb::object receive_, send_;
+  Progress* progress_;  // by slot
   Bell* bell_;
   Patience patience_;
 
@@ -153,13 +221,18 @@ class Hub {
   std::vector<Ready> ready_;
   std::uint32_t ready_slots_ = 0;
   nb::list messages_;
-  std::uint32_t answers_ = 0;  // of the messages: those that answer one of ours
+  std::uint32_t answers_ = 0;  // of the messages: those that answer one of ours, or tell of a renewal
   std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready
   std::uint32_t awaited_ = 0;  // messages without an answer yet
-  std::vector<std::uint32_t> newly_dead_;
+  std::uint32_t owed_ = 0;     // slots with an unpaid debt
+  std::vector<std::uint32_t> newly_dead_, newly_late_;
+  std::vector<int> listened_;
   int relay_fd_ = -1;
-  bool relayed_ = false;  // it can be read
-  Clock::time_point looked_{};  // when we last looked for deaths
+  bool news_ = false;  // there is something to read from one of them, or the alarm went off
+  Clock::time_point alarm_{};
+  bool has_deadlines_ = false;
+  Nanoseconds reset_limit_{0}, step_limit_{0}, message_limit_{0};
+  Clock::time_point looked_{};  // when we last looked at what does not ring
   std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;
   std::uint32_t in_flight_ = 0;

@@ -27,8 +27,8 @@ void* import_numpy() {
 
 Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
                std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-               std::vector<std::uint64_t> column_bytes) {
-  Plan plan{workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes), {}, {}, {}};
+               std::vector<std::uint64_t> column_bytes, bool keeps_last) {
+  Plan plan{workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes), keeps_last};
   plan.lay_out();
   return plan;
 }
@@ -55,7 +55,8 @@ NB_MODULE(_core, m) {
       .value("STEP", Op::kStep)
       .value("OBSERVE", Op::kObserve)
       .value("MESSAGE", Op::kMessage)
-      .value("CLOSE", Op::kClose);
+      .value("CLOSE", Op::kClose)
+      .value("REVIVE", Op::kRevive);
   nb::enum_<Autoreset>(m, "Autoreset")
       .value("NEXT_STEP", Autoreset::kNextStep)
       .value("SAME_STEP", Autoreset::kSameStep)
@@ -63,6 +64,7 @@ NB_MODULE(_core, m) {
   m.attr("HAS_FINAL") = kHasFinal;
   m.attr("HAS_NEW_KEYS") = kHasNewKeys;
   m.attr("IS_FAILURE") = kIsFailure;
+  m.attr("RENEWAL_DUE") = kRenewalDue;
   m.attr("IS_MESSAGE") = kIsMessage;
   m.attr("WHOLE_WORKER") = kWholeWorker;
   m.attr("FIRST_LEAF") = kFirstLeaf;
@@ -74,17 +76,18 @@ NB_MODULE(_core, m) {
       .def("__init__",
            [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
               std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-              std::vector<std::uint64_t> column_bytes) {
+              std::vector<std::uint64_t> column_bytes, bool keeps_last) {
              new (self) Plan(make_plan(workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes),
-                                       std::move(column_bytes)));
+                                       std::move(column_bytes), keeps_last));
            },
-           "workers"_a, "slots"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a, "column_bytes"_a)
+           "workers"_a, "slots"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a, "column_bytes"_a,
+           "keeps_last"_a)
       .def_ro("actions", &Plan::actions)
       .def_ro("columns", &Plan::columns)
       .def_ro("bytes", &Plan::bytes)
       .def_prop_ro("rows", &Plan::rows);
 
-  nb::class_<Column>(m, "Column");
+  nb::class_<Column>(m, "Column").def("read", &Column::read, "row"_a);
 
   nb::class_<Arena>(m, "Arena")
       .def_static("create", &Arena::create, "bytes"_a)
@@ -116,9 +119,28 @@ NB_MODULE(_core, m) {
       .def("drop_ready", &Hub::drop_ready)
       .def("take_messages", &Hub::take_messages)
       .def("watch", &Hub::watch, "worker"_a, "pidfd"_a)
-      .def("listen", &Hub::listen, "fd"_a)
-      .def("take_relayed", &Hub::take_relayed)
+      .def("relay", &Hub::relay, "fd"_a)
       .def("take_dead", &Hub::take_dead)
+      .def("take_late", &Hub::take_late)
+      .def("take_news", &Hub::take_news)
+      .def("listen", &Hub::listen, "fds"_a)
+      .def("set_alarm", &Hub::set_alarm, "at_ns"_a)
+      .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a)
+      .def("doing", &Hub::doing, "worker"_a)
+      .def("progress", &Hub::progress, "slot"_a)
+      .def("last_op", &Hub::last_op, "slot"_a)
+      .def("drop", &Hub::drop, "slot"_a)
+      .def("resend", &Hub::resend, "slot"_a)
+      .def("end_episode", &Hub::end_episode, "slot"_a, "parts"_a)
+      .def("revive", &Hub::revive, "slot"_a, "terminal"_a.none(), "is_complete"_a)
+      .def("owe", &Hub::owe, "slot"_a, "payment"_a, "revives"_a)
+      .def("owes", &Hub::owes, "slot"_a)
+      .def("last", &Hub::last, "slot"_a)
+      .def("is_over", &Hub::is_over, "slot"_a)
+      .def("has_results", &Hub::has_results, "slot"_a)
+      .def("reopen", &Hub::reopen, "worker"_a)
+      .def("give_up", &Hub::give_up, "worker"_a)
+      .def("arrive", &Hub::arrive, "worker"_a, "pidfd"_a)
       .def("meters", &Hub::meters)
       .def("add_info_column", &Hub::add_info_column, "column"_a)
       .def_prop_ro("pending", &Hub::pending)
@@ -129,19 +151,21 @@ NB_MODULE(_core, m) {
   nb::class_<WorkerLoop>(m, "WorkerLoop")
       .def("__init__",
            [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_slot,
-              Autoreset autoreset, std::int64_t spin_ns, nb::list envs, nb::object hooks, nb::object obs_nest,
-              std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
-              std::vector<Column> actions) {
-             new (self) WorkerLoop(std::move(arena), std::move(plan), {index, first_slot, autoreset, spin_ns},
+              Autoreset autoreset, std::int64_t spin_ns, std::uint32_t renew_every, bool renews_in_place, nb::list envs,
+              nb::object hooks, nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
+              nb::object action_nest, std::vector<Column> actions) {
+             new (self) WorkerLoop(std::move(arena), std::move(plan),
+                                   {index, first_slot, autoreset, spin_ns, renew_every, renews_in_place},
                                    std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
                                    action_nest, std::move(actions));
            },
-           "arena"_a, "plan"_a, "index"_a, "first_slot"_a, "autoreset"_a, "spin_ns"_a, "envs"_a, "hooks"_a,
-           "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a, "actions"_a)
+           "arena"_a, "plan"_a, "index"_a, "first_slot"_a, "autoreset"_a, "spin_ns"_a, "renew_every"_a,
+           "renews_in_place"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)
       .def_prop_ro("current_env", &WorkerLoop::current_env)
+      .def("replace_env", &WorkerLoop::replace_env, "slot"_a, "env"_a)
       .def("add_info_column", &WorkerLoop::add_info_column, "key"_a, "type"_a, "column"_a);
 
   m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,

@@ -32,8 +32,32 @@ struct Meter {
   alignas(64) std::atomic<std::uint64_t> steps;    // steps and autoresets
   std::atomic<std::uint64_t> busy_ns;              // wall time inside envs
   std::atomic<std::uint64_t> cpu_ns;               // CPU time while there were commands to run
+  std::atomic<std::uint64_t> task;                 // what it does now, see Task; 0: nothing
+  std::atomic<std::uint32_t> env;                  // ... and to which slot, or kWholeWorker
 };
 static_assert(sizeof(Meter) == 64);
+
+// An op and when it began, in one word, so that a reader never takes one's beginning for another's.
+struct Task {
+  static std::uint64_t pack(Op op, std::uint64_t begin_ns) {
+    return (begin_ns & ~kOpMask) | (static_cast<std::uint64_t>(op) + 1);
+  }
+  static Op op(std::uint64_t task) { return static_cast<Op>((task & kOpMask) - 1); }
+  static std::uint64_t begin_ns(std::uint64_t task) { return task & ~kOpMask; }
+
+ private:
+  static constexpr std::uint64_t kOpMask = 7;
+};
+
+// How far a slot has come.  Written by its worker, and outlives it: a death report reads it, and the
+// worker's successor goes on counting.
+struct Progress {
+  std::atomic<std::uint64_t> resets;
+  std::atomic<std::uint64_t> steps;    // begun since the last reset
+  std::atomic<std::uint64_t> results;  // rows filled
+  std::uint64_t unused;
+};
+static_assert(sizeof(Progress) == 32);
 
 // The fixed columns; the observation's leaves follow them.
 inline constexpr std::size_t kReward = 0;      // float64
@@ -51,12 +75,20 @@ struct Plan {
   std::uint64_t blob_bytes;
   std::vector<std::uint64_t> action_bytes;  // of one row, per action column
   std::vector<std::uint64_t> column_bytes;  // of one row, per column
+  bool keeps_last = false;  // two more frames keep each slot's last row, for when its worker dies
 
   // Computed by `lay_out`.
-  std::vector<std::uint64_t> ports, actions, columns;
+  std::vector<std::uint64_t> ports = {}, actions = {}, columns = {};
+  std::uint64_t progress = 0;
   std::uint64_t bytes = 0;
 
-  std::uint32_t rows() const { return slots * frames; }
+  std::uint32_t rows() const { return slots * (frames + (keeps_last ? 2 : 0)); }
+
+  // Where the n-th result of a slot is kept.  The next one goes elsewhere, so that a worker killed while it
+  // writes leaves the one before it whole.
+  std::uint32_t kept_row(std::uint32_t slot, std::uint64_t n) const {
+    return (frames + static_cast<std::uint32_t>(n & 1)) * slots + slot;
+  }
 
   void lay_out() {
     if (ring_capacity == 0 || (ring_capacity & (ring_capacity - 1)) != 0)
@@ -69,6 +101,7 @@ struct Plan {
       return offset;
     };
     for (std::uint32_t w = 0; w < workers; ++w) ports.push_back(place(port_bytes()));
+    progress = place(sizeof(Progress) * slots);
     for (std::uint64_t size : action_bytes) actions.push_back(place(size * slots));
     for (std::uint64_t size : column_bytes) columns.push_back(place(size * rows()));
     bytes = at;

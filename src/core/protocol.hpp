@@ -19,6 +19,7 @@ enum class Op : std::uint32_t {
   kObserve = 2,  // the current observation once more
   kMessage = 3,  // blob: a pickled request for the worker's Python side
   kClose = 4,
+  kRevive = 5,   // an env made anew resets; the row's reward, flags and final observation stand
 };
 
 // Bits of Result::flags.
@@ -28,6 +29,7 @@ inline constexpr std::uint32_t kIsMessage = 4;    // answers kMessage or kClose,
 inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an exception
 inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
 inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column
+inline constexpr std::uint32_t kRenewalDue = 64;  // the episode ended, and before the next one the env is to be renewed
 
 // `env` of a command that concerns the whole worker.
 inline constexpr std::uint32_t kWholeWorker = 0xffffffff;

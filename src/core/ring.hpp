@@ -22,6 +22,11 @@ namespace remuda {
 struct RingHeader {
   alignas(64) std::atomic<std::uint32_t> published;  // written by the producer only
   alignas(64) std::atomic<std::uint32_t> consumed;   // written by the consumer only
+
+  void reset() {  // while neither end is in use
+    published.store(0);
+    consumed.store(0);
+  }
 };
 static_assert(sizeof(RingHeader) == 128 && offsetof(RingHeader, consumed) == 64);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "shared memory needs address-free atomics");

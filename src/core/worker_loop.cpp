@@ -4,6 +4,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <cstring>
 #include <string>
 
 #include "platform.hpp"
@@ -94,7 +95,13 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       final_obs_(std::move(final_obs)),
       actions_(std::move(actions)),
       patience_(Nanoseconds(spec.spin_ns)) {
-  for (nb::handle env : envs) envs_.push_back({nb::borrow(env), nb::object(), false});
+  progress_ = arena_->at<Progress>(plan_.progress);
+  for (nb::handle env : envs) {
+    envs_.push_back({nb::borrow(env)});
+    const Progress& so_far = progress_[slot_of(envs_.back())];
+    envs_.back().results = so_far.results.load(std::memory_order_relaxed);
+    envs_.back().needs_reset = so_far.resets.load(std::memory_order_relaxed) != 0;  // we are a successor
+  }
   std::uint32_t w = spec_.index;
   bell_ = arena_->at<Bell>(plan_.bell(w));
   pool_bell_ = arena_->at<Bell>(Plan::kPoolBell);
@@ -124,8 +131,8 @@ bool WorkerLoop::run_available() {
       if (now_ - last_publish_ >= kPublishEvery) publish();
     }
   }
-  current_.store(kWholeWorker, std::memory_order_relaxed);
   publish();
+  meter_->task.store(0, std::memory_order_release);  // after the results: who sees this sees those
   add(meter_->cpu_ns, thread_cpu_ns() - cpu_before);
   return closed_;
 }
@@ -149,7 +156,7 @@ void WorkerLoop::execute(const Command& command) {
   result.op = command.op;
   result.sequence = command.sequence;
   result.begin_ns = now_;
-  current_.store(command.env, std::memory_order_relaxed);
+  begin(command.op, command.env, now_);
   try {
     switch (command.op) {
       case Op::kReset:
@@ -160,6 +167,9 @@ void WorkerLoop::execute(const Command& command) {
         break;
       case Op::kObserve:
         observe(env_of(command), result);
+        break;
+      case Op::kRevive:
+        revive(env_of(command), result);
         break;
       case Op::kMessage:
         message(command, result);
@@ -179,6 +189,26 @@ void WorkerLoop::execute(const Command& command) {
   }
 }
 
+// For deadlines and death reports, which the pool makes from outside.
+void WorkerLoop::begin(Op op, std::uint32_t slot, std::uint64_t now) {
+  meter_->env.store(slot, std::memory_order_relaxed);
+  meter_->task.store(Task::pack(op, now), std::memory_order_release);
+}
+
+std::optional<std::uint32_t> WorkerLoop::current_env() const {
+  const bool is_idle = meter_->task.load(std::memory_order_relaxed) == 0;
+  const std::uint32_t slot = meter_->env.load(std::memory_order_relaxed);
+  return is_idle || slot == kWholeWorker ? std::nullopt : std::optional(slot);
+}
+
+void WorkerLoop::replace_env(std::uint32_t slot, nb::object env) {
+  Env& place = envs_[slot - spec_.first_slot];
+  place.env = std::move(env);
+  place.last_obs.reset();
+  place.needs_reset = true;
+  place.episodes = 0;
+}
+
 // -- the ops ---------------------------------------------------------------------------------------
 
 void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
@@ -191,10 +221,17 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
   write_obs(obs_, item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));
   write_flags(result.row, 0.0, false, false);
+  keep_last(env, result.row);
   attach_info(objects, item(outcome, 1), nb::object(), result);
 }
 
 nb::tuple WorkerLoop::call_reset(Env& env, nb::handle kwargs) {
+  const std::uint32_t slot = slot_of(env);
+  begin(Op::kReset, slot, now_ns());
+  if (spec_.renews_in_place && renewal_due(env)) hooks_.attr("renew")(slot);
+  add(progress_[slot].resets, 1);
+  progress_[slot].steps.store(0, std::memory_order_relaxed);
+  ++env.episodes;
   nb::object outcome;
   if (kwargs.is_valid())
     outcome = env.env.attr("reset")(**nb::borrow<nb::dict>(kwargs));
@@ -206,6 +243,8 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::handle kwargs) {
   return nb::borrow<nb::tuple>(outcome);
 }
 
+bool WorkerLoop::renewal_due(const Env& env) const { return spec_.renew_every != 0 && env.episodes >= spec_.renew_every; }
+
 void WorkerLoop::step(Env& env, const Command& command, Result& result) {
   nb::object parts = read_blob(command);
   if (env.needs_reset && spec_.autoreset == Autoreset::kNextStep) {
@@ -216,6 +255,7 @@ void WorkerLoop::step(Env& env, const Command& command, Result& result) {
   static PyObject* const name = PyUnicode_InternFromString("step");
   nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
   nb::object action = action_nest_.read(actions_, command.env, objects);
+  add(progress_[command.env].steps, 1);
   PyObject* arguments[] = {env.env.ptr(), action.ptr()};
   PyObject* outcome = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   if (outcome == nullptr) nb::raise_python_error();
@@ -236,6 +276,7 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   bool done = terminated || truncated;
   env.needs_reset = done;
   nb::object final;
+  if (done && !spec_.renews_in_place && renewal_due(env)) result.flags |= kRenewalDue;
   if (done && spec_.autoreset == Autoreset::kSameStep) {
     // The terminal observation and info are copied before the reset: envs reuse their buffers.
     Objects final_objects;
@@ -245,6 +286,10 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
     // an array of another dtype, a dict) is kept as the env gave it.
     if (!as_is || !PyArray_CheckExact(obs.ptr()) || PyDict_GET_SIZE(info.ptr()) != 0)
       final = hooks_.attr("freeze")(obs, info);
+    if (result.flags & kRenewalDue) {  // the reset is its successor's: this is not the whole result yet
+      write_flags(result.row, reward, terminated, truncated);
+      return post(result, final.is_valid() ? nb::object(nb::make_tuple(final)) : nb::object());
+    }
     nb::tuple fresh = call_reset(env, nb::object());
     env.needs_reset = false;
     obs = nb::borrow(item(fresh, 0));
@@ -254,6 +299,7 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   write_obs(obs_, obs, result.row, objects);
   env.last_obs = obs;
   write_flags(result.row, reward, terminated, truncated);
+  keep_last(env, result.row);
   attach_info(objects, info, final, result);
 }
 
@@ -265,6 +311,17 @@ void WorkerLoop::observe(Env& env, Result& result) {
   attach_info(objects, nb::dict(), nb::object(), result);
 }
 
+void WorkerLoop::revive(Env& env, Result& result) {
+  nb::tuple outcome = call_reset(env, nb::object());
+  env.needs_reset = false;
+  Objects objects;
+  write_obs(obs_, item(outcome, 0), result.row, objects);
+  env.last_obs = nb::borrow(item(outcome, 0));
+  keep_last(env, result.row);
+  result.flags |= kHasFinal;
+  attach_info(objects, item(outcome, 1), nb::object(), result);
+}
+
 void WorkerLoop::message(const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
@@ -272,12 +329,13 @@ void WorkerLoop::message(const Command& command, Result& result) {
 }
 
 void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
-  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close"};
+  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset"};
+  const Op doing = Task::op(meter_->task.load(std::memory_order_relaxed));  // a step may have been resetting
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
   result.flags = kIsFailure;
   if (command.op == Op::kMessage || command.op == Op::kClose) result.flags |= kIsMessage;
   if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
-  post(result, hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(command.op)]));
+  post(result, hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]));
 }
 
 // -- the row ---------------------------------------------------------------------------------------
@@ -286,6 +344,17 @@ void WorkerLoop::write_flags(std::uint32_t row, double reward, bool terminated, 
   reward_[row] = reward;
   terminated_[row] = terminated;
   truncated_[row] = truncated;
+}
+
+// Keeps the row for the pool, in case that we do not live to fill the next one.
+void WorkerLoop::keep_last(Env& env, std::uint32_t row) {
+  if (!plan_.keeps_last) return;
+  const std::uint32_t slot = slot_of(env), kept = plan_.kept_row(slot, ++env.results);
+  for (const Column& column : obs_) std::memcpy(column.row(kept), column.row(row), column.row_bytes());
+  // Over as far as the next command is concerned: after a same-step autoreset it is not.
+  terminated_[kept] = env.needs_reset && terminated_[row];
+  truncated_[kept] = env.needs_reset && truncated_[row];
+  progress_[slot].results.store(env.results, std::memory_order_release);
 }
 
 bool WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {

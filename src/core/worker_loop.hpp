@@ -33,6 +33,8 @@ struct WorkerSpec {
   std::uint32_t first_slot;    // it hosts the slots first_slot, first_slot + 1, ...
   Autoreset autoreset;
   std::int64_t spin_ns;
+  std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
+  bool renews_in_place;       // by the hooks; else the result says that it is due, and the pool sees to it
 };
 
 class WorkerLoop {
@@ -52,10 +54,9 @@ class WorkerLoop {
   }
 
   // The slot whose env is being reset, stepped or called, if any. Any thread may ask.
-  std::optional<std::uint32_t> current_env() const {
-    std::uint32_t slot = current_.load(std::memory_order_relaxed);
-    return slot == kWholeWorker ? std::nullopt : std::optional(slot);
-  }
+  std::optional<std::uint32_t> current_env() const;
+  // A fresh env in the place of another.  It resets before it steps.
+  void replace_env(std::uint32_t slot, nb::object env);
 
   void add_info_column(nb::object key, nb::object type, Column column) {
     infos_.add(std::move(key), std::move(type), std::move(column));
@@ -64,8 +65,10 @@ class WorkerLoop {
  private:
   struct Env {
     nb::object env;
-    nb::object last_obs;       // for kObserve
-    bool needs_reset = false;  // the episode ended, and next_step autoreset is due
+    nb::object last_obs = {};     // for kObserve
+    bool needs_reset = false;     // the episode ended, and next_step autoreset is due
+    std::uint32_t episodes = 0;   // begun since it was made
+    std::uint64_t results = 0;    // rows filled, its predecessors' counted
   };
 
   void execute(const Command& command);
@@ -73,11 +76,15 @@ class WorkerLoop {
   void step(Env& env, const Command& command, Result& result);
   void finish_step(Env& env, nb::object outcome, Result& result);
   void observe(Env& env, Result& result);
+  void revive(Env& env, Result& result);
   void message(const Command& command, Result& result);
   void fail(nb::python_error& error, const Command& command, Result& result);
 
   nb::tuple call_reset(Env& env, nb::handle kwargs);
+  bool renewal_due(const Env& env) const;
+  void begin(Op op, std::uint32_t slot, std::uint64_t now);
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
+  void keep_last(Env& env, std::uint32_t row);
   // Whether it went into its columns as it is; else it was cast on the way.
   bool write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
   void attach_info(const Objects& objects, nb::handle info, nb::object final, Result& result);
@@ -88,6 +95,7 @@ class WorkerLoop {
   void publish();
   void wait_for_command();
   Env& env_of(const Command& command) { return envs_[command.env - spec_.first_slot]; }
+  std::uint32_t slot_of(const Env& env) const { return spec_.first_slot + static_cast<std::uint32_t>(&env - envs_.data()); }
 
   std::shared_ptr<Arena> arena_;
   Plan plan_;
@@ -101,6 +109,7 @@ class WorkerLoop {
   Bell* bell_;
   Bell* pool_bell_;
   Meter* meter_;
+  Progress* progress_;  // by slot
   RingConsumer<Command> commands_;
   RingProducer<Result> results_;
   BlobReader blobs_in_;
@@ -114,7 +123,6 @@ class WorkerLoop {
   std::uint64_t now_ = 0;           // the end of what was done last
   std::uint64_t last_publish_ = 0;  // when results were last made visible
   std::uint32_t unpublished_ = 0;   // slots done since then
-  std::atomic<std::uint32_t> current_{kWholeWorker};  // relaxed: it says what is logged by whom, and orders nothing
   bool closed_ = false;
   std::atomic<bool> stopped_{false};
 };

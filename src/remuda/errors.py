@@ -9,6 +9,9 @@
     ├── SpaceMismatchError     the envs' spaces disagree
     ├── EnvError               an env raised, or returned what it must not
     ├── WorkerDiedError        a worker process died
+    │   ├── EnvTimeoutError    ... because an env missed a deadline
+    │   └── CorruptReplyError  ... because what it said made no sense
+    ├── RestartLimitError      an env failed too often to go on restarting it
     ├── StartTimeoutError      the envs were not built in time
     ├── CloseTimeoutError      a worker would not die
     └── ResourceError          the system allows too few descriptors or processes
@@ -19,10 +22,12 @@ The classes that are mistakes of the caller also derive from the built-in except
 
 from __future__ import annotations
 
+import reprlib
 import signal
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 class RemudaError(Exception):
@@ -100,6 +105,35 @@ class RemoteTraceback(Exception):
 
 
 @dataclass(frozen=True)
+class Whereabouts:
+    """How far an env had come.
+
+    Attributes:
+        env_id: The env.
+        episode: 0 for the one that began with its first reset; None before that.
+        step: Steps begun in the episode.
+        seed: Of the last reset that was given one; None when none was.
+        resets_since_seed: Resets after that one: the episode continues its random numbers.
+        action: The last one sent to it in a step; None before the first.
+    """
+
+    env_id: int
+    episode: int | None
+    step: int
+    seed: int | None
+    resets_since_seed: int
+    action: Any = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        if self.episode is None:
+            return f"env {self.env_id}, before its first reset"
+        later = f" and {self.resets_since_seed} resets" if self.resets_since_seed else ""
+        seed = "no seed" if self.seed is None else f"seed {self.seed}{later}"
+        action = "" if self.action is None else f", last action {reprlib.repr(self.action)}"
+        return f"env {self.env_id}, episode {self.episode}, step {self.step}, {seed}{action}"
+
+
+@dataclass(frozen=True)
 class Failure:
     """One env's exception.
 
@@ -112,6 +146,7 @@ class Failure:
         type_name: The exception's class, qualified.
         message: Its text.
         traceback: The worker's traceback, as text.
+        where: How far the env had come; None where that says nothing.
     """
 
     env_id: int | None
@@ -121,10 +156,12 @@ class Failure:
     type_name: str
     message: str
     traceback: str
+    where: Whereabouts | None = None
 
     def __str__(self) -> str:
-        where = f"env {self.env_id}" if self.env_id is not None else "all envs"
-        return f"{where} (worker {self.worker}) raised {self.type_name} in {self.operation}: {self.message}"
+        who = f"env {self.env_id}" if self.env_id is not None else "all envs"
+        at = f" ({self.where})" if self.where is not None else ""
+        return f"{who} (worker {self.worker}) raised {self.type_name} in {self.operation}: {self.message}{at}"
 
 
 class EnvError(RemudaError):
@@ -135,6 +172,8 @@ class EnvError(RemudaError):
     Attributes:
         failures: One entry for each env that failed, in the order of their env ids.
     """
+
+    failures: tuple[Failure, ...]
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         self.failures = tuple(sorted(failures, key=lambda f: -1 if f.env_id is None else f.env_id))
@@ -172,6 +211,8 @@ class WorkerDiedError(RemudaError):
         out_of_memory: Where SIGKILL ended it, whether the kernel did that for want of memory, as far as its counters
             show; None when they leave it open, and for other ends.
         output: The last lines it wrote to stdout and stderr; empty where they were not captured (`worker_output=`).
+        where: Which env it was doing that to, and how far that had come; None when that is not known.
+        others: Further errors that came up at the same time: deaths, and an EnvError for the envs that raised.
     """
 
     def __init__(
@@ -184,18 +225,93 @@ class WorkerDiedError(RemudaError):
         operation: str,
         verdict: MemoryVerdict | None = None,
         output: str = "",
+        where: Whereabouts | None = None,
     ) -> None:
         self.worker, self.pid, self.exitcode = worker, pid, exitcode
         self.env_ids = tuple(env_ids)
-        self.operation, self.output = operation, output
-        envs = ", ".join(map(str, self.env_ids))
-        doing = "idle" if operation == "nothing" else f"in {operation}"
+        self.operation, self.where, self.output = operation, where, output
         self.out_of_memory = None if verdict is None else verdict.out_of_memory
-        end = describe_exitcode(exitcode) if verdict is None else f"killed by SIGKILL: {verdict.evidence}"
-        report = f"worker {worker} (pid {pid}, env {envs}) died while {doing}: {end}"
-        if output:
-            report += "\n  its last output:\n" + textwrap.indent(output, "    ")
-        super().__init__(report)
+        self.others: tuple[RemudaError, ...] = ()
+        self._verdict = verdict
+        super().__init__()
+
+    def reason(self) -> str:
+        """Why it died."""
+        return describe_exitcode(self.exitcode) if self._verdict is None else f"killed by SIGKILL: {self._verdict.evidence}"
+
+    def __str__(self) -> str:
+        envs = ", ".join(map(str, self.env_ids))
+        doing = "idle" if self.operation == "nothing" else f"in {self.operation}"
+        at = f" ({self.where})" if self.where is not None else ""
+        more = "".join(f"; and {other}" for other in self.others)
+        report = f"worker {self.worker} (pid {self.pid}, env {envs}) died while {doing}{at}: {self.reason()}{more}"
+        if self.output:
+            report += "\n  its last output:\n" + textwrap.indent(self.output, "    ")
+        return report
+
+
+class EnvTimeoutError(WorkerDiedError, TimeoutError):
+    """An env missed a deadline, and its worker was killed.
+
+    Attributes: as WorkerDiedError, and
+        deadline: The name of the limit: "step_timeout", "reset_timeout" or "call_timeout".
+        limit: Its seconds.
+    """
+
+    deadline: str
+    limit: float
+
+    def reason(self) -> str:
+        return f"it took longer than {self.deadline}={self.limit} s, and was killed"
+
+
+class CorruptReplyError(WorkerDiedError):
+    """A worker wrote what no worker of ours would, and was killed: native code of an env wrote over our memory, or
+    something in it reads or writes our socket."""
+
+    def reason(self) -> str:
+        return "what it wrote made no sense, and it was killed"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why an env had to be restarted.
+
+    Attributes:
+        env_id: The env.
+        kind: "death", "timeout", "exception" or "corrupt".
+        operation: What the worker was doing: "build", "reset", "step", "call" or "nothing".
+        where: How far the env had come.
+        error: A WorkerDiedError (or one of its kinds), or an EnvError; its `__cause__` is the remote traceback.
+        shared: Whether another env of the same worker was the reason.
+    """
+
+    env_id: int
+    kind: Literal["death", "timeout", "exception", "corrupt"]
+    operation: str
+    where: Whereabouts
+    error: RemudaError = field(compare=False)
+    shared: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.error}" if not self.shared else f"env {self.env_id} went with its worker: {self.error}"
+
+
+class RestartLimitError(RemudaError):
+    """Envs failed more often than the pool's FaultPolicy bears.
+
+    `__cause__` is the error of the last fault.
+
+    Attributes:
+        faults: All faults within the period, oldest first.
+    """
+
+    def __init__(self, limit: str, faults: Sequence[Fault]) -> None:
+        self.limit, self.faults = limit, tuple(faults)
+        history = "".join(f"\n  {number}. {fault}" for number, fault in enumerate(self.faults, 1))
+        super().__init__(f"more faults than {limit} allows:{history}")
+        if self.faults:
+            self.__cause__ = self.faults[-1].error
 
 
 def describe_exitcode(exitcode: int | None) -> str:

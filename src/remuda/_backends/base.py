@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from remuda import _core
 from remuda._backends.host import EnvReport
-from remuda._backends.layout import Layout
+from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.pickling import Parts
 from remuda._backends.worker_info import WorkerInfo
-from remuda.errors import MemoryVerdict
+from remuda.errors import Failure, MemoryVerdict
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Assignment:
 
     info: WorkerInfo
     env_fns: Sequence[Callable[[], Any]]
+    rebuilds: bool = False  # whether the worker is to be able to build them anew
 
 
 class Worker(Protocol):
@@ -80,6 +81,21 @@ class Backend(Protocol):
 
     def hear(self) -> None:
         """Hands on what the workers have logged and warned, as far as this does not happen by itself."""
+
+    def kill(self, worker: int) -> None:
+        """Ends a worker that has a process at once, with everything that it has started. Its death is noticed later."""
+
+    def succeed(self, worker: int) -> None:
+        """Starts a successor for a worker that has ended; it builds its envs in the background."""
+
+    def descriptors(self, worker: int) -> list[int]:
+        """Of a successor: those that become readable when it has something to say."""
+
+    def poll_successor(self, worker: int) -> Sequence[EnvReport] | Failure | None:
+        """What a successor has to say; None for nothing yet. Raises WorkerDiedError when it died instead."""
+
+    def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> int:
+        """Starts the loop of a successor that has built its envs; returns its pidfd."""
 
     def pump(self) -> None:
         """Gives workers that have no thread of their own the chance to work."""

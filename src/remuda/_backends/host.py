@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,25 @@ class BuildError(Exception):
 class EnvHost:
     """The envs of one worker, and the hooks of its loop (see worker_loop.hpp)."""
 
-    def __init__(self, info: WorkerInfo, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
-        """`before_goodbye`: called when the envs are closed and the pool has not been told so yet."""
+    def __init__(
+        self,
+        info: WorkerInfo,
+        channel: Channel,
+        *,
+        rebuilds: bool,
+        before_goodbye: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Makes a host without envs.
+
+        Args:
+            info: Of its worker.
+            channel: To the pool.
+            rebuilds: An env may have to be built anew, so the factories are kept.
+            before_goodbye: Called when the envs are closed and the pool has not been told so yet.
+        """
         self.info = info
         self.envs: list[Any] = []
+        self._rebuilds, self._env_fns = rebuilds, list[Callable[[], Any]]()
         self._channel, self._before_goodbye = channel, before_goodbye
         self._layout: Layout | None = None
         self._arena: _core.Arena | None = None
@@ -76,6 +91,8 @@ class EnvHost:
     def build(self, env_fns: Sequence[Callable[[], Any]]) -> list[EnvReport]:
         """Raises BuildError when a factory raises or gives no env of its own; what was built is closed."""
         reports = []
+        if self._rebuilds:
+            self._env_fns = list(env_fns)
         with worker_context(self.info):
             for slot, env_fn in zip(self.info.env_ids, env_fns, strict=True):
                 self._current = slot
@@ -117,6 +134,8 @@ class EnvHost:
             first_slot=layout.first_slot(self.info.index),
             autoreset=AUTORESET[layout.autoreset],
             spin_ns=layout.spin_ns[0],
+            renew_every=layout.renew_every,
+            renews_in_place=layout.renews_in_place(self.info.index),
             envs=self.envs,
             hooks=self,
             obs_nest=layout.observation.nest,
@@ -143,7 +162,7 @@ class EnvHost:
             except BaseException as error:
                 errors.append((slot, error))
         self._current = None
-        self.envs = []
+        self.envs, self._env_fns = [], []
         # The loop and we refer to each other, and the core's side is invisible to Python's collector.
         self._loop = self._arena = None
         return errors
@@ -179,6 +198,25 @@ class EnvHost:
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
         return dump((slot, self.info.index, operation, *portable(error)))
+
+    def renew(self, slot: int) -> None:
+        """Builds the env of a slot anew, in the place of the one that is there."""
+        assert self._loop is not None  # it asks, or a message does that it has read
+        i = slot - self.info.env_ids[0]
+        old = self.envs[i]
+        with suppress(Exception):  # it may be the reason why a new one is needed
+            old.close()
+        with worker_context(self.info):
+            env = self._env_fns[i]()
+        self._check(env, slot)
+        for name in ("observation_space", "action_space"):
+            if getattr(env, name) != getattr(old, name):
+                raise InvalidEnvError(
+                    f"expected env_fns[{slot}] to build an env with the {name} of the one before, "
+                    f"{getattr(old, name)}, got {getattr(env, name)}"
+                )
+        self.envs[i] = env
+        self._loop.replace_env(slot, env)
 
     def send(self, parts: Parts) -> None:
         self._channel.send(parts)

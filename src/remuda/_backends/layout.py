@@ -47,6 +47,9 @@ class Layout:
         observation_space, action_space: Of a single env.
         info_bytes: Room for info columns in each row.
         blob_bytes: Room for pickled matter in flight, per worker and direction.
+        keeps_last: Whether each slot's last observation is kept, for when its env fails.
+        renew_every: Episodes after which an env is built anew; 0: never.
+        renews_workers: Whether a worker with a single env is replaced for that, rather than its env.
         spin_ns: How long a worker and the pool may spin before they sleep.
     """
 
@@ -58,6 +61,9 @@ class Layout:
     spin_ns: tuple[int, int] = (0, 0)  # of a worker, of the pool
     info_bytes: int = 512
     blob_bytes: int = 1 << 16
+    keeps_last: bool = False
+    renew_every: int = 0
+    renews_workers: bool = False
     observation: SpaceCodec = field(init=False, repr=False, compare=False)
     action: SpaceCodec = field(init=False, repr=False, compare=False)
     plan: _core.Plan = field(init=False, repr=False, compare=False)
@@ -80,11 +86,17 @@ class Layout:
             self.spin_ns,
             self.info_bytes,
             self.blob_bytes,
+            self.keeps_last,
+            self.renew_every,
+            self.renews_workers,
         )
 
     @property
     def num_slots(self) -> int:
         return sum(self.slots_of_worker)
+
+    def renews_in_place(self, worker: int) -> bool:
+        return not (self.renews_workers and self.slots_of_worker[worker] == 1)
 
     def first_slot(self, worker: int) -> int:
         return sum(self.slots_of_worker[:worker])
@@ -100,6 +112,7 @@ class Layout:
             blob_bytes=self.blob_bytes,
             action_bytes=[column.nbytes for column in self.action.columns],
             column_bytes=[*(size for _, size in _FIXED), self.info_bytes, *leaves, *final_leaves],
+            keeps_last=self.keeps_last,
         )
 
     # -- columns over an arena -------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
+from remuda import _core
 from remuda._backends.base import Assignment
 from remuda._backends.channel import LocalChannel
 from remuda._backends.host import BuildError, EnvHost, EnvReport, build_error, load_failure
+from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.output import check_limit
 from remuda._backends.worker_info import WorkerInfo
 from remuda.errors import InvalidEnvError
@@ -18,10 +21,11 @@ class LocalWorker:
     pid = None
     exitcode = None
 
-    def __init__(self, info: WorkerInfo, name: str) -> None:
-        self.index, self.env_ids, self.name = info.index, info.env_ids, name
+    def __init__(self, assignment: Assignment) -> None:
+        info = assignment.info
+        self.index, self.env_ids, self.name = info.index, info.env_ids, f"remuda-{info.index}"
         self.channel, theirs = LocalChannel.pair()
-        self.host = EnvHost(info, theirs)
+        self.host = EnvHost(info, theirs, rebuilds=assignment.rebuilds)
         self.alive = True
 
     def is_alive(self) -> bool:
@@ -36,6 +40,25 @@ class LocalWorker:
 
     def last_words(self) -> str:
         return ""
+
+
+class LocalBackend:
+    """What only a process can do, and nobody asks of a backend without one."""
+
+    def kill(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can be killed")
+
+    def succeed(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can have a successor")
+
+    def descriptors(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can have a successor")
+
+    def poll_successor(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can have a successor")
+
+    def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> NoReturn:
+        raise NotImplementedError("only a process can have a successor")
 
 
 def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignment]) -> list[list[EnvReport]]:

@@ -16,14 +16,13 @@ from remuda import _core
 from remuda._backends.base import Assignment
 from remuda._backends.host import EnvReport, build_error, load_failure
 from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, bury, end_all, launch
-from remuda._backends.layout import Layout
+from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.limits import check_descriptors
 from remuda._backends.oom import OomWatch
 from remuda._backends.output import Output, WorkerOutput, open_outputs
 from remuda._backends.pickling import Parts, dump_for_worker, load
 from remuda._backends.relay import Relay
 from remuda._backends.verbosity import Verbosity
-from remuda._backends.worker_info import WorkerInfo
 from remuda._backends.worker_process import Orders, pickle_registrations
 from remuda.errors import (
     CloseTimeoutError,
@@ -39,16 +38,12 @@ class ProcessWorker:
     """A worker process, as its pool's user sees it."""
 
     def __init__(
-        self,
-        info: WorkerInfo,
-        name: str,
-        process: WorkerProcess,
-        output: Output,
-        siblings: list[WorkerProcess],
-        oom: OomWatch,
+        self, order: Orders, process: WorkerProcess, output: Output, siblings: list[WorkerProcess], oom: OomWatch
     ) -> None:
-        self.index, self.env_ids, self.name = info.index, info.env_ids, name
+        self.index, self.env_ids, self.name = order.info.index, order.info.env_ids, order.name
         self.process = process
+        self.order = order  # for a successor
+        self.mail: list[Parts] | None = None  # for one that has no loop yet
         self._output = output
         self._siblings, self._oom = siblings, oom
         self._verdict: MemoryVerdict | None = None
@@ -64,6 +59,11 @@ class ProcessWorker:
 
     def is_alive(self) -> bool:
         return not self.process.wait(0)
+
+    def take_over(self, process: WorkerProcess) -> None:
+        """Another process is this worker from now on."""
+        self._siblings[self._siblings.index(self.process)] = process
+        self.process, self._verdict = process, None
 
     def verdict(self) -> MemoryVerdict | None:
         if self._verdict is None and self.exitcode == -signal.SIGKILL:
@@ -121,9 +121,8 @@ class ProcessBackend:
                 process = self._launch(order)
                 self._processes.append(process)
                 output = self._outputs[order.info.index]
-                self.workers.append(ProcessWorker(order.info, order.name, process, output, self._processes, self._oom))
-                if not self._inherits:
-                    self._send_orders(self.workers[-1], order)
+                self.workers.append(ProcessWorker(order, process, output, self._processes, self._oom))
+                self._send_orders(self.workers[-1])
             return self._collect_reports(timeout)
         except BaseException:
             self.stop(0)
@@ -148,13 +147,19 @@ class ProcessBackend:
                 registrations,
                 verbosity,
                 self._output,
+                a.rebuilds,
             )
             for a in assignments
         ]
 
-    def _send_orders(self, worker: ProcessWorker, order: Orders) -> None:
+    def _launch(self, order: Orders) -> WorkerProcess:
+        return launch(self._start_method, Launch(order, self._threads, self._preload))
+
+    def _send_orders(self, worker: ProcessWorker) -> None:
+        if self._inherits:
+            return
         try:
-            worker.process.channel.send_object(order)
+            worker.process.channel.send_object(worker.order)
         except (EOFError, ConnectionError):
             raise self._died(worker, "build") from None
 
@@ -214,29 +219,57 @@ class ProcessBackend:
     # -- service ---------------------------------------------------------------------------------------
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:
-        parts = dump_for_worker(layout)
+        parts = dump_for_worker((layout, ()))
         for worker in self.workers:
-            try:
-                worker.process.channel.send_fds([arena.fd])
-                worker.process.channel.send(parts)
-            except (EOFError, ConnectionError):
-                raise self._died(worker, "build") from None
-        self._pin_workers()
+            self._start_loop(worker, arena, parts)
 
-    def _pin_workers(self) -> None:
-        """Only their own threads: what the envs have started by now keeps the freedom to run anywhere."""
-        if not self._pin:
-            return
-        cores = sorted(os.sched_getaffinity(0))
-        for worker in self.workers:
+    def _start_loop(self, worker: ProcessWorker, arena: _core.Arena, parts: Parts) -> None:
+        try:
+            worker.process.channel.send_fds([arena.fd])
+            worker.process.channel.send(parts)
+        except (EOFError, ConnectionError):
+            raise self._died(worker, "build") from None
+        if self._pin:  # only its own thread: what the envs have started by now keeps the freedom to run anywhere
+            cores = sorted(os.sched_getaffinity(0))
             with suppress(ProcessLookupError):  # its death is noticed elsewhere
                 os.sched_setaffinity(worker.pid, {cores[worker.index % len(cores)]})
+
+    # -- successors ------------------------------------------------------------------------------------
+
+    def kill(self, worker: int) -> None:
+        self.workers[worker].process.kill_group()
+
+    def succeed(self, worker: int) -> None:
+        place = self.workers[worker]
+        process = self._launch(place.order)
+        place.process.release()
+        place.take_over(process)
+        place.mail = []
+        self._send_orders(place)
+
+    def descriptors(self, worker: int) -> list[int]:
+        return list(_fds(self.workers[worker]))
+
+    def poll_successor(self, worker: int) -> list[EnvReport] | Failure | None:
+        successor = self.workers[worker]
+        poller = select.poll()
+        for fd in _fds(successor):
+            poller.register(fd, select.POLLIN)
+        return self._read_report(successor) if poller.poll(0) else None
+
+    def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> int:
+        successor = self.workers[worker]
+        self._start_loop(successor, arena, dump_for_worker((layout, tuple(info_columns))))
+        mail, successor.mail = successor.mail, None
+        for parts in mail or ():
+            self.send(worker, parts)
+        return successor.process.pidfd
 
     def watch(self, hub: _core.Hub) -> None:
         for worker in self.workers:
             hub.watch(worker.index, worker.process.pidfd)
         if self._relay is not None:
-            hub.listen(self._relay.fileno())
+            hub.relay(self._relay.fileno())
 
     def hear(self) -> None:
         if self._relay is not None:
@@ -249,6 +282,9 @@ class ProcessBackend:
         return sum(worker.process.queued_seconds() for worker in self.workers)
 
     def send(self, worker: int, parts: Parts) -> None:
+        if (mail := self.workers[worker].mail) is not None:
+            mail.append(parts)
+            return
         try:
             self.workers[worker].process.channel.send(parts)
         except (EOFError, ConnectionError):

@@ -8,11 +8,11 @@ from remuda import _core
 from remuda._backends.base import Assignment
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
-from remuda._backends.local import LocalWorker, build_locally, close_all
+from remuda._backends.local import LocalBackend, LocalWorker, build_locally, close_all
 from remuda._backends.pickling import Parts
 
 
-class SerialBackend:
+class SerialBackend(LocalBackend):
     """Envs are built and stepped in the caller's thread, one after another, whenever it waits."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class SerialBackend:
         self._loops: list[_core.WorkerLoop] = []
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
-        self.workers = [LocalWorker(a.info, f"remuda-{a.info.index}") for a in assignments]
+        self.workers = [LocalWorker(assignment) for assignment in assignments]
         return build_locally(self.workers, assignments)
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:

@@ -44,6 +44,7 @@ class Orders:
     registrations: dict[str, bytes] | None  # Gymnasium ids of the pool's process; None: inherited
     verbosity: Verbosity
     output: WorkerOutput
+    rebuilds: bool  # whether envs may have to be built anew later
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -84,7 +85,9 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
 def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
     _introduce(orders)
     mouth = Mouth(socket.socket(fileno=relay), orders.info.index)
-    host = EnvHost(orders.info, channel, before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS))
+    host = EnvHost(
+        orders.info, channel, rebuilds=orders.rebuilds, before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS)
+    )
     known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
     start_telling(mouth, orders.verbosity, lambda: host.current_env if (host := known()) else None)
 
@@ -109,10 +112,11 @@ def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
     report(b"built", *parts)
     del orders, env_fns, reports, parts
     (arena_fd,) = channel.recv_fds(1)
-    layout = channel.recv_object()
+    layout, info_columns = channel.recv_object()
     gc.freeze()  # the envs live as long as we do: no collection need look at them again
     loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes))
     os.close(arena_fd)
+    host.add_info_columns(info_columns)
     loop.run()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from remuda import _core
 from remuda._backends.base import Backend
@@ -12,7 +12,8 @@ from remuda._backends.host import load_failure
 from remuda._backends.pickling import Parts, load
 from remuda._engine.calls import Call
 from remuda._engine.faults import Faults
-from remuda.errors import ClosedError, StateError, WorkerDiedError
+from remuda._engine.supervisor import Supervisor
+from remuda.errors import ClosedError, Failure, RemudaError, StateError
 
 _FOREVER = -1  # as a timeout, in ns
 _LONGEST = 1e9  # seconds; more would not fit
@@ -26,15 +27,17 @@ class Exchange:
 
     Attributes:
         faults: What has gone wrong so far.
+        supervisor: What becomes of envs that fail. Set before anything is sent.
         closing: Whether the envs have been told to close, or killed.
     """
+
+    supervisor: Supervisor
 
     def __init__(self, backend: Backend, hub: _core.Hub, faults: Faults) -> None:
         self.faults = faults
         self.closing = False
         self._backend, self._hub = backend, hub
-        self._calls: dict[int, Call | None] = {}  # by sequence; None: nobody cares for the answer
-        self._operation = "nothing"  # what was last asked of the envs, for death reports
+        self._calls: dict[int, Addressee | None] = {}  # by sequence; None: nobody cares for the answer
 
     # -- results -----------------------------------------------------------------------------------------
 
@@ -49,7 +52,6 @@ class Exchange:
     def send(
         self,
         op: _core.Op,
-        name: str,
         targets: Sequence[int],
         arrays: list[Any],
         blobs: list[Any] | None,
@@ -64,28 +66,31 @@ class Exchange:
             raise StateError(
                 f"expected envs whose last result was received, but {in_flight}; call recv first"
             ) from None
-        self._operation = name
+        self._settle_debts(targets)
 
     def send_steps(self, actions: Any) -> bool:
         """The short way to step all envs; False when this is not the ordinary case, and nothing was sent."""
-        if not self.faults.none or not self._hub.send_steps(actions):
-            return False
-        self._operation = "step"
-        return True
+        return self.faults.none and self._hub.send_steps(actions)
+
+    def _settle_debts(self, targets: Sequence[int]) -> None:
+        """Without autoreset, an env that has told of the end of its episode must be reset."""
+        if paid := self.faults.owed.intersection(targets):
+            self.faults.owed -= paid
+            self.faults.not_reset |= {slot for slot in paid if self._hub.last_op(slot) != _core.Op.RESET}
 
     def wait(self, wanted: int, timeout: float | None) -> bool:
         """Whether `wanted` envs are done in time. A death that concerns somebody in flight ends the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._backend.pump()
         hub, noted = self._hub, self.faults.noted
-        # Envs whose failure we attend to on the way are done, but the hub forgets them.
-        while not hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline)):
-            if not hub.needs_attention:  # neither done nor disturbed: it was the deadline
-                return False
+        while True:
+            # Envs whose failure we attend to on the way are done, but the hub forgets them.
+            done = hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline))
+            if not hub.needs_attention:  # if it is not done either, it was the deadline
+                return done
             if self.attend():
                 return False
-        self.attend()
-        return True
+            self._backend.pump()  # what we attended to may have given them more to do
 
     def take(self, limit: int) -> tuple[Any, ...]:
         return self._hub.take(limit)
@@ -114,11 +119,15 @@ class Exchange:
         """Sends a worker a message whose answer nobody waits for; only a failure of it is noted."""
         self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
 
+    def post(self, worker: int, slot: int, parts: Parts, addressee: Addressee) -> None:
+        """Sends a worker a message, without waiting for room; `addressee` is told the answer."""
+        self._calls[self._hub.post_message(_core.Op.MESSAGE, worker, slot, parts)] = addressee
+
     def _post(self, worker: int, slot: int, parts: Parts) -> int:
         """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring."""
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
-        while not self._hub.has_room(worker):
+        while not self._hub.has_room(worker) or self.supervisor.is_leaving(worker):
             self._pump_once(None)
             self.faults.check_alive(env_ids)
         return self._hub.post_message(_core.Op.MESSAGE, worker, slot, parts)
@@ -141,10 +150,12 @@ class Exchange:
     def close_envs(self, deadline: float) -> Call:
         """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
         self.closing = True
+        self.supervisor.close()
+        absent = self.supervisor.absent()
         self._backend.hurry(deadline)
         farewells = Call(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
-            while worker.is_alive() and time.monotonic() < deadline:
+            while worker.index not in absent and worker.is_alive() and time.monotonic() < deadline:
                 if self._hub.has_room(worker.index):
                     sequence = self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)
                     self._expect(farewells, sequence)
@@ -157,6 +168,7 @@ class Exchange:
     def release(self) -> None:
         """Lets go of the shared memory."""
         self.closing = True
+        self.supervisor.release()
         del self._hub
 
     def raise_farewells(self, farewells: Call) -> None:
@@ -176,40 +188,46 @@ class Exchange:
         self.attend()
 
     def attend(self) -> bool:
-        """Deals with the answers, failures and deaths that have come; whether a death has to be told."""
+        """Deals with the answers, failures, deaths and restarts that have come; whether something has to be told."""
         if not self._hub.needs_attention:
             return False
-        self._hub.take_relayed()
         self._backend.hear()  # first: what an env has logged comes before what it has raised
-        for _worker, _slot, sequence, flags, parts in self._hub.take_messages():
-            failure = load_failure(parts) if flags & _core.IS_FAILURE else None
-            if flags & _core.IS_MESSAGE and (call := self._calls.pop(sequence, None)) is not None:
-                if failure is None:
-                    call.answer(sequence, parts)
-                else:
-                    call.fail(sequence, failure)
-            elif failure is not None:
-                self.faults.add_failure(failure)
+        for worker, slot, sequence, flags, parts in self._hub.take_messages():
+            self._deal_with(worker, slot, sequence, flags, parts)
+        for worker, op in self._hub.take_late():
+            self.supervisor.worker_late(worker, op)
         deaths = [self._note_death(*dead) for dead in self._hub.take_dead()]
-        return any(deaths)
+        return any([self.supervisor.look(), *deaths])
 
-    def _note_death(self, index: int, lost: list[int], unanswered: list[int]) -> bool:
-        worker = self._backend.workers[index]
-        operation = self._operation if lost else "call" if unanswered else "nothing"
-        death = WorkerDiedError(
-            worker=index,
-            pid=worker.pid,
-            exitcode=worker.exitcode,
-            env_ids=worker.env_ids,
-            operation="close" if self.closing else operation,
-            verdict=worker.verdict(),
-            output=worker.last_words(),
-        )
+    def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
+        if flags & _core.RENEWAL_DUE:
+            assert slot is not None  # of an env that ended an episode
+            return self.supervisor.renewal_due(worker, slot, parts)
+        failure = load_failure(parts) if flags & _core.IS_FAILURE else None
+        if flags & _core.IS_MESSAGE and (addressee := self._calls.pop(sequence, None)) is not None:
+            if failure is None:
+                addressee.answer(sequence, parts)
+            else:
+                addressee.fail(sequence, failure)
+        elif failure is not None and flags & _core.IS_MESSAGE:
+            self.faults.add_failure(failure)
+        elif failure is not None:
+            self.supervisor.env_failed(failure)
+
+    def _note_death(self, index: int, stranded: list[int], unanswered: list[int]) -> bool:
+        error, tell = self.supervisor.worker_died(index, stranded, bool(unanswered))
         for sequence in unanswered:
-            if (call := self._calls.pop(sequence, None)) is not None:
-                call.abandon(death)
-        self.faults.add_death(death, tell=bool(lost))
-        return bool(lost)
+            if (addressee := self._calls.pop(sequence, None)) is not None:
+                addressee.abandon(error)
+        return tell
+
+
+class Addressee(Protocol):
+    """Who waits for the answers to messages."""
+
+    def answer(self, sequence: int, parts: Parts) -> None: ...
+    def fail(self, sequence: int, failure: Failure) -> None: ...
+    def abandon(self, error: RemudaError) -> None: ...
 
 
 def _remaining_ns(deadline: float | None) -> int:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from remuda.errors import BrokenPoolError, EnvError, Failure, StateError, WorkerDiedError
+from remuda.errors import (
+    BrokenPoolError,
+    EnvError,
+    Failure,
+    RemudaError,
+    RestartLimitError,
+    StateError,
+    WorkerDiedError,
+)
 
 
 class Faults:
@@ -17,14 +25,16 @@ class Faults:
         self.not_reset = set(range(num_envs))
         self.noted = 0  # how many failures of envs there have been
         self._in_callers_thread = in_callers_thread
-        self._lost: dict[int, WorkerDiedError] = {}
+        self.owed: set[int] = set()  # envs whose next result says that their episode was cut off
+        self._lost: dict[int, RemudaError] = {}
         self._failures: list[Failure] = []
         self._deaths: list[WorkerDiedError] = []
+        self._limits: list[RestartLimitError] = []
 
     @property
     def none(self) -> bool:
         """Whether every env can step."""
-        return not self.not_reset and not self._lost
+        return not self.not_reset and not self._lost and not self.owed
 
     def add_failure(self, failure: Failure) -> None:
         self._failures.append(failure)
@@ -38,16 +48,30 @@ class Faults:
         if tell:
             self._deaths.append(death)
 
+    def add_loss(self, env_ids: Sequence[int], error: RestartLimitError) -> None:
+        """These envs failed too often."""
+        self._lost.update(dict.fromkeys(env_ids, error))
+        self._limits.append(error)
+
+    def lost(self, env_id: int) -> RemudaError:
+        """Why an env was lost."""
+        return self._lost[env_id]
+
     def forget(self) -> None:
         """Drops what has not been raised; envs that are lost or not reset stay so."""
-        self._failures, self._deaths = [], []
+        self._failures, self._deaths, self._limits = [], [], []
 
     def raise_any(self) -> None:
-        """Raises the faults that have come up since the last time: deaths first, for they cost more."""
-        if self._deaths:
-            raise self._deaths.pop(0)
-        if self._failures:
-            failures, self._failures = self._failures, []
+        """Raises the faults that have come up since the last time, as one error: deaths first, for they cost more."""
+        if self._limits:
+            raise self._limits.pop(0)
+        deaths, failures = self._deaths, self._failures
+        self._deaths, self._failures = [], []
+        if deaths:
+            raised = [EnvError(failures)] if failures else []
+            deaths[0].others = (*deaths[1:], *raised)
+            raise deaths[0]
+        if failures:
             raise self.error_for(failures)
 
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
@@ -63,7 +87,7 @@ class Faults:
         for env_id in env_ids if self._lost else ():
             if env_id in self._lost:
                 raise BrokenPoolError(
-                    f"env {env_id} was lost when its worker died; close the pool and make a new one"
+                    f"env {env_id} was lost to an earlier fault; close the pool and make a new one"
                 ) from self._lost[env_id]
 
     def check_reset(self, env_ids: Iterable[int]) -> None:

@@ -6,7 +6,7 @@ Numeric keys arrive in columns (see InfoColumns), the rest as pickled bytes; dic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
@@ -69,10 +69,15 @@ def _room_for(column: InfoColumn) -> int:
     return -(-size // 8) * 8  # whole words, so that every column is aligned
 
 
+# Flags; (objects, info, new keys, terminal data), pickled unless the pool itself made it; and, of a row that the pool
+# completed, (terminal observation, terminal info), pickled or not.
+RawExtra: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[Any, dict[str, Any]] | None]"
+
+
 class Extras:
     """What of a batch is not in columns: pickled matter of some rows, unpickled when first asked for."""
 
-    def __init__(self, extras: dict[int, tuple[int, Parts | None]] | None) -> None:
+    def __init__(self, extras: dict[int, RawExtra] | None) -> None:
         self._raw = extras or {}
         self._loaded: dict[int, tuple[list[Any], dict[str, Any] | None, Any]] = {}
 
@@ -93,15 +98,19 @@ class Extras:
 
     def final(self, row: int) -> tuple[Any, dict[str, Any]]:
         """The terminal observation, or None where its column has it as it was; and the terminal info."""
-        final: tuple[Any, dict[str, Any]] = load([frozen]) if (frozen := self._load(row)[2]) else (None, {})
+        terminal = self._raw[row][2]  # of a row that the pool completed
+        if isinstance(terminal, tuple):
+            return terminal
+        frozen = terminal or ([inline] if (inline := self._load(row)[2]) else None)
+        final: tuple[Any, dict[str, Any]] = load(frozen) if frozen else (None, {})
         return final
 
     def _load(self, row: int) -> tuple[list[Any], dict[str, Any] | None, Any]:
         if row not in self._loaded:
-            parts = self._raw.get(row, (0, None))[1]
+            parts = self._raw[row][1] if row in self._raw else None
             if parts is None:
                 return [], None, None
-            objects, info, _, final = load(parts)
+            objects, info, _, final = parts if isinstance(parts, tuple) else load(parts)
             self._loaded[row] = objects, info, final
         return self._loaded[row]
 

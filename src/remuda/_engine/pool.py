@@ -27,6 +27,7 @@ from remuda._engine.cores import usable_cores
 from remuda._engine.exchange import Exchange
 from remuda._engine.faults import Faults
 from remuda._engine.infos import InfoColumns
+from remuda._engine.policy import FaultPolicy, OnFault, policy_for
 from remuda._engine.seeding import options_for, reset_arguments, seeds_for
 from remuda._engine.start import (
     AutoresetMode,
@@ -39,6 +40,8 @@ from remuda._engine.start import (
     start,
 )
 from remuda._engine.stats import PoolStats
+from remuda._engine.supervisor import Supervisor
+from remuda._engine.whereabouts import Tracker
 from remuda.errors import BrokenPoolError, ClosedError, InvalidActionError, StateError
 
 logger = logging.getLogger("remuda")
@@ -79,6 +82,7 @@ class Pool:
         worker_output: Where stdout and stderr of worker processes go, native code and children included. "inherit":
             where the pool's go; "capture": into memory, the last 256 KiB of it; a directory: appended to its
             `worker-<index>.log`. `workers[i].output()` reads the latter two back; reports of deaths show their end.
+        faults: What happens when an env or its worker fails: "raise", "restart", or a `FaultPolicy`.
         advise: Log once when another number of workers would be several times faster.
         name: Of the workers, as `ps` and logs show them.
 
@@ -115,6 +119,7 @@ class Pool:
         max_concurrency: int | None = None,
         pin_workers: bool = False,
         worker_output: WorkerOutput = "inherit",
+        faults: FaultPolicy | OnFault = "raise",
         advise: bool = True,
         name: str = "remuda",
     ) -> None:
@@ -139,6 +144,7 @@ class Pool:
             frames=frames,
             max_concurrency=max_concurrency,
             pin_workers=pin_workers,
+            faults=policy_for(faults, backend),
             **options,
         )
         parts = start(settings, factories, self._cores)
@@ -168,6 +174,16 @@ class Pool:
         self._faults = Faults(self.num_envs, in_callers_thread=backend == "serial")
         self._infos = InfoColumns(parts.layout.info_bytes)
         self._exchange = Exchange(parts.backend, parts.hub, self._faults)
+        self._tracker = Tracker(parts.hub, parts.layout, parts.arena)
+        self._exchange.supervisor = Supervisor(
+            settings.faults,
+            parts,
+            start_timeout,
+            self._faults,
+            self._tracker,
+            post=self._exchange.post,
+            info_columns=lambda columns=self._infos.columns: columns,
+        )
         self._batches = 0
         self._advise = advise
 
@@ -195,7 +211,7 @@ class Pool:
         arrays, objects = self._layout.action.split_batch(actions, len(targets), InvalidActionError)
         self._faults.check_reset(targets)
         blobs = None if objects is None else dump_objects(objects, targets)
-        self._exchange.send(_core.Op.STEP, "step", targets, arrays, blobs, to_all=env_ids is None)
+        self._exchange.send(_core.Op.STEP, targets, arrays, blobs, to_all=env_ids is None)
 
     def send_reset(
         self,
@@ -206,18 +222,18 @@ class Pool:
     ) -> None:
         """Tells envs to reset and returns at once; arguments as in `reset`."""
         targets = self._targets(env_ids)
-        arguments = [
-            reset_arguments(*pair) for pair in zip(seeds_for(seed, targets), options_for(options, targets), strict=True)
-        ]
+        seeds = seeds_for(seed, targets)
+        arguments = [reset_arguments(*pair) for pair in zip(seeds, options_for(options, targets), strict=True)]
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
-        self._exchange.send(_core.Op.RESET, "reset", targets, [], blobs, to_all=env_ids is None)
+        self._tracker.note_seeds(targets, seeds)
+        self._exchange.send(_core.Op.RESET, targets, [], blobs, to_all=env_ids is None)
         self._faults.not_reset.difference_update(targets)
 
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
         """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty."""
         targets = self._targets(env_ids)
         self._faults.check_reset(targets)
-        self._exchange.send(_core.Op.OBSERVE, "observe", targets, [], None, to_all=env_ids is None)
+        self._exchange.send(_core.Op.OBSERVE, targets, [], None, to_all=env_ids is None)
 
     def recv(self, min_envs: int | None = None, timeout: float | None = None, max_envs: int | None = None) -> Batch:
         """Waits for results and takes those that are there.
@@ -397,6 +413,7 @@ class Pool:
                 self._arena = None
                 del self._hub  # with it the memory goes, but for what arrays hold
                 self._exchange.release()
+                self._tracker.release()
         if farewells is not None:
             self._exchange.raise_farewells(farewells)
 
@@ -435,10 +452,10 @@ class Pool:
             extras,
         )
 
-    def _give_columns(self, extras: dict[int, tuple[int, Parts]]) -> None:
+    def _give_columns(self, extras: dict[int, tuple[int, Parts, Any]]) -> None:
         """Numeric info keys that were seen for the first time get columns, which the workers use from then on."""
         new = []
-        for flags, parts in extras.values():
+        for flags, parts, _ in extras.values():
             if flags & _core.HAS_NEW_KEYS:
                 with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
                     _, info, keys, _ = load(parts)

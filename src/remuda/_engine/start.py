@@ -21,6 +21,7 @@ from remuda._backends.worker_info import WorkerInfo
 from remuda._engine.agreement import check_agreement
 from remuda._engine.arguments import check_timeout
 from remuda._engine.memory import check_memory
+from remuda._engine.policy import FaultPolicy
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["process", "thread", "serial"]
@@ -51,6 +52,7 @@ class Settings:
     pin_workers: bool = False
     worker_output: WorkerOutput = "inherit"
     name: str = "remuda"
+    faults: FaultPolicy = field(default_factory=FaultPolicy)
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
@@ -92,6 +94,11 @@ class Settings:
         return ProcessBackend(
             self.start_method, self.threads_per_worker, self.preload, self.pin_workers, self.name, self.worker_output
         )
+
+    @property
+    def has_successors(self) -> bool:
+        """Whether a worker may have to be replaced."""
+        return self.backend == "process" and (self.faults.restarts or self.faults.renew_every is not None)
 
     def slots_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
@@ -161,7 +168,8 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
         arena = _core.Arena.create(layout.plan.bytes)
         hub = _hub(settings, layout, arena, backend)
         backend.attach(layout, arena)
-        arena.close_fd()
+        if not settings.has_successors:
+            arena.close_fd()
         backend.watch(hub)
     except BaseException:
         backend.stop(0)
@@ -173,7 +181,8 @@ def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignmen
     assignments, first = [], 0
     for index, count in enumerate(settings.slots_of_worker()):
         info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))
-        assignments.append(Assignment(info, env_fns[first : first + count]))
+        rebuilds = settings.faults.restarts or settings.faults.renew_every is not None
+        assignments.append(Assignment(info, env_fns[first : first + count], rebuilds))
         first += count
     return assignments
 
@@ -193,6 +202,9 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         observation_space=observation_space,
         action_space=action_space,
         spin_ns=_spin_ns(settings, cores),
+        keeps_last=settings.faults.restarts,
+        renew_every=settings.faults.renew_every or 0,
+        renews_workers=settings.backend == "process",
     )
 
 

@@ -1,0 +1,435 @@
+"""What becomes of envs that fail: they are reported, or restarted."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remuda import _core
+from remuda._backends.host import EnvHost, EnvReport, Request, build_error
+from remuda._backends.layout import InfoColumn
+from remuda._backends.pickling import Parts, dump, load
+from remuda._engine.agreement import check_agreement
+from remuda._engine.faults import Faults
+from remuda._engine.policy import FaultPolicy
+from remuda._engine.whereabouts import Tracker
+from remuda.errors import (
+    CorruptReplyError,
+    EnvError,
+    EnvTimeoutError,
+    Failure,
+    Fault,
+    RemudaError,
+    RestartLimitError,
+    StartTimeoutError,
+    WorkerDiedError,
+)
+
+if TYPE_CHECKING:
+    from remuda._engine.start import Started
+
+logger = logging.getLogger("remuda")
+
+OPERATIONS = {
+    _core.Op.RESET: "reset",
+    _core.Op.STEP: "step",
+    _core.Op.OBSERVE: "observe",
+    _core.Op.MESSAGE: "call",
+    _core.Op.CLOSE: "close",
+    _core.Op.REVIVE: "reset",
+}
+_FAREWELL = 5.0  # seconds for the worker of an env that is renewed to close it
+
+
+@dataclass
+class _Restart:
+    """A worker that is being replaced.
+
+    Attributes:
+        at: When its successor is to be started, in `time.monotonic()` seconds.
+        deadline: When that must have built its envs; None before it was started.
+    """
+
+    at: float
+    deadline: float | None = None
+
+
+class Supervisor:
+    """Applies a FaultPolicy. The exchange tells it what happened; it decides over the slots that are stranded.
+
+    Where envs are restarted, a worker's port is opened anew the moment it is found dead: commands queue up there until
+    its successor has built the envs, so nobody has to wait for it who does not want its results.
+    """
+
+    def __init__(
+        self,
+        policy: FaultPolicy,
+        parts: Started,
+        start_timeout: float | None,
+        faults: Faults,
+        tracker: Tracker,
+        post: Callable[[int, int, Parts, _Rebuild], None],
+        info_columns: Callable[[], Sequence[InfoColumn]],
+    ) -> None:
+        """`post`: sends a message to a worker and tells the last argument how it went."""
+        self._policy, self._start_timeout = policy, start_timeout
+        self._backend, self._hub = parts.backend, parts.hub
+        self._layout, self._arena = parts.layout, parts.arena
+        self._faults, self._tracker = faults, tracker
+        self._post, self._info_columns = post, info_columns
+        self._restarts: dict[int, _Restart] = {}
+        self._doomed: dict[int, Callable[..., WorkerDiedError]] = {}  # workers that we have killed, and why
+        self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
+        self._terminal: dict[int, Parts | None] = {}  # by slot: of episodes that end with a renewal
+        self._history: deque[Fault] = deque()
+        self._times: deque[float] = deque()  # of the history
+        self._starts: dict[int, deque[float]] = {}  # by worker: when it was restarted
+        self.restarts = 0
+        self.closing = False
+        ns = [int((limit or 0) * 1e9) for limit in (policy.reset_timeout, policy.step_timeout, policy.call_timeout)]
+        self._hub.set_deadlines(*ns)
+
+    def is_leaving(self, worker: int) -> bool:
+        """Whether it takes no more messages, but its successor will."""
+        return worker in self._leaving
+
+    # -- what happens ------------------------------------------------------------------------------------
+
+    def env_failed(self, failure: Failure) -> None:
+        """An env raised; its slot is stranded."""
+        slot = failure.env_id
+        assert slot is not None
+        if not self._policy.restarts:
+            self._faults.add_failure(failure)
+            self._hub.drop(slot)
+            return
+        fault = self._fault(slot, "exception", failure.operation, EnvError([failure]))
+        if not self._bear([fault]):
+            self._hub.drop(slot)
+            return
+        self._post(failure.worker, _core.WHOLE_WORKER, _renewal(slot), _Rebuild(self, failure.worker, slot))
+        self._settle(slot, fault)
+
+    def worker_late(self, worker: int, op: _core.Op | None) -> None:
+        """A worker missed a deadline, or (op None) talks nonsense: it must go."""
+        if op is None:
+            self._doomed[worker] = CorruptReplyError
+        else:
+            self._doomed[worker] = lambda **context: _timeout_error(self._policy, op, context)
+        self._backend.kill(worker)
+
+    def worker_died(self, index: int, stranded: Sequence[int], awaited: bool) -> tuple[RemudaError, bool]:
+        """Returns the error for its unanswered calls, and whether the caller has to be told.
+
+        `awaited`: somebody waits for its answer to a call.
+        """
+        if index in self._restarts:  # it was given up
+            error: RemudaError = self._faults.lost(self._backend.workers[index].env_ids[0])
+            del self._restarts[index]
+            self._drop(stranded)
+            return error, True
+        if self._leaving.pop(index, None) is not None and not self.closing:
+            self._replace(index, time.monotonic())
+            for slot in stranded:
+                self._resume(slot)
+            return _death(self._backend.workers[index], "close", None), False
+        error = self._death_of(index, stranded, awaited)
+        if self.closing or not self._policy.restarts:
+            self._faults.add_death(error, tell=bool(stranded))
+            self._drop(stranded)
+            return error, bool(stranded)
+        return error, self._restart(index, stranded, error)
+
+    def renewal_due(self, worker: int, slot: int, terminal: Parts | None) -> None:
+        """An env has run its number of episodes. (With same-step autoreset its slot is stranded.)"""
+        self._terminal[slot] = terminal
+        if worker in self._leaving:
+            return
+        self._leaving[worker] = time.monotonic() + _FAREWELL
+        self._hub.post_message(_core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
+        self._set_alarm()
+
+    def rebuild_failed(self, worker: int, slot: int, error: RemudaError) -> None:
+        """An env could not be built anew in its worker: the worker goes, if it can."""
+        if not self._bear([self._fault(slot, "exception", "build", error)]):
+            return
+        if self._backend.workers[worker].pid is None:
+            self._give_up([slot], RestartLimitError("an env that cannot be built anew", list(self._history)))
+        else:
+            self._backend.kill(worker)
+
+    def look(self) -> bool:
+        """Goes on with restarts, as far as they have come; whether there is something to raise."""
+        if not self._hub.take_news() or self.closing:
+            return False
+        now = time.monotonic()
+        for worker, deadline in self._leaving.items():
+            if now >= deadline:
+                self._backend.kill(worker)
+        gave_up = [self._proceed(worker, restart, now) for worker, restart in list(self._restarts.items())]
+        self._listen()
+        return any(gave_up)
+
+    def close(self) -> None:
+        """No more restarts: those that are under way are broken off."""
+        self.closing = True
+        self._hub.set_deadlines(0, 0, 0)
+        self._hub.listen([])
+        self._hub.set_alarm(0)
+        for worker in self.absent():
+            self._backend.kill(worker)
+
+    def absent(self) -> list[int]:
+        """The workers that are between two processes."""
+        return list(self._restarts)
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        del self._hub, self._arena
+
+    # -- restarts ----------------------------------------------------------------------------------------
+
+    def _restart(self, index: int, stranded: Sequence[int], error: WorkerDiedError) -> bool:
+        worker = self._backend.workers[index]
+        reason = error.where.env_id if error.where is not None else worker.env_ids[0]
+        faults = [
+            self._fault(slot, _kind(error), error.operation, error, shared=slot != reason) for slot in worker.env_ids
+        ]
+        if not self._bear(faults):
+            self._drop(stranded)
+            return True
+        self._replace(index, time.monotonic() + self._policy.delay(self._recent_starts(index)))
+        for fault in faults:
+            if fault.env_id in stranded:
+                self._settle(fault.env_id, fault)
+            else:
+                self._settle_idle(fault.env_id, fault)
+        return False
+
+    def _replace(self, index: int, at: float) -> None:
+        self._hub.reopen(index)
+        self._restarts[index] = _Restart(at)
+        self._proceed(index, self._restarts[index], time.monotonic())
+        self._listen()
+
+    def _proceed(self, worker: int, restart: _Restart, now: float) -> bool:
+        """Whether it had to be given up."""
+        try:
+            if restart.deadline is None:
+                if now >= restart.at:
+                    self._start(worker, restart)
+                return False
+            return self._greet(worker, restart, now)
+        except (RemudaError, OSError) as error:
+            return self._start_failed(worker, restart, error)
+
+    def _start(self, worker: int, restart: _Restart) -> None:
+        restart.deadline = float("inf") if self._start_timeout is None else time.monotonic() + self._start_timeout
+        self._starts.setdefault(worker, deque()).append(time.monotonic())
+        self.restarts += 1
+        self._backend.succeed(worker)
+
+    def _greet(self, worker: int, restart: _Restart, now: float) -> bool:
+        reports = self._backend.poll_successor(worker)
+        if isinstance(reports, Failure):
+            raise build_error([reports])
+        if reports is None:
+            if restart.deadline is not None and now >= restart.deadline:
+                raise StartTimeoutError(f"worker {worker} did not build its envs within {self._start_timeout} s")
+            return False
+        self._check_spaces(worker, reports)
+        pidfd = self._backend.join(worker, self._layout, self._arena, self._info_columns())
+        del self._restarts[worker]
+        self._hub.arrive(worker, pidfd)
+        return False
+
+    def _start_failed(self, index: int, restart: _Restart, error: Exception) -> bool:
+        told = error if isinstance(error, RemudaError) else RemudaError(f"worker {index} could not be started: {error}")
+        envs = self._backend.workers[index].env_ids
+        if not self._bear([self._fault(slot, "exception", "build", told, shared=slot != envs[0]) for slot in envs]):
+            self._hub.give_up(index)
+            return True
+        restart.at, restart.deadline = time.monotonic() + self._policy.delay(self._recent_starts(index)), None
+        return False
+
+    def _check_spaces(self, worker: int, reports: Sequence[EnvReport]) -> None:
+        observation, action = self._layout.observation_space, self._layout.action_space
+        first = self._backend.workers[worker].env_ids[0]
+        name = f"env {first} and its like before the restart"
+        check_agreement("observation", observation, name, [report.observation_space for report in reports])
+        check_agreement("action", action, name, [report.action_space for report in reports])
+
+    def _recent_starts(self, worker: int) -> int:
+        starts = self._starts.setdefault(worker, deque())
+        horizon = time.monotonic() - self._policy.period
+        while starts and starts[0] < horizon:
+            starts.popleft()
+        return len(starts)
+
+    def _listen(self) -> None:
+        started = [worker for worker, restart in self._restarts.items() if restart.deadline is not None]
+        self._hub.listen([fd for worker in started for fd in self._backend.descriptors(worker)])
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        restarts = [r.at if r.deadline is None else r.deadline for r in self._restarts.values()]
+        first = min([*restarts, *self._leaving.values()], default=0.0)
+        self._hub.set_alarm(int(first * 1e9) if first < 1e9 else 0)
+
+    # -- slots -------------------------------------------------------------------------------------------
+
+    def _settle(self, slot: int, fault: Fault) -> None:
+        """Answers, or repeats, the command that a stranded slot was sent."""
+        if self._is_reset(slot):
+            self._hub.resend(slot)
+        elif self._layout.autoreset == "same_step":
+            self._hub.revive(slot, self._last_terminal(slot, fault), False)
+        else:
+            self._hub.end_episode(slot, self._truncation(slot, fault))
+            if self._layout.autoreset == "disabled":
+                self._faults.not_reset.add(slot)
+
+    def _is_reset(self, slot: int) -> bool:
+        """Whether its command was to reset, in one way or another: there is no episode that could have ended."""
+        if self._hub.last_op(slot) in (_core.Op.RESET, _core.Op.REVIVE):
+            return True
+        return self._layout.autoreset == "next_step" and self._hub.is_over(slot)
+
+    def _settle_idle(self, slot: int, fault: Fault) -> None:
+        """The end of its episode is told when it is next asked for a step."""
+        if not self._hub.has_results(slot) or self._hub.is_over(slot):
+            return
+        if self._layout.autoreset == "same_step":
+            self._hub.owe(slot, self._last_terminal(slot, fault), True)
+        else:
+            self._hub.owe(slot, self._truncation(slot, fault), False)
+            if self._layout.autoreset == "disabled":
+                self._faults.owed.add(slot)
+
+    def _resume(self, slot: int) -> None:
+        """A slot that was stranded by a renewal."""
+        if slot in self._terminal and self._layout.autoreset == "same_step":
+            self._hub.revive(slot, self._terminal.pop(slot), True)
+        else:
+            self._hub.resend(slot)
+
+    def _truncation(self, slot: int, fault: Fault) -> tuple[Any, ...]:
+        """What comes with the last observation, in the form of `EnvHost.pack`."""
+        return self._last_objects(slot), {"fault": fault}, None, None
+
+    def _last_terminal(self, slot: int, fault: Fault) -> tuple[Any, dict[str, Any]]:
+        """The terminal observation, where columns do not have it, and info."""
+        codec = self._layout.observation
+        if not codec.num_objects:
+            return None, {"fault": fault}
+        row, _ = self._hub.last(slot)
+        leaves = [column.read(row) for column in self._layout.obs_columns(self._arena)]
+        return codec.build_one(leaves, self._last_objects(slot)), {"fault": fault}
+
+    def _last_objects(self, slot: int) -> list[Any]:
+        parts = self._hub.last(slot)[1]
+        objects: list[Any] = load(parts)[0] if parts is not None and self._layout.observation.num_objects else []
+        return objects
+
+    def _drop(self, stranded: Iterable[int]) -> None:
+        for slot in stranded:
+            self._hub.drop(slot)
+
+    # -- faults ------------------------------------------------------------------------------------------
+
+    def _fault(self, slot: int, kind: Any, operation: str, error: RemudaError, *, shared: bool = False) -> Fault:
+        return Fault(slot, kind, operation, self._tracker.where(slot), error, shared)
+
+    def _bear(self, faults: Sequence[Fault]) -> bool:
+        """Takes faults that happened at once to the record; False when they are too many, and their envs are lost."""
+        now = time.monotonic()
+        for fault in faults:
+            self._history.append(fault)
+            self._times.append(now)
+            logger.warning("%s", fault, extra={"env": fault.env_id})
+        while self._times and self._times[0] < now - self._policy.period:
+            self._times.popleft()
+            self._history.popleft()
+        limit = self._exceeded(faults)
+        if limit is not None:
+            self._give_up([fault.env_id for fault in faults], RestartLimitError(limit, list(self._history)))
+        return limit is None
+
+    def _exceeded(self, faults: Sequence[Fault]) -> str | None:
+        """The limit that these faults, the newest, exceed."""
+        policy, period = self._policy, self._policy.period
+        by_env = [sum(past.env_id == fault.env_id for past in self._history) for fault in faults]
+        if max(by_env) > policy.max_restarts:
+            return f"max_restarts={policy.max_restarts} of one env in {period:g} s"
+        alone = sum(not past.shared for past in self._history)
+        if policy.max_pool_restarts is not None and alone > policy.max_pool_restarts:
+            return f"max_pool_restarts={policy.max_pool_restarts} in {period:g} s"
+        return None
+
+    def _give_up(self, env_ids: Sequence[int], error: RestartLimitError) -> None:
+        self._faults.add_loss(env_ids, error)
+
+    def _death_of(self, index: int, stranded: Sequence[int], awaited: bool) -> WorkerDiedError:
+        worker = self._backend.workers[index]
+        op, slot = self._hub.doing(index)
+        if op is None and stranded:  # it had work, but did not come to it
+            op, slot = self._hub.last_op(stranded[0]), stranded[0]
+        operation = OPERATIONS[op] if op is not None else "call" if awaited else "nothing"
+        if self.closing:
+            operation = "close"
+        make = self._doomed.pop(index, WorkerDiedError)
+        return _death(worker, operation, None if slot is None else self._tracker.where(slot), make)
+
+
+@dataclass(frozen=True)
+class _Rebuild:
+    """Waits for an env to be built anew in its worker."""
+
+    supervisor: Supervisor
+    worker: int
+    slot: int
+
+    def answer(self, sequence: int, parts: Parts) -> None:
+        """It worked."""
+
+    def fail(self, sequence: int, failure: Failure) -> None:
+        self.supervisor.rebuild_failed(self.worker, self.slot, EnvError([failure]))
+
+    def abandon(self, error: RemudaError) -> None:
+        """Its worker died: that is another fault."""
+
+
+def _renewal(slot: int) -> Parts:
+    return dump(Request(EnvHost.renew, (slot,)))
+
+
+def _death(worker: Any, operation: str, where: Any, make: Callable[..., WorkerDiedError] = WorkerDiedError) -> Any:
+    return make(
+        worker=worker.index,
+        pid=worker.pid,
+        exitcode=worker.exitcode,
+        env_ids=worker.env_ids,
+        operation=operation,
+        verdict=worker.verdict(),
+        output=worker.last_words(),
+        where=where,
+    )
+
+
+def _timeout_error(policy: FaultPolicy, op: _core.Op, context: dict[str, Any]) -> EnvTimeoutError:
+    name = {"reset": "reset_timeout", "call": "call_timeout", "close": "call_timeout"}.get(
+        OPERATIONS[op], "step_timeout"
+    )
+    error = EnvTimeoutError(**context)
+    error.deadline, error.limit = name, getattr(policy, name)
+    return error
+
+
+def _kind(error: WorkerDiedError) -> str:
+    if isinstance(error, EnvTimeoutError):
+        return "timeout"
+    return "corrupt" if isinstance(error, CorruptReplyError) else "death"

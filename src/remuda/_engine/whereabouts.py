@@ -1,0 +1,47 @@
+"""How far each env has come: what a report says about the moment when it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from remuda import _core
+from remuda._backends.layout import Layout
+from remuda.errors import Whereabouts
+
+
+class Tracker:
+    """Knows every env's episode, step, seed and last action. It costs nothing until somebody asks."""
+
+    def __init__(self, hub: _core.Hub, layout: Layout, arena: _core.Arena) -> None:
+        self._hub, self._action = hub, layout.action
+        self._actions = layout.action_columns(arena)
+        self._seeds: dict[int, tuple[int, int]] = {}  # by slot: the seed, and the number of the reset that had it
+
+    def note_seeds(self, env_ids: Sequence[int], seeds: Sequence[int | None]) -> None:
+        """They are about to be reset with these."""
+        for env_id, seed in zip(env_ids, seeds, strict=True):
+            if seed is not None:
+                self._seeds[env_id] = seed, self._hub.progress(env_id)[0] + 1
+
+    def where(self, env_id: int) -> Whereabouts:
+        resets, steps = self._hub.progress(env_id)
+        seed, at = self._seeds.get(env_id, (None, resets))
+        return Whereabouts(
+            env_id=env_id,
+            episode=resets - 1 if resets else None,
+            step=steps,
+            seed=seed,
+            resets_since_seed=max(0, resets - at),
+            action=self._last_action(env_id) if steps else None,
+        )
+
+    def _last_action(self, env_id: int) -> Any:
+        if self._action.num_objects:  # those are not kept
+            return None
+        return self._action.build_one([column.read(env_id) for column in self._actions], [])
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        self._actions = []
+        del self._hub
