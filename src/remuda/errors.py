@@ -237,7 +237,9 @@ class WorkerDiedError(RemudaError):
 
     def reason(self) -> str:
         """Why it died."""
-        return describe_exitcode(self.exitcode) if self._verdict is None else f"killed by SIGKILL: {self._verdict.evidence}"
+        if self._verdict is not None:
+            return f"killed by SIGKILL: {self._verdict.evidence}"
+        return describe_exitcode(self.exitcode)
 
     def __str__(self) -> str:
         envs = ", ".join(map(str, self.env_ids))

@@ -11,7 +11,6 @@ from remuda._backends.channel import LocalChannel
 from remuda._backends.host import BuildError, EnvHost, EnvReport, build_error, load_failure
 from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.output import check_limit
-from remuda._backends.worker_info import WorkerInfo
 from remuda.errors import InvalidEnvError
 
 

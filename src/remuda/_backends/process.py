@@ -152,9 +152,6 @@ class ProcessBackend:
             for a in assignments
         ]
 
-    def _launch(self, order: Orders) -> WorkerProcess:
-        return launch(self._start_method, Launch(order, self._threads, self._preload))
-
     def _send_orders(self, worker: ProcessWorker) -> None:
         if self._inherits:
             return

@@ -85,9 +85,7 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
 def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
     _introduce(orders)
     mouth = Mouth(socket.socket(fileno=relay), orders.info.index)
-    host = EnvHost(
-        orders.info, channel, rebuilds=orders.rebuilds, before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS)
-    )
+    host = EnvHost(orders.info, channel, rebuilds=orders.rebuilds, before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS))
     known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
     start_telling(mouth, orders.verbosity, lambda: host.current_env if (host := known()) else None)
 

@@ -182,7 +182,7 @@ class Pool:
             self._faults,
             self._tracker,
             post=self._exchange.post,
-            info_columns=lambda columns=self._infos.columns: columns,
+            infos=self._infos,
         )
         self._batches = 0
         self._advise = advise

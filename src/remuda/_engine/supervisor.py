@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remuda import _core
+from remuda._backends.base import Worker
 from remuda._backends.host import EnvHost, EnvReport, Request, build_error
-from remuda._backends.layout import InfoColumn
 from remuda._backends.pickling import Parts, dump, load
 from remuda._engine.agreement import check_agreement
 from remuda._engine.faults import Faults
+from remuda._engine.infos import InfoColumns
 from remuda._engine.policy import FaultPolicy
 from remuda._engine.whereabouts import Tracker
 from remuda.errors import (
@@ -26,6 +27,7 @@ from remuda.errors import (
     RemudaError,
     RestartLimitError,
     StartTimeoutError,
+    Whereabouts,
     WorkerDiedError,
 )
 
@@ -73,14 +75,14 @@ class Supervisor:
         faults: Faults,
         tracker: Tracker,
         post: Callable[[int, int, Parts, _Rebuild], None],
-        info_columns: Callable[[], Sequence[InfoColumn]],
+        infos: InfoColumns,
     ) -> None:
         """`post`: sends a message to a worker and tells the last argument how it went."""
         self._policy, self._start_timeout = policy, start_timeout
         self._backend, self._hub = parts.backend, parts.hub
         self._layout, self._arena = parts.layout, parts.arena
         self._faults, self._tracker = faults, tracker
-        self._post, self._info_columns = post, info_columns
+        self._post, self._infos = post, infos
         self._restarts: dict[int, _Restart] = {}
         self._doomed: dict[int, Callable[..., WorkerDiedError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
@@ -242,7 +244,7 @@ class Supervisor:
                 raise StartTimeoutError(f"worker {worker} did not build its envs within {self._start_timeout} s")
             return False
         self._check_spaces(worker, reports)
-        pidfd = self._backend.join(worker, self._layout, self._arena, self._info_columns())
+        pidfd = self._backend.join(worker, self._layout, self._arena, self._infos.columns)
         del self._restarts[worker]
         self._hub.arrive(worker, pidfd)
         return False
@@ -407,7 +409,12 @@ def _renewal(slot: int) -> Parts:
     return dump(Request(EnvHost.renew, (slot,)))
 
 
-def _death(worker: Any, operation: str, where: Any, make: Callable[..., WorkerDiedError] = WorkerDiedError) -> Any:
+def _death(
+    worker: Worker,
+    operation: str,
+    where: Whereabouts | None,
+    make: Callable[..., WorkerDiedError] = WorkerDiedError,
+) -> WorkerDiedError:
     return make(
         worker=worker.index,
         pid=worker.pid,
