@@ -16,6 +16,8 @@
 
 namespace remuda {
 
+inline nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
+
 class Hub {
  public:
   // `slots_of_worker[w]`: how many slots worker w hosts; they are dealt out in order.

@@ -8,22 +8,28 @@ from remuda._backends.worker_info import WorkerInfo, worker_info
 from remuda._engine.batch import Batch
 from remuda._engine.calls import Call
 from remuda._engine.infos import Infos
+from remuda._engine.policy import FaultPolicy
 from remuda._engine.pool import Pool
 from remuda._engine.stats import PoolStats
 from remuda.errors import (
     BrokenPoolError,
     ClosedError,
     CloseTimeoutError,
+    CorruptReplyError,
     EnvError,
+    EnvTimeoutError,
     Failure,
+    Fault,
     InvalidActionError,
     InvalidEnvError,
     RemoteTraceback,
     RemudaError,
     ResourceError,
+    RestartLimitError,
     SpaceMismatchError,
     StartTimeoutError,
     StateError,
+    Whereabouts,
     WorkerDiedError,
 )
 
@@ -38,8 +44,12 @@ __all__ = [
     "Call",
     "CloseTimeoutError",
     "ClosedError",
+    "CorruptReplyError",
     "EnvError",
+    "EnvTimeoutError",
     "Failure",
+    "Fault",
+    "FaultPolicy",
     "Infos",
     "InvalidActionError",
     "InvalidEnvError",
@@ -48,9 +58,11 @@ __all__ = [
     "RemoteTraceback",
     "RemudaError",
     "ResourceError",
+    "RestartLimitError",
     "SpaceMismatchError",
     "StartTimeoutError",
     "StateError",
+    "Whereabouts",
     "WorkerDiedError",
     "WorkerInfo",
     "make_vec",

@@ -126,11 +126,16 @@ class Whereabouts:
 
     def __str__(self) -> str:
         if self.episode is None:
-            return f"env {self.env_id}, before its first reset"
+            return "before its first reset"
         later = f" and {self.resets_since_seed} resets" if self.resets_since_seed else ""
         seed = "no seed" if self.seed is None else f"seed {self.seed}{later}"
-        action = "" if self.action is None else f", last action {reprlib.repr(self.action)}"
-        return f"env {self.env_id}, episode {self.episode}, step {self.step}, {seed}{action}"
+        action = "" if self.action is None else f", last action {_brief(self.action)}"
+        return f"episode {self.episode}, step {self.step}, {seed}{action}"
+
+
+def _brief(action: Any) -> str:
+    """A NumPy scalar as its number; of what is long the beginning."""
+    return reprlib.repr(action.item() if hasattr(action, "item") and not getattr(action, "shape", ()) else action)
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,7 @@ class WorkerDiedError(RemudaError):
     def __str__(self) -> str:
         envs = ", ".join(map(str, self.env_ids))
         doing = "idle" if self.operation == "nothing" else f"in {self.operation}"
-        at = f" ({self.where})" if self.where is not None else ""
+        at = f" (env {self.where.env_id}, {self.where})" if self.where is not None else ""
         more = "".join(f"; and {other}" for other in self.others)
         report = f"worker {self.worker} (pid {self.pid}, env {envs}) died while {doing}{at}: {self.reason()}{more}"
         if self.output:

@@ -447,8 +447,7 @@ def test_resets_that_return_what_they_must_not(name: str, phase: str, mode: Any)
     hook, message = BAD_RESETS[name]
     hooks: Any = {phase: hook}
     with Pool(hooked(3, length=1, **hooks), backend="serial", num_workers=2, autoreset=mode) as pool:
-        operation = "reset" if phase == "reset" else "step"
-        with pytest.raises(EnvError, match=rf"^env 1 .* in {operation}: expected .*{message}"):
+        with pytest.raises(EnvError, match=rf"^env 1 .* in reset: expected .*{message}"):
             pool.reset()
             pool.step([0, 0, 0])
             pool.step([0, 0, 0])
@@ -609,7 +608,7 @@ def test_envs_that_raise_when_built(name: str, backend: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["plain", "SystemExit", "Unpicklable", "NeedsArguments"])
 def test_envs_that_raise_elsewhere(name: str, phase: str, backend: Any) -> None:
     make, message = EXCEPTIONS[name]
-    operation = {"reset": "reset", "autoreset": "step"}.get(phase, "call")
+    operation = "call" if phase in ("call", "render") else "reset"
     hooks: Any = {phase: raising(make)}
     with Pool(hooked(3, length=1, **hooks), backend=backend, num_workers=2) as pool:
         if phase != "reset":

@@ -463,7 +463,7 @@ def test_the_cause_is_the_exception_or_its_text() -> None:
     assert "ValueError: wrong" in str(cause)
 
 
-def test_deaths_come_first_and_one_by_one() -> None:
+def test_faults_are_raised_together_deaths_first() -> None:
     faults = Faults(4, in_callers_thread=False)
     deaths = [
         WorkerDiedError(worker=w, pid=9, exitcode=-9, env_ids=(2 * w, 2 * w + 1), operation="step") for w in range(2)
@@ -471,12 +471,14 @@ def test_deaths_come_first_and_one_by_one() -> None:
     faults.add_failure(failure())
     for death in deaths:
         faults.add_death(death, tell=True)
-    for expected in deaths:
-        with pytest.raises(WorkerDiedError) as raised:
-            faults.raise_any()
-        assert raised.value is expected
-    with pytest.raises(EnvError):
+    with pytest.raises(WorkerDiedError) as raised:
         faults.raise_any()
+    assert raised.value is deaths[0]
+    second, raising = raised.value.others
+    assert second is deaths[1]
+    assert isinstance(raising, EnvError)
+    assert f"; and {second}; and {raising}" in str(raised.value)
+    faults.raise_any()  # they were told
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,9 @@ class Backend(Protocol):
     def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> int:
         """Starts the loop of a successor that has built its envs; returns its pidfd."""
 
+    def deliver(self, worker: int) -> None:
+        """Sends a successor what has come for it in the meantime. Its loop has been told to read it."""
+
     def pump(self) -> None:
         """Gives workers that have no thread of their own the chance to work."""
 

@@ -56,6 +56,9 @@ class LocalBackend:
     def poll_successor(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
+    def deliver(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can have a successor")
+
     def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 

@@ -257,10 +257,12 @@ class ProcessBackend:
     def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> int:
         successor = self.workers[worker]
         self._start_loop(successor, arena, dump_for_worker((layout, tuple(info_columns))))
-        mail, successor.mail = successor.mail, None
+        return successor.process.pidfd
+
+    def deliver(self, worker: int) -> None:
+        mail, self.workers[worker].mail = self.workers[worker].mail, None
         for parts in mail or ():
             self.send(worker, parts)
-        return successor.process.pidfd
 
     def watch(self, hub: _core.Hub) -> None:
         for worker in self.workers:

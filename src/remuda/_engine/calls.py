@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from remuda._backends.pickling import Parts, load
 from remuda._engine.faults import Faults
 from remuda.errors import Failure, RemudaError
+
+
+class Addressee(Protocol):
+    """Who waits for the answers to messages."""
+
+    def answer(self, sequence: int, parts: Parts) -> None: ...
+    def fail(self, sequence: int, failure: Failure) -> None: ...
+    def abandon(self, error: RemudaError) -> None: ...
 
 
 class Call:

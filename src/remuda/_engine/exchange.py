@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from remuda import _core
 from remuda._backends.base import Backend
@@ -13,7 +13,7 @@ from remuda._backends.pickling import Parts, load
 from remuda._engine.calls import Call
 from remuda._engine.faults import Faults
 from remuda._engine.supervisor import Supervisor
-from remuda.errors import ClosedError, Failure, RemudaError, StateError
+from remuda.errors import ClosedError, StateError
 
 _FOREVER = -1  # as a timeout, in ns
 _LONGEST = 1e9  # seconds; more would not fit
@@ -27,17 +27,15 @@ class Exchange:
 
     Attributes:
         faults: What has gone wrong so far.
-        supervisor: What becomes of envs that fail. Set before anything is sent.
+        supervisor: What becomes of envs that fail.
         closing: Whether the envs have been told to close, or killed.
     """
 
-    supervisor: Supervisor
-
-    def __init__(self, backend: Backend, hub: _core.Hub, faults: Faults) -> None:
-        self.faults = faults
+    def __init__(self, backend: Backend, hub: _core.Hub, faults: Faults, supervisor: Supervisor) -> None:
+        self.faults, self.supervisor = faults, supervisor
         self.closing = False
         self._backend, self._hub = backend, hub
-        self._calls: dict[int, Addressee | None] = {}  # by sequence; None: nobody cares for the answer
+        self._calls = supervisor.addressees
 
     # -- results -----------------------------------------------------------------------------------------
 
@@ -118,10 +116,6 @@ class Exchange:
     def tell(self, worker: int, parts: Parts) -> None:
         """Sends a worker a message whose answer nobody waits for; only a failure of it is noted."""
         self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
-
-    def post(self, worker: int, slot: int, parts: Parts, addressee: Addressee) -> None:
-        """Sends a worker a message, without waiting for room; `addressee` is told the answer."""
-        self._calls[self._hub.post_message(_core.Op.MESSAGE, worker, slot, parts)] = addressee
 
     def _post(self, worker: int, slot: int, parts: Parts) -> int:
         """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring."""
@@ -220,14 +214,6 @@ class Exchange:
             if (addressee := self._calls.pop(sequence, None)) is not None:
                 addressee.abandon(error)
         return tell
-
-
-class Addressee(Protocol):
-    """Who waits for the answers to messages."""
-
-    def answer(self, sequence: int, parts: Parts) -> None: ...
-    def fail(self, sequence: int, failure: Failure) -> None: ...
-    def abandon(self, error: RemudaError) -> None: ...
 
 
 def _remaining_ns(deadline: float | None) -> int:

@@ -7,21 +7,20 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
 
-import numpy as np
 from gymnasium import Space
 
 from remuda import _core
 from remuda._backends.base import Backend, Worker
-from remuda._backends.host import EnvHost, Request
+from remuda._backends.host import Request
 from remuda._backends.output import WorkerOutput
-from remuda._backends.pickling import Parts, dump, dump_for_worker, load
+from remuda._backends.pickling import dump_for_worker
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
 from remuda._engine.arguments import check_env_ids, check_limit, check_timeout, dump_objects
 from remuda._engine.batch import Batch
+from remuda._engine.batch_maker import BatchMaker
 from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.cores import usable_cores
 from remuda._engine.exchange import Exchange
@@ -42,7 +41,7 @@ from remuda._engine.start import (
 from remuda._engine.stats import PoolStats
 from remuda._engine.supervisor import Supervisor
 from remuda._engine.whereabouts import Tracker
-from remuda.errors import BrokenPoolError, ClosedError, InvalidActionError, StateError
+from remuda.errors import ClosedError, InvalidActionError, StateError
 
 logger = logging.getLogger("remuda")
 
@@ -149,7 +148,6 @@ class Pool:
         )
         parts = start(settings, factories, self._cores)
         self._backend, self._hub, self._layout = parts.backend, parts.hub, parts.layout
-        self._arena: _core.Arena | None = parts.arena
         self._owner = os.getpid()
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
         self._finalizer = weakref.finalize(self, _stop_abandoned, parts.backend, self._owner)
@@ -168,23 +166,13 @@ class Pool:
         self._in_order = parts.open_short_way()
         _pools.add(self)
 
-        self._all_ids = np.arange(self.num_envs)
-        self._all_ids.flags.writeable = False
         self._worker_of = [worker.index for worker in parts.backend.workers for _ in worker.env_ids]
         self._faults = Faults(self.num_envs, in_callers_thread=backend == "serial")
-        self._infos = InfoColumns(parts.layout.info_bytes)
-        self._exchange = Exchange(parts.backend, parts.hub, self._faults)
         self._tracker = Tracker(parts.hub, parts.layout, parts.arena)
-        self._exchange.supervisor = Supervisor(
-            settings.faults,
-            parts,
-            start_timeout,
-            self._faults,
-            self._tracker,
-            post=self._exchange.post,
-            infos=self._infos,
-        )
-        self._batches = 0
+        infos = InfoColumns(parts.layout.info_bytes)
+        supervisor = Supervisor(settings.faults, parts, start_timeout, self._faults, self._tracker, infos)
+        self._exchange = Exchange(parts.backend, parts.hub, self._faults, supervisor)
+        self._batches = BatchMaker(parts, infos, self._exchange)
         self._advise = advise
 
     # -- the two calls ---------------------------------------------------------------------------------
@@ -225,8 +213,9 @@ class Pool:
         seeds = seeds_for(seed, targets)
         arguments = [reset_arguments(*pair) for pair in zip(seeds, options_for(options, targets), strict=True)]
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
-        self._tracker.note_seeds(targets, seeds)
+        numbers = self._tracker.next_resets(targets)
         self._exchange.send(_core.Op.RESET, targets, [], blobs, to_all=env_ids is None)
+        self._tracker.note_seeds(targets, seeds, numbers)
         self._faults.not_reset.difference_update(targets)
 
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
@@ -374,7 +363,7 @@ class Pool:
         meters = self._hub.meters()
         return PoolStats(
             steps=sum(steps for steps, _, _ in meters),
-            batches=self._batches,
+            batches=self._batches.made,
             env_seconds=sum(busy for _, busy, _ in meters) / 1e9,
             cpu_seconds=sum(cpu for _, _, cpu in meters) / 1e9,
             waited_seconds=self._hub.waited_ns / 1e9,
@@ -410,10 +399,9 @@ class Pool:
             try:
                 self._backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
             finally:
-                self._arena = None
                 del self._hub  # with it the memory goes, but for what arrays hold
-                self._exchange.release()
-                self._tracker.release()
+                for part in (self._exchange, self._tracker, self._batches):
+                    part.release()
         if farewells is not None:
             self._exchange.raise_farewells(farewells)
 
@@ -436,39 +424,10 @@ class Pool:
         return range(self.num_envs) if env_ids is None else check_env_ids(env_ids, self.num_envs)
 
     def _batch(self, taken: tuple[Any, ...]) -> Batch:
-        slots, columns, finals, info_arrays, extras = taken
-        if extras is not None:
-            self._give_columns(extras)
-        self._batches += 1
-        if self._batches == _ADVISE_AFTER and self._advise:
+        batch = self._batches.make(taken)
+        if self._batches.made == _ADVISE_AFTER and self._advise:
             self._say_advice()
-        return Batch(
-            self._all_ids if slots is None else slots,
-            self._layout.observation,
-            columns,
-            finals,
-            self._infos.columns,
-            info_arrays,
-            extras,
-        )
-
-    def _give_columns(self, extras: dict[int, tuple[int, Parts, Any]]) -> None:
-        """Numeric info keys that were seen for the first time get columns, which the workers use from then on."""
-        new = []
-        for flags, parts, _ in extras.values():
-            if flags & _core.HAS_NEW_KEYS:
-                with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
-                    _, info, keys, _ = load(parts)
-                    new += self._infos.assign(info, keys)
-        if not new:
-            return
-        assert self._arena is not None  # we are not closed
-        for column in new:
-            self._hub.add_info_column(self._layout.info_column(self._arena, column))
-        parts = dump(Request(EnvHost.add_info_columns, (new,)))
-        for worker in range(self.num_workers):
-            with suppress(BrokenPoolError):  # the dead need no columns
-                self._exchange.tell(worker, parts)
+        return batch
 
     def _say_advice(self) -> None:
         if self.backend == "serial":

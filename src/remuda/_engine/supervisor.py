@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from remuda import _core
@@ -14,6 +14,7 @@ from remuda._backends.base import Worker
 from remuda._backends.host import EnvHost, EnvReport, Request, build_error
 from remuda._backends.pickling import Parts, dump, load
 from remuda._engine.agreement import check_agreement
+from remuda._engine.calls import Addressee
 from remuda._engine.faults import Faults
 from remuda._engine.infos import InfoColumns
 from remuda._engine.policy import FaultPolicy
@@ -63,6 +64,11 @@ class _Restart:
 class Supervisor:
     """Applies a FaultPolicy. The exchange tells it what happened; it decides over the slots that are stranded.
 
+    Attributes:
+        addressees: Who is told the answer to a message, by its sequence; None: nobody cares. Of the exchange's too.
+        restarts: How many workers have been restarted.
+        closing: Whether the pool closes, and nothing is restarted any more.
+
     Where envs are restarted, a worker's port is opened anew the moment it is found dead: commands queue up there until
     its successor has built the envs, so nobody has to wait for it who does not want its results.
     """
@@ -74,15 +80,13 @@ class Supervisor:
         start_timeout: float | None,
         faults: Faults,
         tracker: Tracker,
-        post: Callable[[int, int, Parts, _Rebuild], None],
         infos: InfoColumns,
     ) -> None:
-        """`post`: sends a message to a worker and tells the last argument how it went."""
         self._policy, self._start_timeout = policy, start_timeout
         self._backend, self._hub = parts.backend, parts.hub
         self._layout, self._arena = parts.layout, parts.arena
         self._faults, self._tracker = faults, tracker
-        self._post, self._infos = post, infos
+        self._infos = infos
         self._restarts: dict[int, _Restart] = {}
         self._doomed: dict[int, Callable[..., WorkerDiedError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
@@ -90,6 +94,7 @@ class Supervisor:
         self._history: deque[Fault] = deque()
         self._times: deque[float] = deque()  # of the history
         self._starts: dict[int, deque[float]] = {}  # by worker: when it was restarted
+        self.addressees: dict[int, Addressee | None] = {}  # by sequence of a message: who is told the answer
         self.restarts = 0
         self.closing = False
         ns = [int((limit or 0) * 1e9) for limit in (policy.reset_timeout, policy.step_timeout, policy.call_timeout)]
@@ -105,6 +110,7 @@ class Supervisor:
         """An env raised; its slot is stranded."""
         slot = failure.env_id
         assert slot is not None
+        failure = replace(failure, where=self._tracker.where(slot))
         if not self._policy.restarts:
             self._faults.add_failure(failure)
             self._hub.drop(slot)
@@ -113,7 +119,8 @@ class Supervisor:
         if not self._bear([fault]):
             self._hub.drop(slot)
             return
-        self._post(failure.worker, _core.WHOLE_WORKER, _renewal(slot), _Rebuild(self, failure.worker, slot))
+        sequence = self._hub.post_message(_core.Op.MESSAGE, failure.worker, _core.WHOLE_WORKER, _renewal(slot))
+        self.addressees[sequence] = _Rebuild(self, failure.worker, slot)
         self._settle(slot, fault)
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
@@ -247,6 +254,7 @@ class Supervisor:
         pidfd = self._backend.join(worker, self._layout, self._arena, self._infos.columns)
         del self._restarts[worker]
         self._hub.arrive(worker, pidfd)
+        self._backend.deliver(worker)
         return False
 
     def _start_failed(self, index: int, restart: _Restart, error: Exception) -> bool:

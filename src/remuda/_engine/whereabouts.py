@@ -18,11 +18,14 @@ class Tracker:
         self._actions = layout.action_columns(arena)
         self._seeds: dict[int, tuple[int, int]] = {}  # by slot: the seed, and the number of the reset that had it
 
-    def note_seeds(self, env_ids: Sequence[int], seeds: Sequence[int | None]) -> None:
-        """They are about to be reset with these."""
-        for env_id, seed in zip(env_ids, seeds, strict=True):
-            if seed is not None:
-                self._seeds[env_id] = seed, self._hub.progress(env_id)[0] + 1
+    def next_resets(self, env_ids: Sequence[int]) -> list[int]:
+        """The number that the next reset of each of these will have."""
+        return [self._hub.progress(env_id)[0] + 1 for env_id in env_ids]
+
+    def note_seeds(self, env_ids: Sequence[int], seeds: Sequence[int | None], resets: Sequence[int]) -> None:
+        """They were told to reset with these, and those resets have these numbers."""
+        noted = zip(env_ids, seeds, resets, strict=True)
+        self._seeds.update({env_id: (seed, number) for env_id, seed, number in noted if seed is not None})
 
     def where(self, env_id: int) -> Whereabouts:
         resets, steps = self._hub.progress(env_id)
