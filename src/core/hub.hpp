@@ -125,6 +125,17 @@ class Hub {
   bool has_room(std::uint32_t worker) const;  // for one more message
   nb::list meters() const;                    // (steps, busy_ns, cpu_ns) of each worker
 
+  // What Python's garbage collector has to know: whom we hold that may hold us.
+  int visit(visitproc visit, void* arg) const {
+    Py_VISIT(receive_.ptr());
+    Py_VISIT(send_.ptr());
+    return 0;
+  }
+  void clear() {
+    receive_.reset();
+    send_.reset();
+  }
+
   void add_info_column(Column column) { info_columns_.push_back(std::move(column)); }
 
  private:

@@ -33,6 +33,20 @@ Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames,
   return plan;
 }
 
+int visit_hub(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Hub>(self)->visit(visit, arg) : 0;
+}
+
+int clear_hub(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Hub>(self)->clear();
+  return 0;
+}
+
+PyType_Slot kHubSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_hub)},
+                           {Py_tp_clear, reinterpret_cast<void*>(clear_hub)},
+                           {0, nullptr}};
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -103,7 +117,7 @@ NB_MODULE(_core, m) {
 
   nb::class_<Lease>(m, "Lease");
 
-  nb::class_<Hub>(m, "Hub")
+  nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, std::vector<Column>, std::vector<Column>,
                     std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t>(),
            "arena"_a, "plan"_a, "slots_of_worker"_a, "columns"_a, "final_columns"_a, "actions"_a, "receive"_a, "send"_a,

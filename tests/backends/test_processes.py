@@ -923,8 +923,8 @@ with Pool([Mine, lambda: Mine(tag=5)], start_method="{start_method}") as pool:
     assert run.read_line() == [1, 6]
     assert run.read_line() == [8, 8]
     assert run.read_line() == [
-        "Oopsenv 0 (worker 0) raised __main__.Oops in step: red",
-        "Oopsenv 1 (worker 1) raised __main__.Oops in step: blue",
+        "Oopsenv 0 (worker 0) raised __main__.Oops in step: red (episode 0, step 1, no seed)",
+        "Oopsenv 1 (worker 1) raised __main__.Oops in step: blue (episode 0, step 1, no seed)",
     ]
     assert run.await_end() == (0, "", "")
 

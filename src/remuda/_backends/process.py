@@ -42,7 +42,8 @@ class ProcessWorker:
     ) -> None:
         self.index, self.env_ids, self.name = order.info.index, order.info.env_ids, order.name
         self.process = process
-        self.order = order  # for a successor
+        # For a successor. Factories may refer to their pool, so who will have none keeps none.
+        self.order = order if order.rebuilds else None
         self.mail: list[Parts] | None = None  # for one that has no loop yet
         self._output = output
         self._siblings, self._oom = siblings, oom
@@ -122,7 +123,7 @@ class ProcessBackend:
                 self._processes.append(process)
                 output = self._outputs[order.info.index]
                 self.workers.append(ProcessWorker(order, process, output, self._processes, self._oom))
-                self._send_orders(self.workers[-1])
+                self._send_orders(self.workers[-1], order)
             return self._collect_reports(timeout)
         except BaseException:
             self.stop(0)
@@ -152,11 +153,11 @@ class ProcessBackend:
             for a in assignments
         ]
 
-    def _send_orders(self, worker: ProcessWorker) -> None:
+    def _send_orders(self, worker: ProcessWorker, order: Orders) -> None:
         if self._inherits:
             return
         try:
-            worker.process.channel.send_object(worker.order)
+            worker.process.channel.send_object(order)
         except (EOFError, ConnectionError):
             raise self._died(worker, "build") from None
 
@@ -238,11 +239,12 @@ class ProcessBackend:
 
     def succeed(self, worker: int) -> None:
         place = self.workers[worker]
+        assert place.order is not None
         process = self._launch(place.order)
         place.process.release()
         place.take_over(process)
         place.mail = []
-        self._send_orders(place)
+        self._send_orders(place, place.order)
 
     def descriptors(self, worker: int) -> list[int]:
         return list(_fds(self.workers[worker]))
