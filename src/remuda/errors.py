@@ -286,6 +286,7 @@ class Fault:
 
     Attributes:
         env_id: The env.
+        worker: The index of its worker.
         kind: "death", "timeout", "exception" or "corrupt".
         operation: What the worker was doing: "build", "reset", "step", "call" or "nothing".
         where: How far the env had come.
@@ -294,6 +295,7 @@ class Fault:
     """
 
     env_id: int
+    worker: int
     kind: Literal["death", "timeout", "exception", "corrupt"]
     operation: str
     where: Whereabouts

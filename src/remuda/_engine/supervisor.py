@@ -352,7 +352,8 @@ class Supervisor:
     # -- faults ------------------------------------------------------------------------------------------
 
     def _fault(self, slot: int, kind: Any, operation: str, error: RemudaError, *, shared: bool = False) -> Fault:
-        return Fault(slot, kind, operation, self._tracker.where(slot), error, shared)
+        worker = next(worker.index for worker in self._backend.workers if slot in worker.env_ids)
+        return Fault(slot, worker, kind, operation, self._tracker.where(slot), error, shared)
 
     def _bear(self, faults: Sequence[Fault]) -> bool:
         """Takes faults that happened at once to the record; False when they are too many, and their envs are lost."""
@@ -360,7 +361,8 @@ class Supervisor:
         for fault in faults:
             self._history.append(fault)
             self._times.append(now)
-            logger.warning("%s", fault, extra={"env": fault.env_id})
+            # As text: its error may come to hold the frames of whoever it is raised to, and handlers keep records.
+            logger.warning("%s", str(fault), extra={"env": fault.env_id, "worker": fault.worker})
         while self._times and self._times[0] < now - self._policy.period:
             self._times.popleft()
             self._history.popleft()

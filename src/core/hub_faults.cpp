@@ -1,0 +1,270 @@
+// The hub's view of what goes wrong: deaths and deadlines, and slots whose env is gone.
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "hub.hpp"
+#include "platform.hpp"
+
+#if REMUDA_LINUX
+#include <poll.h>
+#endif
+
+namespace remuda {
+
+namespace {
+
+constexpr std::size_t kFirstOfBatch = 4;  // of `columns_`: the first leaf of the observation
+
+}  // namespace
+
+// -- deaths ------------------------------------------------------------------------------------------
+
+void Hub::watch(std::uint32_t worker, int pidfd) { ports_[worker].pidfd = pidfd; }
+
+// Looks at everything that does not ring the bell.
+void Hub::glance() {
+  looked_ = Clock::now();
+  find_dead();
+  find_late();
+  if (alarm_ != Clock::time_point{} && looked_ >= alarm_) news_ = true;
+}
+
+void Hub::find_dead() {
+#if REMUDA_LINUX
+  std::vector<pollfd> fds;
+  std::vector<std::uint32_t> workers;
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
+    if (ports_[w].dead || ports_[w].pidfd < 0) continue;
+    fds.push_back({ports_[w].pidfd, POLLIN, 0});
+    workers.push_back(w);
+  }
+  for (int fd : listened_) fds.push_back({fd, POLLIN, 0});
+  if (relay_fd_ >= 0) fds.push_back({relay_fd_, POLLIN, 0});
+  if (fds.empty() || ::poll(fds.data(), fds.size(), 0) <= 0) return;
+  for (std::size_t i = workers.size(); i < fds.size(); ++i) news_ = news_ || fds[i].revents != 0;
+  drain();  // what the dead still published counts
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (fds[i].revents == 0) continue;
+    ports_[workers[i]].dead = true;
+    finish_turn(ports_[workers[i]]);
+    newly_dead_.push_back(workers[i]);
+  }
+#endif
+}
+
+nb::list Hub::take_dead() {
+  nb::list dead;
+  for (std::uint32_t w : newly_dead_) {
+    Port& port = ports_[w];
+    nb::list lost, unanswered;
+    for (std::uint32_t slot = port.first_slot; slot < port.first_slot + port.slots; ++slot) {
+      if (slots_[slot].state != SlotState::kInFlight) continue;
+      slots_[slot].state = SlotState::kStranded;
+      lost.append(slot);
+    }
+    for (std::uint64_t sequence : port.messages) unanswered.append(sequence);
+    awaited_ -= static_cast<std::uint32_t>(port.messages.size());
+    port.messages.clear();
+    dead.append(nb::make_tuple(w, lost, unanswered));
+  }
+  newly_dead_.clear();
+  return dead;
+}
+
+// -- deadlines ---------------------------------------------------------------------------------------
+
+void Hub::set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns) {
+  reset_limit_ = Nanoseconds(reset_ns);
+  step_limit_ = Nanoseconds(step_ns);
+  message_limit_ = Nanoseconds(message_ns);
+  has_deadlines_ = reset_ns != 0 || step_ns != 0 || message_ns != 0;
+}
+
+Nanoseconds Hub::limit_of(Op op) const {
+  if (op == Op::kReset || op == Op::kRevive) return reset_limit_;
+  if (op == Op::kMessage || op == Op::kClose) return message_limit_;
+  return step_limit_;
+}
+
+// A worker is late with what it does; one that does nothing although it has work, with what it was given.
+void Hub::find_late() {
+  if (!has_deadlines_) return;
+  std::vector<std::uint64_t> tasks;
+  for (const Port& port : ports_) tasks.push_back(port.meter->task.load(std::memory_order_acquire));
+  drain();  // after the tasks were read: who has none any more may have answered just before
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
+    Port& port = ports_[w];
+    if (port.dead || port.absent || port.late || !port.running) continue;
+    const Op op = tasks[w] != 0 ? Task::op(tasks[w]) : oldest_op(port);
+    const auto begin = tasks[w] != 0 ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
+    if (limit_of(op).count() == 0 || looked_ - begin <= limit_of(op)) continue;
+    port.late = true;
+    newly_late_.push_back(w);
+  }
+}
+
+Op Hub::oldest_op(const Port& port) const {
+  for (std::uint32_t slot = port.first_slot; slot < port.first_slot + port.slots; ++slot)
+    if (slots_[slot].state == SlotState::kInFlight) return slots_[slot].op;
+  return Op::kMessage;
+}
+
+nb::list Hub::take_late() {
+  nb::list late;
+  for (std::uint32_t w : newly_late_) {
+    const Port& port = ports_[w];
+    const std::uint64_t task = port.meter->task.load(std::memory_order_acquire);
+    const Op op = task != 0 ? Task::op(task) : oldest_op(port);
+    late.append(nb::make_tuple(w, port.corrupt ? nb::none() : nb::cast(op)));
+  }
+  newly_late_.clear();
+  return late;
+}
+
+nb::tuple Hub::doing(std::uint32_t worker) const {
+  const Meter& meter = *ports_[worker].meter;
+  const std::uint64_t task = meter.task.load(std::memory_order_acquire);
+  const std::uint32_t env = meter.env.load(std::memory_order_relaxed);
+  if (task == 0) return nb::make_tuple(nb::none(), nb::none());
+  return nb::make_tuple(Task::op(task), env == kWholeWorker ? nb::none() : nb::object(nb::int_(env)));
+}
+
+nb::tuple Hub::progress(std::uint32_t slot) const {
+  const Progress& progress = progress_[slot];
+  return nb::make_tuple(progress.resets.load(std::memory_order_relaxed), progress.steps.load(std::memory_order_relaxed));
+}
+
+// A worker can write anything into its rings; what we act upon is checked.
+bool Hub::is_sound(const Port& port, const Result& result) const {
+  const std::uint32_t first = port.first_slot, end = port.first_slot + port.slots;
+  if (result.count != 1 && (result.count == 0 || result.flags != 0)) return false;
+  if (result.flags & kIsMessage)
+    return std::find(port.messages.begin(), port.messages.end(), result.sequence) != port.messages.end();
+  if (result.env < first || result.env >= end || result.count > end - result.env) return false;
+  for (std::uint32_t i = 0; i < result.count; ++i) {
+    const Slot& slot = slots_[result.env + i];
+    if (slot.state != SlotState::kInFlight || slot.row != result.row + i) return false;
+  }
+  return true;
+}
+
+// -- what becomes of slots whose env is gone -----------------------------------------------------------
+
+Hub::Slot& Hub::stranded(std::uint32_t slot) {
+  if (slots_[slot].state != SlotState::kStranded) throw std::logic_error("the slot is not stranded");
+  return slots_[slot];
+}
+
+void Hub::drop(std::uint32_t slot) {
+  Slot& dropped = stranded(slot);
+  dropped.state = SlotState::kIdle;
+  dropped.parts.reset();
+  --in_flight_;
+  rows_done(dropped.row, 1);
+}
+
+void Hub::resend(std::uint32_t slot) {
+  Slot& again = stranded(slot);
+  again.state = SlotState::kInFlight;
+  push(again.worker, {again.op, slot, again.row, 1, ++sequence_, 0, 0}, none_or(again.parts));
+  publish(again.worker);
+  raise_interrupt();
+}
+
+void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
+  Slot& ended = stranded(slot);
+  const std::uint32_t kept = plan_.kept_row(slot, ended.results);
+  copy_row(columns_, kFirstOfBatch, ended.row, kept);
+  set_flags(ended.row, 0.0, false, true);
+  set_flags(kept, 0.0, false, true);
+  *reinterpret_cast<std::uint64_t*>(columns_[kInfoMask].row(ended.row)) = 0;
+  ended.state = SlotState::kReady;
+  ended.parts.reset();
+  --in_flight_;
+  ++ready_slots_;
+  ready_.push_back({slot, ended.row, 1, kHasBlob, nb::borrow(parts)});
+}
+
+void Hub::revive(std::uint32_t slot, nb::handle terminal, bool is_complete) {
+  Slot& revived = stranded(slot);
+  if (!is_complete) {
+    copy_row(final_columns_, 0, revived.row, plan_.kept_row(slot, revived.results));
+    set_flags(revived.row, 0.0, false, true);
+  }
+  revived.op = Op::kRevive;
+  revived.parts.reset();
+  revived.terminal = nb::borrow(terminal);
+  resend(slot);
+}
+
+void Hub::owe(std::uint32_t slot, nb::handle payment, bool revives) {
+  owed_ += !slots_[slot].owed.is_valid();
+  slots_[slot].owed = nb::borrow(payment);
+  slots_[slot].owed_revives = revives;
+}
+
+// Whether the debt is the answer to this command. A reset ends the episode anyway.
+bool Hub::pay(std::uint32_t slot, Op op) {
+  Slot& debtor = slots_[slot];
+  if (!debtor.owed.is_valid()) return false;
+  nb::object payment = std::move(debtor.owed);
+  debtor.owed.reset();
+  --owed_;
+  if (op == Op::kReset) return false;
+  debtor.state = SlotState::kStranded;
+  debtor.owed_revives ? revive(slot, payment, false) : end_episode(slot, payment);
+  return true;
+}
+
+// The observation's leaves of `columns_` at `from_row`, to the columns from `first_to` on.
+void Hub::copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row) {
+  for (std::size_t leaf = 0; kFirstOfBatch + leaf < columns_.size(); ++leaf) {
+    const Column& from = columns_[kFirstOfBatch + leaf];
+    std::memcpy(to[first_to + leaf].row(to_row), from.row(from_row), from.row_bytes());
+  }
+}
+
+void Hub::set_flags(std::uint32_t row, double reward, bool terminated, bool truncated) {
+  *reinterpret_cast<double*>(columns_[kReward].row(row)) = reward;
+  *reinterpret_cast<bool*>(columns_[kTerminated].row(row)) = terminated;
+  *reinterpret_cast<bool*>(columns_[kTruncated].row(row)) = truncated;
+}
+
+nb::tuple Hub::last(std::uint32_t slot) const {
+  return nb::make_tuple(plan_.kept_row(slot, slots_[slot].results), none_or(slots_[slot].last_parts));
+}
+
+bool Hub::is_over(std::uint32_t slot) const {
+  const std::uint32_t kept = plan_.kept_row(slot, slots_[slot].results);
+  return *reinterpret_cast<const bool*>(columns_[kTerminated].row(kept)) ||
+         *reinterpret_cast<const bool*>(columns_[kTruncated].row(kept));
+}
+
+void Hub::reopen(std::uint32_t worker) {
+  for (std::uint64_t ring : {plan_.commands(worker), plan_.results(worker)}) arena_->at<RingHeader>(ring)->reset();
+  for (std::uint64_t blobs : {plan_.blobs_in(worker), plan_.blobs_out(worker)})
+    arena_->at<BlobHeader>(blobs)->consumed.store(0);
+  Port fresh = make_port(worker);  // its ends begin where the rings do
+  fresh.first_slot = ports_[worker].first_slot;
+  fresh.slots = ports_[worker].slots;
+  fresh.absent = true;
+  fresh.bell->sleeping.store(0);  // its predecessor may have died in its sleep
+  fresh.meter->task.store(0);
+  for (std::uint32_t slot = fresh.first_slot; slot < fresh.first_slot + fresh.slots; ++slot)
+    progress_[slot].results.store(slots_[slot].results, std::memory_order_relaxed);
+  ports_[worker] = std::move(fresh);
+}
+
+void Hub::give_up(std::uint32_t worker) {
+  ports_[worker].dead = true;
+  newly_dead_.push_back(worker);
+}
+
+void Hub::arrive(std::uint32_t worker, int pidfd) {
+  ports_[worker].absent = false;
+  ports_[worker].pidfd = pidfd;
+  publish(worker);
+}
+
+}  // namespace remuda

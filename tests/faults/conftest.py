@@ -1,0 +1,8 @@
+"""What the tests of faults share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # workers, which inherit it, find pool_envs
