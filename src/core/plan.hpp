@@ -44,6 +44,9 @@ struct Task {
   }
   static Op op(std::uint64_t task) { return static_cast<Op>((task & kOpMask) - 1); }
   static std::uint64_t begin_ns(std::uint64_t task) { return task & ~kOpMask; }
+  // Whether it is over by then, at which its worker has ended something.  It is cleared after its result is there
+  // for all to see, and a worker may die in between.
+  static bool is_over(std::uint64_t task, std::uint64_t end_ns) { return (task | kOpMask) < end_ns; }
 
  private:
   static constexpr std::uint64_t kOpMask = 7;

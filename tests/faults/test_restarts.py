@@ -171,10 +171,7 @@ def test_a_death_between_episodes_costs_no_episode(mode: Any) -> None:
         batch = pool.step([1, 1])
         assert batch.terminated.all()
         kill(pool, 1)
-        if mode == "disabled":
-            batch = pool.reset()
-        else:
-            batch = pool.step([2, 2])
+        batch = pool.reset() if mode == "disabled" else pool.step([2, 2])
         if mode == "same_step":  # the next one had begun
             assert_cut_off(batch, 1, [1, 2, 0, -1])
         else:

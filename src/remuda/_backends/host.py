@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import reprlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import cloudpickle
 from gymnasium import Space
@@ -19,6 +20,24 @@ from remuda._backends.layout import AUTORESET, InfoColumn, Layout
 from remuda._backends.pickling import Parts, dump, load
 from remuda._backends.worker_info import WorkerInfo, worker_context
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
+
+logger = logging.getLogger("remuda")
+
+
+class _Missing:
+    """In the place of an env that could not be built anew: the old one was closed, and is not to be used again."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+
+    def reset(self, **_: Any) -> NoReturn:
+        raise InvalidEnvError(f"env {self.slot} could not be built anew")
+
+    def step(self, _: Any) -> NoReturn:
+        self.reset()
+
+    def close(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)
@@ -204,8 +223,11 @@ class EnvHost:
         assert self._loop is not None  # it asks, or a message does that it has read
         i = slot - self.info.env_ids[0]
         old = self.envs[i]
-        with suppress(Exception):  # it may be the reason why a new one is needed
+        try:
             old.close()
+        except BaseException as error:  # it may be the reason why a new one is needed
+            logger.warning("env %d raised when it was closed to be built anew: %r", slot, error)
+        self._put(i, _Missing(slot))
         with worker_context(self.info):
             env = self._env_fns[i]()
         self._check(env, slot)
@@ -215,8 +237,12 @@ class EnvHost:
                     f"expected env_fns[{slot}] to build an env with the {name} of the one before, "
                     f"{getattr(old, name)}, got {getattr(env, name)}"
                 )
+        self._put(i, env)
+
+    def _put(self, i: int, env: Any) -> None:
+        assert self._loop is not None
         self.envs[i] = env
-        self._loop.replace_env(slot, env)
+        self._loop.replace_env(self.info.env_ids[i], env)
 
     def send(self, parts: Parts) -> None:
         self._channel.send(parts)

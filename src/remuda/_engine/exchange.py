@@ -190,8 +190,10 @@ class Exchange:
             self._deal_with(worker, slot, sequence, flags, parts)
         for worker, op in self._hub.take_late():
             self.supervisor.worker_late(worker, op)
-        deaths = [self._note_death(*dead) for dead in self._hub.take_dead()]
-        return any([self.supervisor.look(), *deaths])
+        for dead in self._hub.take_dead():
+            self._note_death(*dead)
+        self.supervisor.look()
+        return self.faults.urgent
 
     def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
         if flags & _core.RENEWAL_DUE:
@@ -208,12 +210,11 @@ class Exchange:
         elif failure is not None:
             self.supervisor.env_failed(failure)
 
-    def _note_death(self, index: int, stranded: list[int], unanswered: list[int]) -> bool:
-        error, tell = self.supervisor.worker_died(index, stranded, bool(unanswered))
+    def _note_death(self, index: int, stranded: list[int], unanswered: list[int]) -> None:
+        error = self.supervisor.worker_died(index, stranded, bool(unanswered))
         for sequence in unanswered:
             if (addressee := self._calls.pop(sequence, None)) is not None:
                 addressee.abandon(error)
-        return tell
 
 
 def _remaining_ns(deadline: float | None) -> int:

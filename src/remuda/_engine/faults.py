@@ -36,6 +36,11 @@ class Faults:
         """Whether every env can step."""
         return not self.not_reset and not self._lost and not self.owed
 
+    @property
+    def urgent(self) -> bool:
+        """Whether envs were lost that somebody waits for."""
+        return bool(self._deaths or self._limits)
+
     def add_failure(self, failure: Failure) -> None:
         self._failures.append(failure)
         if failure.env_id is not None:
@@ -52,6 +57,9 @@ class Faults:
         """These envs failed too often."""
         self._lost.update(dict.fromkeys(env_ids, error))
         self._limits.append(error)
+
+    def is_lost(self, env_id: int) -> bool:
+        return env_id in self._lost
 
     def lost(self, env_id: int) -> RemudaError:
         """Why an env was lost."""

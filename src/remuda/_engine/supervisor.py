@@ -88,7 +88,7 @@ class Supervisor:
         self._faults, self._tracker = faults, tracker
         self._infos = infos
         self._restarts: dict[int, _Restart] = {}
-        self._doomed: dict[int, Callable[..., WorkerDiedError]] = {}  # workers that we have killed, and why
+        self._doomed: dict[int, Callable[..., RemudaError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
         self._terminal: dict[int, Parts | None] = {}  # by slot: of episodes that end with a renewal
         self._history: deque[Fault] = deque()
@@ -110,15 +110,19 @@ class Supervisor:
         """An env raised; its slot is stranded."""
         slot = failure.env_id
         assert slot is not None
+        if failure.worker in self._doomed:  # it is settled when that has died
+            return self._hub.resend(slot)
+        if self._faults.is_lost(slot):
+            return self._hub.drop(slot)
         failure = replace(failure, where=self._tracker.where(slot))
         if not self._policy.restarts:
             self._faults.add_failure(failure)
             self._hub.drop(slot)
-            return
+            return None
         fault = self._fault(slot, "exception", failure.operation, EnvError([failure]))
         if not self._bear([fault]):
             self._hub.drop(slot)
-            return
+            return None
         sequence = self._hub.post_message(_core.Op.MESSAGE, failure.worker, _core.WHOLE_WORKER, _renewal(slot))
         self.addressees[sequence] = _Rebuild(self, failure.worker, slot)
         self._settle(slot, fault)
@@ -131,8 +135,8 @@ class Supervisor:
             self._doomed[worker] = lambda **context: _timeout_error(self._policy, op, context)
         self._backend.kill(worker)
 
-    def worker_died(self, index: int, stranded: Sequence[int], awaited: bool) -> tuple[RemudaError, bool]:
-        """Returns the error for its unanswered calls, and whether the caller has to be told.
+    def worker_died(self, index: int, stranded: Sequence[int], awaited: bool) -> RemudaError:
+        """Returns the error for its unanswered calls.
 
         `awaited`: somebody waits for its answer to a call.
         """
@@ -140,18 +144,20 @@ class Supervisor:
             error: RemudaError = self._faults.lost(self._backend.workers[index].env_ids[0])
             del self._restarts[index]
             self._drop(stranded)
-            return error, True
+            return error
         if self._leaving.pop(index, None) is not None and not self.closing:
             self._replace(index, time.monotonic())
             for slot in stranded:
                 self._resume(slot)
-            return _death(self._backend.workers[index], "close", None), False
+            return _death(self._backend.workers[index], "close", None)
         error = self._death_of(index, stranded, awaited)
         if self.closing or not self._policy.restarts:
-            self._faults.add_death(error, tell=bool(stranded))
+            if isinstance(error, WorkerDiedError):
+                self._faults.add_death(error, tell=bool(stranded))
             self._drop(stranded)
-            return error, bool(stranded)
-        return error, self._restart(index, stranded, error)
+        else:
+            self._restart(index, stranded, error)
+        return error
 
     def renewal_due(self, worker: int, slot: int, terminal: Parts | None) -> None:
         """An env has run its number of episodes. (With same-step autoreset its slot is stranded.)"""
@@ -164,24 +170,23 @@ class Supervisor:
 
     def rebuild_failed(self, worker: int, slot: int, error: RemudaError) -> None:
         """An env could not be built anew in its worker: the worker goes, if it can."""
-        if not self._bear([self._fault(slot, "exception", "build", error)]):
-            return
-        if self._backend.workers[worker].pid is None:
-            self._give_up([slot], RestartLimitError("an env that cannot be built anew", list(self._history)))
-        else:
+        if self._backend.workers[worker].pid is not None:
+            self._doomed[worker] = lambda **_: error
             self._backend.kill(worker)
+        elif self._bear([self._fault(slot, "exception", "build", error)]):
+            self._give_up([slot], RestartLimitError("an env that cannot be built anew", list(self._history)))
 
-    def look(self) -> bool:
-        """Goes on with restarts, as far as they have come; whether there is something to raise."""
+    def look(self) -> None:
+        """Goes on with restarts, as far as they have come."""
         if not self._hub.take_news() or self.closing:
-            return False
+            return
         now = time.monotonic()
         for worker, deadline in self._leaving.items():
             if now >= deadline:
                 self._backend.kill(worker)
-        gave_up = [self._proceed(worker, restart, now) for worker, restart in list(self._restarts.items())]
+        for worker, restart in list(self._restarts.items()):
+            self._proceed(worker, restart, now)
         self._listen()
-        return any(gave_up)
 
     def close(self) -> None:
         """No more restarts: those that are under way are broken off."""
@@ -202,22 +207,18 @@ class Supervisor:
 
     # -- restarts ----------------------------------------------------------------------------------------
 
-    def _restart(self, index: int, stranded: Sequence[int], error: WorkerDiedError) -> bool:
-        worker = self._backend.workers[index]
-        reason = error.where.env_id if error.where is not None else worker.env_ids[0]
-        faults = [
-            self._fault(slot, _kind(error), error.operation, error, shared=slot != reason) for slot in worker.env_ids
-        ]
+    def _restart(self, index: int, stranded: Sequence[int], error: RemudaError) -> None:
+        envs = self._backend.workers[index].env_ids
+        reason, operation = _reason(error, envs)
+        faults = [self._fault(slot, _kind(error), operation, error, shared=slot != reason) for slot in envs]
         if not self._bear(faults):
-            self._drop(stranded)
-            return True
+            return self._drop(stranded)
         self._replace(index, time.monotonic() + self._policy.delay(self._recent_starts(index)))
         for fault in faults:
             if fault.env_id in stranded:
                 self._settle(fault.env_id, fault)
             else:
                 self._settle_idle(fault.env_id, fault)
-        return False
 
     def _replace(self, index: int, at: float) -> None:
         self._hub.reopen(index)
@@ -225,16 +226,14 @@ class Supervisor:
         self._proceed(index, self._restarts[index], time.monotonic())
         self._listen()
 
-    def _proceed(self, worker: int, restart: _Restart, now: float) -> bool:
-        """Whether it had to be given up."""
+    def _proceed(self, worker: int, restart: _Restart, now: float) -> None:
         try:
-            if restart.deadline is None:
-                if now >= restart.at:
-                    self._start(worker, restart)
-                return False
-            return self._greet(worker, restart, now)
+            if restart.deadline is not None:
+                self._greet(worker, restart, now)
+            elif now >= restart.at:
+                self._start(worker, restart)
         except (RemudaError, OSError) as error:
-            return self._start_failed(worker, restart, error)
+            self._start_failed(worker, restart, error)
 
     def _start(self, worker: int, restart: _Restart) -> None:
         restart.deadline = float("inf") if self._start_timeout is None else time.monotonic() + self._start_timeout
@@ -242,29 +241,26 @@ class Supervisor:
         self.restarts += 1
         self._backend.succeed(worker)
 
-    def _greet(self, worker: int, restart: _Restart, now: float) -> bool:
+    def _greet(self, worker: int, restart: _Restart, now: float) -> None:
         reports = self._backend.poll_successor(worker)
         if isinstance(reports, Failure):
             raise build_error([reports])
         if reports is None:
             if restart.deadline is not None and now >= restart.deadline:
                 raise StartTimeoutError(f"worker {worker} did not build its envs within {self._start_timeout} s")
-            return False
+            return
         self._check_spaces(worker, reports)
         pidfd = self._backend.join(worker, self._layout, self._arena, self._infos.columns)
         del self._restarts[worker]
         self._hub.arrive(worker, pidfd)
         self._backend.deliver(worker)
-        return False
 
-    def _start_failed(self, index: int, restart: _Restart, error: Exception) -> bool:
+    def _start_failed(self, index: int, restart: _Restart, error: Exception) -> None:
         told = error if isinstance(error, RemudaError) else RemudaError(f"worker {index} could not be started: {error}")
         envs = self._backend.workers[index].env_ids
         if not self._bear([self._fault(slot, "exception", "build", told, shared=slot != envs[0]) for slot in envs]):
-            self._hub.give_up(index)
-            return True
+            return self._hub.give_up(index)
         restart.at, restart.deadline = time.monotonic() + self._policy.delay(self._recent_starts(index)), None
-        return False
 
     def _check_spaces(self, worker: int, reports: Sequence[EnvReport]) -> None:
         observation, action = self._layout.observation_space, self._layout.action_space
@@ -385,7 +381,7 @@ class Supervisor:
     def _give_up(self, env_ids: Sequence[int], error: RestartLimitError) -> None:
         self._faults.add_loss(env_ids, error)
 
-    def _death_of(self, index: int, stranded: Sequence[int], awaited: bool) -> WorkerDiedError:
+    def _death_of(self, index: int, stranded: Sequence[int], awaited: bool) -> RemudaError:
         worker = self._backend.workers[index]
         op, slot = self._hub.doing(index)
         if op is None and stranded:  # it had work, but did not come to it
@@ -409,7 +405,8 @@ class _Rebuild:
         """It worked."""
 
     def fail(self, sequence: int, failure: Failure) -> None:
-        self.supervisor.rebuild_failed(self.worker, self.slot, EnvError([failure]))
+        built = replace(failure, env_id=self.slot, operation="build")
+        self.supervisor.rebuild_failed(self.worker, self.slot, EnvError([built]))
 
     def abandon(self, error: RemudaError) -> None:
         """Its worker died: that is another fault."""
@@ -423,8 +420,8 @@ def _death(
     worker: Worker,
     operation: str,
     where: Whereabouts | None,
-    make: Callable[..., WorkerDiedError] = WorkerDiedError,
-) -> WorkerDiedError:
+    make: Callable[..., RemudaError] = WorkerDiedError,
+) -> RemudaError:
     return make(
         worker=worker.index,
         pid=worker.pid,
@@ -446,7 +443,16 @@ def _timeout_error(policy: FaultPolicy, op: _core.Op, context: dict[str, Any]) -
     return error
 
 
-def _kind(error: WorkerDiedError) -> str:
-    if isinstance(error, EnvTimeoutError):
-        return "timeout"
-    return "corrupt" if isinstance(error, CorruptReplyError) else "death"
+def _reason(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:
+    """Which env of a worker that is gone was the reason, and what was done to it."""
+    if isinstance(error, WorkerDiedError):
+        return envs[0] if error.where is None else error.where.env_id, error.operation
+    assert isinstance(error, EnvError)  # it could not be built anew
+    return error.env_ids[0], "build"
+
+
+_KINDS = {EnvTimeoutError: "timeout", CorruptReplyError: "corrupt", WorkerDiedError: "death", EnvError: "exception"}
+
+
+def _kind(error: RemudaError) -> str:
+    return _KINDS[type(error)]
