@@ -215,8 +215,8 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
   nb::object kwargs;
   nb::object parts = read_blob(command);
   if (parts.is_valid()) kwargs = hooks_.attr("reset_arguments")(parts);
-  env.needs_reset = false;
   nb::tuple outcome = call_reset(env, kwargs);
+  env.needs_reset = false;
   Objects objects;
   write_obs(obs_, item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));

@@ -145,11 +145,10 @@ class Exchange:
         """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
         self.closing = True
         self.supervisor.close()
-        absent = self.supervisor.absent()
         self._backend.hurry(deadline)
         farewells = Call(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
-            while worker.index not in absent and worker.is_alive() and time.monotonic() < deadline:
+            while not self.supervisor.is_gone(worker.index) and worker.is_alive() and time.monotonic() < deadline:
                 if self._hub.has_room(worker.index):
                     sequence = self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)
                     self._expect(farewells, sequence)

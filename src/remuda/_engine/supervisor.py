@@ -90,7 +90,6 @@ class Supervisor:
         self._restarts: dict[int, _Restart] = {}
         self._doomed: dict[int, Callable[..., RemudaError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
-        self._terminal: dict[int, Parts | None] = {}  # by slot: of episodes that end with a renewal
         self._history: deque[Fault] = deque()
         self._times: deque[float] = deque()  # of the history
         self._starts: dict[int, deque[float]] = {}  # by worker: when it was restarted
@@ -148,7 +147,7 @@ class Supervisor:
         if self._leaving.pop(index, None) is not None and not self.closing:
             self._replace(index, time.monotonic())
             for slot in stranded:
-                self._resume(slot)
+                self._hub.resend(slot)
             return _death(self._backend.workers[index], "close", None)
         error = self._death_of(index, stranded, awaited)
         if self.closing or not self._policy.restarts:
@@ -160,12 +159,14 @@ class Supervisor:
         return error
 
     def renewal_due(self, worker: int, slot: int, terminal: Parts | None) -> None:
-        """An env has run its number of episodes. (With same-step autoreset its slot is stranded.)"""
-        self._terminal[slot] = terminal
-        if worker in self._leaving:
-            return
+        """An env has run its number of episodes: its worker, which has no other, closes it and goes.
+
+        With same-step autoreset its slot is stranded: the reset that belongs to the result is its successor's.
+        """
         self._leaving[worker] = time.monotonic() + _FAREWELL
         self._hub.post_message(_core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
+        if self._layout.autoreset == "same_step":
+            self._hub.revive(slot, terminal, True)
         self._set_alarm()
 
     def rebuild_failed(self, worker: int, slot: int, error: RemudaError) -> None:
@@ -194,12 +195,12 @@ class Supervisor:
         self._hub.set_deadlines(0, 0, 0)
         self._hub.listen([])
         self._hub.set_alarm(0)
-        for worker in self.absent():
+        for worker in self._restarts:
             self._backend.kill(worker)
 
-    def absent(self) -> list[int]:
-        """The workers that are between two processes."""
-        return list(self._restarts)
+    def is_gone(self, worker: int) -> bool:
+        """Whether it is between two processes, or has been told to close its env already."""
+        return worker in self._restarts or worker in self._leaving
 
     def release(self) -> None:
         """Lets go of the shared memory."""
@@ -315,13 +316,6 @@ class Supervisor:
             self._hub.owe(slot, self._truncation(slot, fault), False)
             if self._layout.autoreset == "disabled":
                 self._faults.owed.add(slot)
-
-    def _resume(self, slot: int) -> None:
-        """A slot that was stranded by a renewal."""
-        if slot in self._terminal and self._layout.autoreset == "same_step":
-            self._hub.revive(slot, self._terminal.pop(slot), True)
-        else:
-            self._hub.resend(slot)
 
     def _truncation(self, slot: int, fault: Fault) -> tuple[Any, ...]:
         """What comes with the last observation, in the form of `EnvHost.pack`."""

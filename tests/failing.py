@@ -1,0 +1,72 @@
+"""Envs that fail when a test says so, and what a batch tells of it.
+
+`conftest.py` of each folder that uses it puts this folder on `sys.path`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import assert_same
+
+from remuda import Batch, Fault, Pool, StateError
+
+MODES = ["next_step", "same_step", "disabled"]
+
+
+def once(path: Path, act: Callable[..., Any], when: Callable[[Any], bool] = lambda env: True) -> Callable[..., Any]:
+    """A hook that acts the first time that `when` says so, and never again, in whatever process."""
+    marker = str(path)
+
+    def hook(env: Any, *args: Any) -> Any:
+        if not when(env):
+            return None
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return None
+        return act(env, *args)
+
+    return hook
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def final_info(batch: Batch, row: int) -> dict[str, Any]:
+    """The info that came with the last observation of an episode."""
+    info: dict[str, Any] = batch.infos[row]
+    return info if batch.final_obs is None else info["final_info"]
+
+
+def fault_in(batch: Batch, row: int) -> Fault:
+    fault = final_info(batch, row)["fault"]
+    assert isinstance(fault, Fault)
+    return fault
+
+
+def assert_cut_off(batch: Batch, row: int, last: Any) -> Fault:
+    """The episode of that row ended: its last observation once more, no reward, and why."""
+    assert (batch.reward[row], batch.terminated[row], batch.truncated[row]) == (0, False, True)
+    terminal = batch.final_obs[row] if batch.final_obs is not None else batch.obs[row]
+    assert_same(np.asarray(terminal), np.asarray(last))
+    return fault_in(batch, row)
+
+
+def rejoin(pool: Pool, actions: list[int]) -> Batch:
+    """Steps once, after a reset of whoever needs one: env 1."""
+    if pool.autoreset == "disabled":
+        with pytest.raises(StateError, match="env 1; call reset first"):
+            pool.step(actions)
+        pool.reset(env_ids=[1])
+    elif pool.autoreset == "next_step":
+        batch = pool.step(actions)
+        assert (batch.reward[1], batch.truncated[1]) == (0, False)
+    return pool.step(actions)
