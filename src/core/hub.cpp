@@ -252,6 +252,7 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
     if (parts.is_none()) return;  // it died while it wrote: the result never came
   }
   port.heard = Clock::time_point(Nanoseconds(result.end_ns));
+  port.last_end_ns = result.end_ns;
   port.outstanding -= result.count;
   if (port.outstanding == 0) finish_turn(port);
   const bool is_message = result.flags & kIsMessage;

@@ -172,6 +172,7 @@ class Hub {
     bool late = false;              // told already
     bool corrupt = false;           // what it said makes no sense: nothing more is read from it
     Clock::time_point heard = {};   // its last sign of progress, or when it was given work; for deadlines
+    std::uint64_t last_end_ns = 0;  // when its last result was ready, by its own clock
     int pidfd = -1;
     std::vector<std::uint64_t> messages;  // their sequences, unanswered
   };

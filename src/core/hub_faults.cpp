@@ -124,10 +124,9 @@ nb::list Hub::take_late() {
 
 nb::tuple Hub::doing(std::uint32_t worker) const {
   const Meter& meter = *ports_[worker].meter;
-  const auto heard = static_cast<std::uint64_t>(Nanoseconds(ports_[worker].heard.time_since_epoch()).count());
   const std::uint64_t task = meter.task.load(std::memory_order_acquire);
   const std::uint32_t env = meter.env.load(std::memory_order_relaxed);
-  if (task == 0 || Task::is_over(task, heard)) return nb::make_tuple(nb::none(), nb::none());
+  if (task == 0 || Task::is_over(task, ports_[worker].last_end_ns)) return nb::make_tuple(nb::none(), nb::none());
   return nb::make_tuple(Task::op(task), env == kWholeWorker ? nb::none() : nb::object(nb::int_(env)));
 }
 
