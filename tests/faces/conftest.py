@@ -1,8 +1,8 @@
-"""Makes ``gymnasium_face_envs`` importable here and in worker processes, however pytest imports its tests."""
+"""Makes ``gymnasium_face_envs`` and ``pool_envs`` importable here and in worker processes, whoever imports the tests."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

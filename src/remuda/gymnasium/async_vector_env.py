@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, Generic, Literal, TypeVar
@@ -16,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import Batch, Call, EnvError, Pool, RemudaError, SpaceMismatchError
+from remuda import Batch, Call, EnvError, EnvTimeoutError, FaultPolicy, Pool, RemudaError, SpaceMismatchError
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import raise_original
@@ -58,6 +59,9 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         preload: modules that the forkserver imports once for all workers.
         threads_per_worker: threads of numeric libraries in a worker; ``None``: leave them alone.
         start_timeout: seconds that the workers may take to build their envs; ``None``: as long as they like.
+        faults: what happens when an env or its worker fails: "raise", "restart", or a :class:`remuda.FaultPolicy`.
+            Under "restart" the episode ends truncated with ``infos["fault"]``, and the env comes back.
+        worker_output: where workers' stdout and stderr go: "inherit", "capture", or a directory.
         advise: log once when measuring says that another ``num_workers`` would be several times faster.
         lazy_infos: return infos that are gathered when somebody first looks at them (a subclass of dict),
             instead of a plain dict.
@@ -90,6 +94,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         preload: Sequence[str] = (),
         threads_per_worker: int | None = 1,
         start_timeout: float | None = 60.0,
+        faults: FaultPolicy | Literal["raise", "restart"] = "raise",
+        worker_output: str | os.PathLike[str] = "inherit",
         advise: bool = True,
         lazy_infos: bool = False,
     ) -> None:
@@ -119,6 +125,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             preload=preload,
             threads_per_worker=threads_per_worker,
             start_timeout=start_timeout,
+            faults=faults,
+            worker_output=worker_output,
             advise=advise,
             name=f"Worker<{type(self).__name__}>",
         )
@@ -223,7 +231,9 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             ClosedEnvironmentError: after :meth:`close`.
             NoAsyncCallError: without :meth:`reset_async`.
             multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died.
+            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
+                ``multiprocessing.TimeoutError``.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
             Exception: what an env raised.
         """
         got = self._wait(AsyncState.WAITING_RESET, self._receive, timeout)
@@ -273,7 +283,9 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             ClosedEnvironmentError: after :meth:`close`.
             NoAsyncCallError: without :meth:`step_async`.
             multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died.
+            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
+                ``multiprocessing.TimeoutError``.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
             Exception: what an env raised.
         """
         got = self._wait(AsyncState.WAITING_STEP, self._receive, timeout)
@@ -325,7 +337,9 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             ClosedEnvironmentError: after :meth:`close`.
             NoAsyncCallError: without :meth:`call_async`.
             multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died.
+            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
+                ``multiprocessing.TimeoutError``.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
             Exception: what an env raised.
         """
         return tuple(self._wait(AsyncState.WAITING_CALL, self._answers, timeout))
@@ -402,6 +416,9 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             )
         try:
             got = receive(timeout)
+        except EnvTimeoutError:  # a TimeoutError, but not that of waiting
+            self._settle(unclaimed=True)
+            raise
         except TimeoutError:
             self._settle(late=state, unclaimed=True)
             raise multiprocessing.TimeoutError(
