@@ -1,4 +1,4 @@
-"""Makes ``gymnasium_face_envs`` and ``pool_envs`` importable here and in worker processes, whoever imports the tests."""
+"""Makes ``gymnasium_face_envs`` and ``pool_envs`` importable here and in workers, however tests are imported."""
 
 from __future__ import annotations
 

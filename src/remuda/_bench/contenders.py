@@ -127,7 +127,11 @@ class Remuda(Contender):
             backend=plan.backend,
             start_method=plan.start_method,
             advise=False,  # the table is the advice
+            **self._more(plan),
         )
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return {}
 
     def _num_workers(self, plan: Plan) -> int | None:
         return plan.num_workers
@@ -156,3 +160,13 @@ class RemudaPerEnv(Remuda):
 
     def _num_workers(self, plan: Plan) -> int | None:
         return None
+
+
+class RemudaSupervised(Remuda):
+    """`remuda.Pool` that restarts what fails, and has deadlines: what supervision costs where nothing fails."""
+
+    name = "remuda-supervised"
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        deadlines = {"step_timeout": 60.0, "reset_timeout": 60.0} if plan.backend == "process" else {}
+        return {"faults": self.load().FaultPolicy("restart", **deadlines)}

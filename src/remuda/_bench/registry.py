@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .contenders import Contender, PlainLoop, Remuda, RemudaPerEnv
+from .contenders import Contender, PlainLoop, Remuda, RemudaPerEnv, RemudaSupervised
 from .peers import GymnasiumAsync, GymnasiumSync, PufferLib, Sb3, SuperSuit, Tianshou
 
 PEERS: dict[str, type[Contender]] = {
     contender.name: contender
-    for contender in (RemudaPerEnv, GymnasiumAsync, GymnasiumSync, Sb3, SuperSuit, Tianshou, PufferLib)
+    for contender in (
+        RemudaPerEnv,
+        RemudaSupervised,
+        GymnasiumAsync,
+        GymnasiumSync,
+        Sb3,
+        SuperSuit,
+        Tianshou,
+        PufferLib,
+    )
 }
 
 
