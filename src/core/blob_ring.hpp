@@ -37,7 +37,8 @@ class BlobWriter {
     std::uint64_t total = sizeof(std::uint64_t) * (1 + parts.size());
     for (const Bytes& part : parts) total += part.size();
     // acquire pairs with the reader's release: bytes are rewritten only after they were read.
-    if (total > capacity_ - (written_ - header_->consumed.load(std::memory_order_acquire))) return 0;
+    const std::uint64_t unread = written_ - header_->consumed.load(std::memory_order_acquire);
+    if (unread > capacity_ || total > capacity_ - unread) return 0;  // the former: whoever reads has gone mad
     put_number(parts.size());
     for (const Bytes& part : parts) put_number(part.size());
     for (const Bytes& part : parts) put(part.data(), part.size());

@@ -243,13 +243,12 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
     if (!is_sound(port, result)) throw std::length_error("a result that answers nothing");
     if (result.flags & kHasBlob) parts = read_parts(port.blobs_in);
   } catch (const std::length_error&) {
-    port.corrupt = true;
-    newly_late_.push_back(worker);
-    return;
+    return distrust(worker);
   }
   if (result.flags & kOnSocket) {
     parts = receive_(worker);
     if (parts.is_none()) return;  // it died while it wrote: the result never came
+    if (parts.is(nb::bool_(false))) return distrust(worker);
   }
   port.heard = Clock::time_point(Nanoseconds(result.end_ns));
   port.last_end_ns = result.end_ns;

@@ -21,7 +21,7 @@ inline nb::object none_or(nb::object object) { return object.is_valid() ? object
 class Hub {
  public:
   // `slots_of_worker[w]`: how many slots worker w hosts; they are dealt out in order.
-  // `receive(w) -> parts` reads from worker w's socket, `send(w, parts)` writes to it.
+  // `receive(w) -> parts | None (it died) | False (nonsense)` reads from worker w's socket, `send(w, parts)` writes to it.
   // `columns`: reward, terminated, truncated, info mask, then the observation's leaves.
   // `max_running`: how many workers may have commands at once; the others' wait here for their turn.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slots_of_worker, std::vector<Column> columns,
@@ -182,6 +182,7 @@ class Hub {
   Port make_port(std::uint32_t worker) const;
   bool pay(std::uint32_t slot, Op op);
   Slot& stranded(std::uint32_t slot);
+  void distrust(std::uint32_t worker);
   bool is_sound(const Port& port, const Result& result) const;
   std::uint32_t open_frame(std::size_t count);
   void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions);

@@ -115,7 +115,7 @@ nb::list Hub::take_late() {
   for (std::uint32_t w : newly_late_) {
     const Port& port = ports_[w];
     const std::uint64_t task = port.meter->task.load(std::memory_order_acquire);
-    const Op op = task != 0 ? Task::op(task) : oldest_op(port);
+    const Op op = Task::is_sound(task) ? Task::op(task) : oldest_op(port);
     late.append(nb::make_tuple(w, port.corrupt ? nb::none() : nb::cast(op)));
   }
   newly_late_.clear();
@@ -123,16 +123,24 @@ nb::list Hub::take_late() {
 }
 
 nb::tuple Hub::doing(std::uint32_t worker) const {
-  const Meter& meter = *ports_[worker].meter;
+  const Port& port = ports_[worker];
+  const Meter& meter = *port.meter;
   const std::uint64_t task = meter.task.load(std::memory_order_acquire);
   const std::uint32_t env = meter.env.load(std::memory_order_relaxed);
-  if (task == 0 || Task::is_over(task, ports_[worker].last_end_ns)) return nb::make_tuple(nb::none(), nb::none());
-  return nb::make_tuple(Task::op(task), env == kWholeWorker ? nb::none() : nb::object(nb::int_(env)));
+  if (!Task::is_sound(task) || Task::is_over(task, port.last_end_ns)) return nb::make_tuple(nb::none(), nb::none());
+  const bool is_ours = env >= port.first_slot && env - port.first_slot < port.slots;
+  return nb::make_tuple(Task::op(task), is_ours ? nb::object(nb::int_(env)) : nb::none());
 }
 
 nb::tuple Hub::progress(std::uint32_t slot) const {
   const Progress& progress = progress_[slot];
   return nb::make_tuple(progress.resets.load(std::memory_order_relaxed), progress.steps.load(std::memory_order_relaxed));
+}
+
+// Nothing more is read from it.
+void Hub::distrust(std::uint32_t worker) {
+  ports_[worker].corrupt = true;
+  newly_late_.push_back(worker);
 }
 
 // A worker can write anything into its rings; what we act upon is checked.

@@ -43,6 +43,8 @@ struct Task {
     return (begin_ns & ~kOpMask) | (static_cast<std::uint64_t>(op) + 1);
   }
   static Op op(std::uint64_t task) { return static_cast<Op>((task & kOpMask) - 1); }
+  // Whether a worker of ours has written it.
+  static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kRevive; }
   static std::uint64_t begin_ns(std::uint64_t task) { return task & ~kOpMask; }
   // Whether it is over by then, at which its worker has ended something.  It is cleared after its result is there
   // for all to see, and a worker may die in between.

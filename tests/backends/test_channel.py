@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda._backends.channel import LocalChannel, SocketChannel, _Piece
+from remuda._backends.channel import LocalChannel, NonsenseError, SocketChannel, _Piece
 from remuda._backends.pickling import dump, dump_for_worker, load
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
@@ -130,7 +130,7 @@ def test_the_end_of_the_other_end(pair: tuple[SocketChannel, SocketChannel]) -> 
 
 def test_half_a_message_is_the_end(pair: tuple[SocketChannel, SocketChannel]) -> None:
     one, other = pair
-    one._sock.sendall(b"\x01\0\0\0" + (1000).to_bytes(8, "little") + b"some")
+    one._sock.sendall(b"remuda: msg\n\x01\0\0\0" + (1000).to_bytes(8, "little") + b"some")
     one.close()
     with pytest.raises(EOFError):
         other.recv()
@@ -141,7 +141,7 @@ def test_the_end_of_the_peer_shows_though_the_socket_stays_open() -> None:
     peer = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     fd = os.pidfd_open(peer.pid)
     channel = SocketChannel(ours, fd)
-    theirs.sendall(b"\x01\0\0\0" + (3).to_bytes(8, "little") + b"abc" + b"\x01\0")
+    theirs.sendall(b"remuda: msg\n\x01\0\0\0" + (3).to_bytes(8, "little") + b"abc" + b"remuda: msg\n\x01\0")
     assert channel.recv() == [b"abc"]
     peer.kill()
     for use in (channel.recv, lambda: channel.send([bytes(10_000_000)])):
@@ -248,3 +248,13 @@ def test_local_channels_copy(pair: Any) -> None:
     assert (head, bytes(body)) == (b"head", bytes(24))
     other.send([b"back"])
     assert one.recv() == [b"back"]
+
+
+def test_what_is_no_message_is_refused() -> None:
+    ours, theirs = socket.socketpair()
+    channel = SocketChannel(ours)
+    theirs.sendall(b"hello, world, says a simulator\n")
+    with pytest.raises(NonsenseError, match=r"expected a message that begins with .*, got b'hello, world'"):
+        channel.recv()
+    channel.close()
+    theirs.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from remuda import _core
 from remuda._backends.host import EnvReport
@@ -109,8 +109,8 @@ class Backend(Protocol):
     def send(self, worker: int, parts: Parts) -> None:
         """A worker that is gone is no error here: its death is noticed elsewhere."""
 
-    def receive(self, worker: int) -> Parts | None:
-        """None when the worker died in the middle of its message."""
+    def receive(self, worker: int) -> Parts | Literal[False] | None:
+        """None when the worker died in the middle of its message; False when what came is none."""
 
     def hurry(self, deadline: float) -> None:
         """From now on no message is waited for beyond `deadline`, of `time.monotonic`: its sender counts as gone."""

@@ -15,11 +15,16 @@ from typing import Any, Protocol
 
 from remuda._backends.pickling import Parts, dump, load
 
-_COUNT = struct.Struct("<I")
+_HEAD = struct.Struct("<12sI")  # by which a message is known, and how many parts it has
+_MARK = b"remuda: msg\n"
+
+
+class NonsenseError(ConnectionError):
+    """What came is no message: somebody else at the other end has written to our socket."""
 
 
 class Channel(Protocol):
-    """One end: `send` and `recv` whole messages. `recv` raises EOFError when the other end is gone."""
+    """One end: `send` and `recv` whole messages. `recv` raises EOFError or ConnectionError if the other is gone."""
 
     def send(self, parts: Parts) -> None: ...
     def recv(self) -> Parts: ...
@@ -55,12 +60,14 @@ class SocketChannel:
 
     def send(self, parts: Parts) -> None:
         sizes = [memoryview(part).nbytes for part in parts]
-        self._write(_COUNT.pack(len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes))
+        self._write(_HEAD.pack(_MARK, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes))
         for part in parts:
             self._write(part)
 
     def recv(self) -> list[bytearray]:
-        (count,) = _COUNT.unpack(self._piece(0, _COUNT.size))
+        mark, count = _HEAD.unpack(self._piece(0, _HEAD.size))
+        if mark != _MARK:
+            raise NonsenseError(f"expected a message that begins with {_MARK!r}, got {mark!r}")
         sizes = struct.unpack(f"<{count}Q", self._piece(1, 8 * count))
         parts = [self._piece(2 + i, size) for i, size in enumerate(sizes)]
         self._pieces = []

@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Literal
 
 import cloudpickle
 
 from remuda import _core
 from remuda._backends.base import Assignment
+from remuda._backends.channel import NonsenseError
 from remuda._backends.host import EnvReport, build_error, load_failure
 from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, bury, end_all, launch
 from remuda._backends.layout import InfoColumn, Layout
@@ -26,6 +28,7 @@ from remuda._backends.verbosity import Verbosity
 from remuda._backends.worker_process import Orders, pickle_registrations
 from remuda.errors import (
     CloseTimeoutError,
+    CorruptReplyError,
     Failure,
     InvalidEnvError,
     MemoryVerdict,
@@ -193,6 +196,9 @@ class ProcessBackend:
     def _read_report(self, worker: ProcessWorker) -> list[EnvReport] | Failure:
         try:
             verdict, *parts = worker.process.channel.recv()
+        except NonsenseError as nonsense:
+            worker.process.kill_group()
+            raise self._died(worker, "build", CorruptReplyError) from nonsense
         except (EOFError, ConnectionError):
             raise self._died(worker, "build") from None
         if verdict == b"failed":
@@ -202,9 +208,11 @@ class ProcessBackend:
             self._reports[key] = load(parts)
         return self._reports[key]
 
-    def _died(self, worker: ProcessWorker, operation: str) -> WorkerDiedError:
+    def _died(
+        self, worker: ProcessWorker, operation: str, error: type[WorkerDiedError] = WorkerDiedError
+    ) -> WorkerDiedError:
         worker.process.wait(1.0)  # its socket closes a moment before it is gone
-        return WorkerDiedError(
+        return error(
             worker=worker.index,
             pid=worker.pid,
             exitcode=worker.exitcode,
@@ -294,9 +302,11 @@ class ProcessBackend:
             self.workers[worker].process.kill_group()
             raise
 
-    def receive(self, worker: int) -> Parts | None:
+    def receive(self, worker: int) -> Parts | Literal[False] | None:
         try:
             return self.workers[worker].process.channel.recv()
+        except NonsenseError:
+            return False
         except (EOFError, ConnectionError):
             return None
 

@@ -198,7 +198,12 @@ class Exchange:
         if flags & _core.RENEWAL_DUE:
             assert slot is not None  # of an env that ended an episode
             return self.supervisor.renewal_due(worker, slot, parts)
-        failure = load_failure(parts) if flags & _core.IS_FAILURE else None
+        try:
+            failure = load_failure(parts) if flags & _core.IS_FAILURE else None
+        except Exception:  # no worker of ours would write that
+            if slot is not None and not flags & _core.IS_MESSAGE:
+                self._hub.resend(slot)  # in flight again, as what its worker takes along when it goes
+            return self.supervisor.worker_late(worker, None)
         if flags & _core.IS_MESSAGE and (addressee := self._calls.pop(sequence, None)) is not None:
             if failure is None:
                 addressee.answer(sequence, parts)
