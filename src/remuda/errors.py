@@ -31,7 +31,18 @@ from typing import Any, Literal
 
 
 class RemudaError(Exception):
-    """The base of all errors of remuda."""
+    """The base of all errors of remuda. They can be pickled; their causes stay behind."""
+
+    def __reduce__(self) -> Any:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[RemudaError], args: tuple[Any, ...], state: dict[str, Any]) -> RemudaError:
+    """Past the constructors, each of which has arguments of its own."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ClosedError(RemudaError):

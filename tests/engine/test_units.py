@@ -18,13 +18,20 @@ from hypothesis import strategies as st
 from pool_envs import CountingEnv, Falsy, SampleEnv, assert_same, counting
 
 from remuda import (
+    CloseTimeoutError,
     EnvError,
+    EnvTimeoutError,
     Failure,
+    Fault,
     Infos,
     Pool,
     PoolStats,
     RemoteTraceback,
+    ResourceError,
+    RestartLimitError,
     SpaceMismatchError,
+    StateError,
+    Whereabouts,
     WorkerDiedError,
     errors,
 )
@@ -571,3 +578,25 @@ def _with_space(space: spaces.Space[Any]) -> CountingEnv:
     env = CountingEnv()
     env.observation_space = space
     return env
+
+
+def test_every_error_can_be_pickled() -> None:
+    died = WorkerDiedError(worker=1, pid=9, exitcode=-9, env_ids=(2, 3), operation="step", output="last words")
+    late = EnvTimeoutError(worker=1, pid=9, exitcode=-9, env_ids=(2,), operation="reset")
+    late.deadline, late.limit = "reset_timeout", 3.0
+    where = Whereabouts(2, 0, 1, None, 1)
+    fault = Fault(2, 1, "death", "step", where, died)
+    for error in (
+        died,
+        late,
+        EnvError([failure()]),
+        RestartLimitError("max_restarts=0", [fault]),
+        CloseTimeoutError(pids=[3], workers=[1]),
+        ResourceError(24, "too few"),
+        StateError("not now"),
+    ):
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error)
+        assert (str(copy), copy.args) == (str(error), error.args)
+        assert set(vars(copy)) == set(vars(error))
+    assert pickle.loads(pickle.dumps(ResourceError(24, "too few"))).errno == 24

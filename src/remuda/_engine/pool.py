@@ -368,6 +368,7 @@ class Pool:
             cpu_seconds=sum(cpu for _, _, cpu in meters) / 1e9,
             waited_seconds=self._hub.waited_ns / 1e9,
             steps_by_worker=tuple(steps for steps, _, _ in meters),
+            restarts=self._exchange.supervisor.restarts,
         )
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:

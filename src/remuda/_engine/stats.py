@@ -16,6 +16,7 @@ class PoolStats:
         cpu_seconds: CPU time of the workers while they had commands to run.
         waited_seconds: Time the pool's caller spent waiting for results.
         steps_by_worker: `steps`, worker by worker.
+        restarts: Worker processes that were started in the place of others, after faults and to renew envs.
     """
 
     steps: int
@@ -24,6 +25,7 @@ class PoolStats:
     cpu_seconds: float
     waited_seconds: float
     steps_by_worker: tuple[int, ...]
+    restarts: int = 0
 
     @property
     def step_seconds(self) -> float:
