@@ -26,6 +26,13 @@ class BlobRing {
   }
   BlobWriter writer() { return {header(), capacity_}; }
   BlobReader reader() { return {header(), capacity_}; }
+  // As code that runs wild does.
+  void scribble(Random& random) {
+    auto* bytes = reinterpret_cast<std::byte*>(header() + 1);
+    for (std::uint64_t i = 0; i < capacity_; ++i)
+      bytes[i] = static_cast<std::byte>(random.below(3) == 0 ? random.bits() : 0);
+  }
+  void claim_consumed(std::uint64_t bytes) { header()->consumed.store(bytes); }
 
  private:
   static constexpr std::align_val_t kLine{64};
@@ -186,4 +193,29 @@ TEST(two_threads_agree_on_every_blob) {
     }
     thread.join();
   }
+}
+
+TEST(what_no_writer_can_have_written_is_refused) {
+  Random random(31);
+  for (int run = 0; run < 2000; ++run) {
+    BlobRing ring(64 * (1 + random.below(20)));
+    BlobReader reader = ring.reader();
+    ring.scribble(random);
+    try {
+      for (std::uint64_t size : reader.sizes()) {
+        std::vector<std::byte> part(size);
+        reader.get(part.data(), size);
+      }
+    } catch (const std::length_error&) {
+      continue;
+    }
+    reader.done();  // by chance it could have been a blob
+  }
+}
+
+TEST(a_reader_gone_mad_leaves_no_room) {
+  BlobRing ring(256);
+  BlobWriter writer = ring.writer();
+  ring.claim_consumed(1'000'000);
+  CHECK_EQ(write(writer, Blob{std::vector<std::byte>(10)}), 0U);
 }

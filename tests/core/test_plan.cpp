@@ -17,9 +17,9 @@ struct Region {
 
 Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
                std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-               std::vector<std::uint64_t> column_bytes) {
+               std::vector<std::uint64_t> column_bytes, bool keeps_last = false) {
   Plan plan{workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
-            {},      {},    {}};
+            keeps_last};
   plan.lay_out();
   return plan;
 }
@@ -33,7 +33,7 @@ Plan random_plan(Random& random) {
   auto workers = static_cast<std::uint32_t>(random.between(1, 20));
   return make_plan(workers, workers * static_cast<std::uint32_t>(random.between(1, 8)),
                    static_cast<std::uint32_t>(random.between(1, 6)), 2U << random.below(8), 64 * random.below(100),
-                   sizes(0, random.below(4)), sizes(kFirstLeaf, random.below(6)));
+                   sizes(0, random.below(4)), sizes(kFirstLeaf, random.below(6)), random.below(2) == 0);
 }
 
 std::vector<Region> regions_of(const Plan& plan) {
@@ -47,6 +47,7 @@ std::vector<Region> regions_of(const Plan& plan) {
     regions.push_back({plan.blobs_in(w), blobs, line});
     regions.push_back({plan.blobs_out(w), blobs, line});
   }
+  regions.push_back({plan.progress, sizeof(Progress) * plan.slots, line});
   for (std::size_t i = 0; i < plan.actions.size(); ++i)
     regions.push_back({plan.actions[i], plan.action_bytes[i] * plan.slots, line});
   for (std::size_t i = 0; i < plan.columns.size(); ++i)
@@ -100,6 +101,30 @@ TEST(columns_are_arrays_of_all_rows) {
   Plan plan = make_plan(2, 6, 3, 64, 1024, {8}, {8, 1, 1, 8, 0, 400, 3});
   CHECK_EQ(plan.rows(), 18U);
   CHECK(plan.columns[kFirstLeaf + 1] - plan.columns[kFirstLeaf] >= 400 * 18);
+}
+
+TEST(last_rows_lie_beyond_the_frames_and_alternate) {
+  Plan plan = make_plan(2, 6, 3, 64, 1024, {8}, {8, 1, 1, 8, 0, 400, 3}, true);
+  CHECK_EQ(plan.rows(), 30U);
+  std::vector<std::uint32_t> rows;
+  for (std::uint32_t slot = 0; slot < 6; ++slot)
+    for (std::uint64_t n : {7, 8}) rows.push_back(plan.kept_row(slot, n));
+  std::sort(rows.begin(), rows.end());
+  for (std::uint32_t i = 0; i < rows.size(); ++i) CHECK_EQ(rows[i], 18 + i);
+  CHECK_EQ(plan.kept_row(4, 7), plan.kept_row(4, 9));
+}
+
+TEST(a_task_is_an_op_and_when_it_began) {
+  for (Op op : {Op::kReset, Op::kStep, Op::kObserve, Op::kMessage, Op::kClose, Op::kRevive}) {
+    const std::uint64_t task = Task::pack(op, 123'456'789);
+    CHECK(Task::is_sound(task));
+    CHECK(Task::op(task) == op);
+    CHECK(Task::begin_ns(task) <= 123'456'789 && 123'456'789 - Task::begin_ns(task) < 8);
+    CHECK(!Task::is_over(task, 123'456'789));
+    CHECK(Task::is_over(task, 123'456'800));
+  }
+  CHECK(!Task::is_sound(0));
+  CHECK(!Task::is_sound(7));
 }
 
 TEST(room_beyond_4_gigabytes_is_counted_right) {
