@@ -37,6 +37,9 @@ from remuda.errors import (
 )
 
 
+_LAST_BREATH = 1.0  # seconds for one that was killed a moment ago, before its successor starts
+
+
 class ProcessWorker:
     """A worker process, as its pool's user sees it."""
 
@@ -66,8 +69,11 @@ class ProcessWorker:
 
     def take_over(self, process: WorkerProcess) -> None:
         """Another process is this worker from now on."""
-        self._siblings[self._siblings.index(self.process)] = process
-        self.process, self._verdict = process, None
+        before, self.process, self._verdict = self.process, process, None
+        before.release()
+        if before.wait(0):
+            self._siblings.remove(before)
+        self._siblings.append(process)  # beside one that will not die: the end of the pool waits for that too
 
     def verdict(self) -> MemoryVerdict | None:
         if self._verdict is None and self.exitcode == -signal.SIGKILL:
@@ -248,9 +254,8 @@ class ProcessBackend:
     def succeed(self, worker: int) -> None:
         place = self.workers[worker]
         assert place.order is not None
-        process = self._launch(place.order)
-        place.process.release()
-        place.take_over(process)
+        place.process.wait(_LAST_BREATH)
+        place.take_over(self._launch(place.order))
         place.mail = []
         self._send_orders(place, place.order)
 

@@ -258,8 +258,10 @@ class Supervisor:
 
     def _start_failed(self, index: int, restart: _Restart, error: Exception) -> None:
         told = error if isinstance(error, RemudaError) else RemudaError(f"worker {index} could not be started: {error}")
+        self._backend.kill(index)  # it may hang, or wait for a loop
         envs = self._backend.workers[index].env_ids
-        if not self._bear([self._fault(slot, "exception", "build", told, shared=slot != envs[0]) for slot in envs]):
+        reason, operation = _reason(told, envs)
+        if not self._bear([self._fault(slot, _kind(told), operation, told, shared=slot != reason) for slot in envs]):
             return self._hub.give_up(index)
         restart.at, restart.deadline = time.monotonic() + self._policy.delay(self._recent_starts(index)), None
 
@@ -438,15 +440,20 @@ def _timeout_error(policy: FaultPolicy, op: _core.Op, context: dict[str, Any]) -
 
 
 def _reason(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:
-    """Which env of a worker that is gone was the reason, and what was done to it."""
+    """Which env of a worker that is gone, or could not come, was the reason, and what was done to it."""
     if isinstance(error, WorkerDiedError):
         return envs[0] if error.where is None else error.where.env_id, error.operation
-    assert isinstance(error, EnvError)  # it could not be built anew
-    return error.env_ids[0], "build"
+    culprits = error.env_ids if isinstance(error, EnvError) else ()
+    return (culprits or envs)[0], "build"
 
 
-_KINDS = {EnvTimeoutError: "timeout", CorruptReplyError: "corrupt", WorkerDiedError: "death", EnvError: "exception"}
+_KINDS = {
+    WorkerDiedError: "death",
+    EnvTimeoutError: "timeout",
+    StartTimeoutError: "timeout",
+    CorruptReplyError: "corrupt",
+}
 
 
 def _kind(error: RemudaError) -> str:
-    return _KINDS[type(error)]
+    return _KINDS.get(type(error), "exception")

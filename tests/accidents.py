@@ -1,0 +1,141 @@
+"""What an env may do to its worker. Workers import this by name."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import simulators
+from pool_envs import NeedsArguments, Unpicklable
+
+Accident = Callable[..., Any]
+
+
+# -- the worker dies -------------------------------------------------------------------------------------
+
+
+def kill_myself(*_: Any) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("it is deadly")
+
+
+def segfault(*_: Any) -> None:
+    _no_core()
+    ctypes.memset(None, 0, 1)
+
+
+def abort(*_: Any) -> None:
+    _no_core()
+    ctypes.CDLL(None).abort()
+
+
+def leave(*_: Any) -> None:
+    os._exit(3)
+
+
+def write_where_malloc_failed(*_: Any) -> None:
+    """As native code does that does not ask whether it was given memory."""
+    _no_core()
+    _limit_memory()
+    malloc = ctypes.CDLL(None).malloc
+    malloc.argtypes, malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+    ctypes.memset(malloc(_TOO_MUCH), 0, 1)
+
+
+def orphan_simulators(pids: Path) -> Accident:
+    """Starts simulators, one in a session of its own and one whose parent has ended, and dies."""
+
+    def act(*_: Any) -> None:
+        pids.write_text(f"{simulators.in_a_session()} {simulators.as_a_daemon()}")
+        kill_myself()
+
+    return act
+
+
+# -- it raises -------------------------------------------------------------------------------------------
+
+
+def raise_value_error(*_: Any) -> None:
+    raise ValueError("broken")
+
+
+def raise_unpicklable(*_: Any) -> None:
+    raise Unpicklable
+
+
+def raise_what_needs_arguments(*_: Any) -> None:
+    raise NeedsArguments(7, "seven")
+
+
+def exit_python(*_: Any) -> None:
+    raise SystemExit(3)
+
+
+def run_out_of_memory(*_: Any) -> None:
+    before = _limit_memory()
+    try:
+        bytearray(_TOO_MUCH)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)  # where the worker is a thread, it is the whole program's
+
+
+# -- it hangs --------------------------------------------------------------------------------------------
+
+
+def stop_myself(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def loop_for_ever(*_: Any) -> None:
+    while True:
+        pass
+
+
+def hold_the_gil(*_: Any) -> None:
+    """In native code, for ever."""
+    ctypes.PyDLL(None).pause()
+
+
+def wait_for_ever(*_: Any) -> None:
+    threading.Event().wait()
+
+
+# -- helpers ---------------------------------------------------------------------------------------------
+
+
+def once(marker: Path, accident: Accident, *, skip: int = 0) -> Accident:
+    """It happens once, whatever process gets there: files remember. `skip`: so many times it goes well before."""
+    names = [f"{marker}.{i}" for i in range(skip + 1)]
+
+    def hook(*args: Any) -> Any:
+        for name in names:
+            try:
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            return accident(*args) if name == names[-1] else None
+        return None
+
+    return hook
+
+
+_TOO_MUCH = 1 << 42
+
+
+def _no_core() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limit_memory() -> tuple[int, int]:
+    """To as much as is in use, and a bit for the report. Returns the limit before."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * mmap.PAGESIZE + (64 << 20), before[1]))
+    return before
