@@ -80,7 +80,7 @@ class Hub {
   bool take_news() { return std::exchange(news_, false); }
   void set_alarm(std::int64_t at_ns) { alarm_ = Clock::time_point(Nanoseconds(at_ns)); }
   // Nanoseconds that an env may take for a reset, a step, a message; 0: any time.
-  void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns);
+  void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns);
   // Removes the workers found late since the last call, and those whose results make no sense: a list of
   // (worker, op | None).  Each is told once.
   nb::list take_late();
@@ -246,7 +246,7 @@ class Hub {
   bool news_ = false;  // there is something to read from one of them, or the alarm went off
   Clock::time_point alarm_{};
   bool has_deadlines_ = false;
-  Nanoseconds reset_limit_{0}, step_limit_{0}, message_limit_{0};
+  Nanoseconds reset_limit_{0}, step_limit_{0}, message_limit_{0}, build_limit_{0};
   Clock::time_point looked_{};  // when we last looked at what does not ring
   std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;

@@ -74,16 +74,18 @@ nb::list Hub::take_dead() {
 
 // -- deadlines ---------------------------------------------------------------------------------------
 
-void Hub::set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns) {
+void Hub::set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns) {
   reset_limit_ = Nanoseconds(reset_ns);
   step_limit_ = Nanoseconds(step_ns);
   message_limit_ = Nanoseconds(message_ns);
-  has_deadlines_ = reset_ns != 0 || step_ns != 0 || message_ns != 0;
+  build_limit_ = Nanoseconds(build_ns);
+  has_deadlines_ = reset_ns != 0 || step_ns != 0 || message_ns != 0 || build_ns != 0;
 }
 
 Nanoseconds Hub::limit_of(Op op) const {
   if (op == Op::kReset || op == Op::kRevive) return reset_limit_;
   if (op == Op::kMessage || op == Op::kClose) return message_limit_;
+  if (op == Op::kRebuild) return build_limit_;
   return step_limit_;
 }
 

@@ -70,7 +70,8 @@ NB_MODULE(_core, m) {
       .value("OBSERVE", Op::kObserve)
       .value("MESSAGE", Op::kMessage)
       .value("CLOSE", Op::kClose)
-      .value("REVIVE", Op::kRevive);
+      .value("REVIVE", Op::kRevive)
+      .value("REBUILD", Op::kRebuild);
   nb::enum_<Autoreset>(m, "Autoreset")
       .value("NEXT_STEP", Autoreset::kNextStep)
       .value("SAME_STEP", Autoreset::kSameStep)
@@ -139,7 +140,8 @@ NB_MODULE(_core, m) {
       .def("take_news", &Hub::take_news)
       .def("listen", &Hub::listen, "fds"_a)
       .def("set_alarm", &Hub::set_alarm, "at_ns"_a)
-      .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a)
+      .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a,
+           "build_ns"_a)
       .def("doing", &Hub::doing, "worker"_a)
       .def("progress", &Hub::progress, "slot"_a)
       .def("last_op", &Hub::last_op, "slot"_a)
@@ -165,16 +167,17 @@ NB_MODULE(_core, m) {
   nb::class_<WorkerLoop>(m, "WorkerLoop")
       .def("__init__",
            [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_slot,
-              Autoreset autoreset, std::int64_t spin_ns, std::uint32_t renew_every, bool renews_in_place, nb::list envs,
-              nb::object hooks, nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
+              Autoreset autoreset, std::int64_t spin_ns, std::uint32_t renew_every, bool renews_in_place,
+              bool has_successors, nb::list envs, nb::object hooks, nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
               nb::object action_nest, std::vector<Column> actions) {
              new (self) WorkerLoop(std::move(arena), std::move(plan),
-                                   {index, first_slot, autoreset, spin_ns, renew_every, renews_in_place},
+                                   {index, first_slot, autoreset, spin_ns, renew_every, renews_in_place, has_successors},
                                    std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
                                    action_nest, std::move(actions));
            },
            "arena"_a, "plan"_a, "index"_a, "first_slot"_a, "autoreset"_a, "spin_ns"_a, "renew_every"_a,
-           "renews_in_place"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a, "actions"_a)
+           "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a,
+           "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)

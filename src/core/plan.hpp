@@ -44,7 +44,7 @@ struct Task {
   }
   static Op op(std::uint64_t task) { return static_cast<Op>((task & kOpMask) - 1); }
   // Whether a worker of ours has written it.
-  static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kRevive; }
+  static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kRebuild; }
   static std::uint64_t begin_ns(std::uint64_t task) { return task & ~kOpMask; }
   // Whether it is over by then, at which its worker has ended something.  It is cleared after its result is there
   // for all to see, and a worker may die in between.

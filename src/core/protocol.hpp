@@ -20,12 +20,13 @@ enum class Op : std::uint32_t {
   kMessage = 3,  // blob: a pickled request for the worker's Python side
   kClose = 4,
   kRevive = 5,   // an env made anew resets; the row's reward, flags and final observation stand
+  kRebuild = 6,  // a message: makes the env of a slot anew
 };
 
 // Bits of Result::flags.
 inline constexpr std::uint32_t kHasBlob = 1;      // a blob follows in the blob ring
 inline constexpr std::uint32_t kOnSocket = 2;     // ... or on the socket, where it did not fit
-inline constexpr std::uint32_t kIsMessage = 4;    // answers kMessage or kClose, fills no row
+inline constexpr std::uint32_t kIsMessage = 4;    // answers kMessage, kClose or kRebuild, fills no row
 inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an exception
 inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
 inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column

@@ -174,6 +174,9 @@ void WorkerLoop::execute(const Command& command) {
       case Op::kMessage:
         message(command, result);
         break;
+      case Op::kRebuild:
+        rebuild(env_of(command), result);
+        break;
       case Op::kClose:
         closed_ = true;
         result.flags |= kIsMessage;
@@ -227,8 +230,8 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
 
 nb::tuple WorkerLoop::call_reset(Env& env, nb::handle kwargs) {
   const std::uint32_t slot = slot_of(env);
+  if ((env.is_missing && !spec_.has_successors) || (spec_.renews_in_place && renewal_due(env))) renew(env);
   begin(Op::kReset, slot, now_ns());
-  if (spec_.renews_in_place && renewal_due(env)) hooks_.attr("renew")(slot);
   add(progress_[slot].resets, 1);
   progress_[slot].steps.store(0, std::memory_order_relaxed);
   ++env.episodes;
@@ -241,6 +244,15 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::handle kwargs) {
     reject("reset() to return (observation, info)", outcome);
   check_info(item(nb::borrow<nb::tuple>(outcome), 1));
   return nb::borrow<nb::tuple>(outcome);
+}
+
+// Where this fails, it is tried again before the next reset, unless that is a successor's.
+void WorkerLoop::renew(Env& env) {
+  const std::uint32_t slot = slot_of(env);
+  begin(Op::kRebuild, slot, now_ns());
+  env.is_missing = true;
+  hooks_.attr("renew")(slot);
+  env.is_missing = false;
 }
 
 bool WorkerLoop::renewal_due(const Env& env) const { return spec_.renew_every != 0 && env.episodes >= spec_.renew_every; }
@@ -328,12 +340,18 @@ void WorkerLoop::message(const Command& command, Result& result) {
   post(result, hooks_.attr("handle")(slot, read_blob(command)));
 }
 
+void WorkerLoop::rebuild(Env& env, Result& result) {
+  result.flags |= kIsMessage;
+  renew(env);
+  post(result, nb::object());
+}
+
 void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
-  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset"};
+  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build"};
   const Op doing = Task::op(meter_->task.load(std::memory_order_relaxed));  // a step may have been resetting
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
   result.flags = kIsFailure;
-  if (command.op == Op::kMessage || command.op == Op::kClose) result.flags |= kIsMessage;
+  if (command.op == Op::kMessage || command.op == Op::kClose || command.op == Op::kRebuild) result.flags |= kIsMessage;
   if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
   post(result, hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]));
 }

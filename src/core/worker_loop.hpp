@@ -12,6 +12,7 @@
 //   handle(slot | None, parts) -> parts          a request
 //   describe(exception, slot | None, op) -> parts
 //   close() -> parts                             close every env; what failed
+//   renew(slot)                                  make an env anew, and replace_env with it
 //   send(parts), receive() -> parts              the socket
 #pragma once
 
@@ -35,6 +36,7 @@ struct WorkerSpec {
   std::int64_t spin_ns;
   std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
   bool renews_in_place;       // by the hooks; else the result says that it is due, and the pool sees to it
+  bool has_successors;        // a process that could not make an env anew is replaced; others try again
 };
 
 class WorkerLoop {
@@ -67,6 +69,7 @@ class WorkerLoop {
     nb::object env;
     nb::object last_obs = {};     // for kObserve
     bool needs_reset = false;     // the episode ended, and next_step autoreset is due
+    bool is_missing = false;      // the one before is closed, and another could not be made yet
     std::uint32_t episodes = 0;   // begun since it was made
     std::uint64_t results = 0;    // rows filled, its predecessors' counted
   };
@@ -78,9 +81,11 @@ class WorkerLoop {
   void observe(Env& env, Result& result);
   void revive(Env& env, Result& result);
   void message(const Command& command, Result& result);
+  void rebuild(Env& env, Result& result);
   void fail(nb::python_error& error, const Command& command, Result& result);
 
   nb::tuple call_reset(Env& env, nb::handle kwargs);
+  void renew(Env& env);
   bool renewal_due(const Env& env) const;
   void begin(Op op, std::uint32_t slot, std::uint64_t now);
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);

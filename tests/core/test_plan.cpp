@@ -115,7 +115,7 @@ TEST(last_rows_lie_beyond_the_frames_and_alternate) {
 }
 
 TEST(a_task_is_an_op_and_when_it_began) {
-  for (Op op : {Op::kReset, Op::kStep, Op::kObserve, Op::kMessage, Op::kClose, Op::kRevive}) {
+  for (Op op : {Op::kReset, Op::kStep, Op::kObserve, Op::kMessage, Op::kClose, Op::kRevive, Op::kRebuild}) {
     const std::uint64_t task = Task::pack(op, 123'456'789);
     CHECK(Task::is_sound(task));
     CHECK(Task::op(task) == op);
@@ -124,7 +124,7 @@ TEST(a_task_is_an_op_and_when_it_began) {
     CHECK(Task::is_over(task, 123'456'800));
   }
   CHECK(!Task::is_sound(0));
-  CHECK(!Task::is_sound(7));
+  CHECK(!Task::is_sound(8));
 }
 
 TEST(room_beyond_4_gigabytes_is_counted_right) {

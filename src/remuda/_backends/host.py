@@ -93,6 +93,7 @@ class EnvHost:
         self.info = info
         self.envs: list[Any] = []
         self._rebuilds, self._env_fns = rebuilds, list[Callable[[], Any]]()
+        self._reports: list[EnvReport] = []  # where an env may be built anew: of those that were built first
         self._channel, self._before_goodbye = channel, before_goodbye
         self._layout: Layout | None = None
         self._arena: _core.Arena | None = None
@@ -125,6 +126,7 @@ class EnvHost:
                     self.close_quietly()
                     raise BuildError(failure) from error
         self._current = None
+        self._reports = reports if self._rebuilds else []
         return reports
 
     def _check(self, env: Any, slot: int) -> None:
@@ -155,6 +157,7 @@ class EnvHost:
             spin_ns=layout.spin_ns[0],
             renew_every=layout.renew_every,
             renews_in_place=layout.renews_in_place(self.info.index),
+            has_successors=layout.renews_workers,
             envs=self.envs,
             hooks=self,
             obs_nest=layout.observation.nest,
@@ -220,11 +223,10 @@ class EnvHost:
 
     def renew(self, slot: int) -> None:
         """Builds the env of a slot anew, in the place of the one that is there."""
-        assert self._loop is not None  # it asks, or a message does that it has read
+        assert self._loop is not None  # it asks
         i = slot - self.info.env_ids[0]
-        old = self.envs[i]
         try:
-            old.close()
+            self.envs[i].close()
         except BaseException as error:  # it may be the reason why a new one is needed
             logger.warning("env %d raised when it was closed to be built anew: %r", slot, error)
         self._put(i, _Missing(slot))
@@ -232,10 +234,10 @@ class EnvHost:
             env = self._env_fns[i]()
         self._check(env, slot)
         for name in ("observation_space", "action_space"):
-            if getattr(env, name) != getattr(old, name):
+            if getattr(env, name) != getattr(self._reports[i], name):
                 raise InvalidEnvError(
                     f"expected env_fns[{slot}] to build an env with the {name} of the one before, "
-                    f"{getattr(old, name)}, got {getattr(env, name)}"
+                    f"{getattr(self._reports[i], name)}, got {getattr(env, name)}"
                 )
         self._put(i, env)
 

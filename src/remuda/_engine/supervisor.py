@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from remuda import _core
 from remuda._backends.base import Worker
-from remuda._backends.host import EnvHost, EnvReport, Request, build_error
-from remuda._backends.pickling import Parts, dump, load
+from remuda._backends.host import EnvReport, build_error
+from remuda._backends.pickling import Parts, load
 from remuda._engine.agreement import check_agreement
 from remuda._engine.calls import Addressee
 from remuda._engine.faults import Faults
@@ -44,6 +44,7 @@ OPERATIONS = {
     _core.Op.MESSAGE: "call",
     _core.Op.CLOSE: "close",
     _core.Op.REVIVE: "reset",
+    _core.Op.REBUILD: "build",
 }
 _FAREWELL = 5.0  # seconds for the worker of an env that is renewed to close it
 
@@ -96,8 +97,9 @@ class Supervisor:
         self.addressees: dict[int, Addressee | None] = {}  # by sequence of a message: who is told the answer
         self.restarts = 0
         self.closing = False
-        ns = [int((limit or 0) * 1e9) for limit in (policy.reset_timeout, policy.step_timeout, policy.call_timeout)]
-        self._hub.set_deadlines(*ns)
+        build_timeout = start_timeout if self._layout.renews_workers else None  # only a process can be ended
+        limits = (policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout)
+        self._hub.set_deadlines(*[int((limit or 0) * 1e9) for limit in limits])
 
     def is_leaving(self, worker: int) -> bool:
         """Whether it takes no more messages, but its successor will."""
@@ -111,19 +113,23 @@ class Supervisor:
         assert slot is not None
         if failure.worker in self._doomed:  # it is settled when that has died
             return self._hub.resend(slot)
-        if self._faults.is_lost(slot):
+        if self.closing or self._faults.is_lost(slot):
             return self._hub.drop(slot)
         failure = replace(failure, where=self._tracker.where(slot))
         if not self._policy.restarts:
             self._faults.add_failure(failure)
             self._hub.drop(slot)
             return None
+        if failure.operation == "build" and self._can_die(failure.worker):
+            self._hub.resend(slot)  # to the successor
+            return self.rebuild_failed(failure.worker, slot, EnvError([failure]))
         fault = self._fault(slot, "exception", failure.operation, EnvError([failure]))
         if not self._bear([fault]):
             self._hub.drop(slot)
             return None
-        sequence = self._hub.post_message(_core.Op.MESSAGE, failure.worker, _core.WHOLE_WORKER, _renewal(slot))
-        self.addressees[sequence] = _Rebuild(self, failure.worker, slot)
+        if failure.operation != "build":  # that is tried again anyway, before the next reset
+            sequence = self._hub.post_message(_core.Op.REBUILD, failure.worker, slot, None)
+            self.addressees[sequence] = _Rebuild(self, failure.worker, slot)
         self._settle(slot, fault)
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
@@ -131,7 +137,7 @@ class Supervisor:
         if op is None:
             self._doomed[worker] = CorruptReplyError
         else:
-            self._doomed[worker] = lambda **context: _timeout_error(self._policy, op, context)
+            self._doomed[worker] = lambda **context: self._timeout_error(op, context)
         self._backend.kill(worker)
 
     def worker_died(self, index: int, stranded: Sequence[int], awaited: bool) -> RemudaError:
@@ -170,12 +176,14 @@ class Supervisor:
         self._set_alarm()
 
     def rebuild_failed(self, worker: int, slot: int, error: RemudaError) -> None:
-        """An env could not be built anew in its worker: the worker goes, if it can."""
-        if self._backend.workers[worker].pid is not None:
+        """An env could not be built anew in its worker: the worker goes, or else tries again before the next reset."""
+        if self.closing:
+            return
+        if self._can_die(worker):
             self._doomed[worker] = lambda **_: error
             self._backend.kill(worker)
-        elif self._bear([self._fault(slot, "exception", "build", error)]):
-            self._give_up([slot], RestartLimitError("an env that cannot be built anew", list(self._history)))
+        else:
+            self._bear([self._fault(slot, "exception", "build", error)])
 
     def look(self) -> None:
         """Goes on with restarts, as far as they have come."""
@@ -192,7 +200,7 @@ class Supervisor:
     def close(self) -> None:
         """No more restarts: those that are under way are broken off."""
         self.closing = True
-        self._hub.set_deadlines(0, 0, 0)
+        self._hub.set_deadlines(0, 0, 0, 0)
         self._hub.listen([])
         self._hub.set_alarm(0)
         for worker in self._restarts:
@@ -201,6 +209,9 @@ class Supervisor:
     def is_gone(self, worker: int) -> bool:
         """Whether it is between two processes, or has been told to close its env already."""
         return worker in self._restarts or worker in self._leaving
+
+    def _can_die(self, worker: int) -> bool:
+        return self._backend.workers[worker].pid is not None
 
     def release(self) -> None:
         """Lets go of the shared memory."""
@@ -388,6 +399,17 @@ class Supervisor:
         make = self._doomed.pop(index, WorkerDiedError)
         return _death(worker, operation, None if slot is None else self._tracker.where(slot), make)
 
+    def _timeout_error(self, op: _core.Op, context: dict[str, Any]) -> EnvTimeoutError:
+        name = _DEADLINES.get(OPERATIONS[op], "step_timeout")
+        error = EnvTimeoutError(**context)
+        limit = self._start_timeout if name == "start_timeout" else getattr(self._policy, name)
+        assert limit is not None  # or nobody would have missed it
+        error.deadline, error.limit = name, limit
+        return error
+
+
+_DEADLINES = {"reset": "reset_timeout", "call": "call_timeout", "close": "call_timeout", "build": "start_timeout"}
+
 
 @dataclass(frozen=True)
 class _Rebuild:
@@ -401,15 +423,10 @@ class _Rebuild:
         """It worked."""
 
     def fail(self, sequence: int, failure: Failure) -> None:
-        built = replace(failure, env_id=self.slot, operation="build")
-        self.supervisor.rebuild_failed(self.worker, self.slot, EnvError([built]))
+        self.supervisor.rebuild_failed(self.worker, self.slot, EnvError([failure]))
 
     def abandon(self, error: RemudaError) -> None:
         """Its worker died: that is another fault."""
-
-
-def _renewal(slot: int) -> Parts:
-    return dump(Request(EnvHost.renew, (slot,)))
 
 
 def _death(
@@ -428,15 +445,6 @@ def _death(
         output=worker.last_words(),
         where=where,
     )
-
-
-def _timeout_error(policy: FaultPolicy, op: _core.Op, context: dict[str, Any]) -> EnvTimeoutError:
-    name = {"reset": "reset_timeout", "call": "call_timeout", "close": "call_timeout"}.get(
-        OPERATIONS[op], "step_timeout"
-    )
-    error = EnvTimeoutError(**context)
-    error.deadline, error.limit = name, getattr(policy, name)
-    return error
 
 
 def _reason(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:
