@@ -181,12 +181,12 @@ void Hub::finish_turn(Port& port) {
 }
 
 bool Hub::has_room(std::uint32_t worker) const {
-  // The slots' own commands always find room; messages take what is left.
+  // The slots' own commands always find room, and for each a message of ours; others take what is left.
   return ports_[worker].outstanding + ports_[worker].slots < plan_.ring_capacity;
 }
 
 std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot, nb::handle parts) {
-  if (!has_room(worker)) throw nb::value_error("too many messages are waiting for one worker");
+  if (ports_[worker].outstanding >= plan_.ring_capacity) throw nb::value_error("too many messages are waiting for one worker");
   std::uint64_t sequence = ++sequence_;
   ports_[worker].messages.push_back(sequence);
   ++awaited_;

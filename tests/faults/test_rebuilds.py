@@ -7,7 +7,7 @@ from typing import Any
 
 import accidents
 import pytest
-from pool_envs import hooked
+from pool_envs import Gate, HookedEnv, hooked
 
 from remuda import FaultPolicy, Pool, RestartLimitError
 
@@ -49,3 +49,32 @@ def test_the_env_that_could_not_be_built_is_named_and_not_the_first_of_its_worke
             pool.step([1, 1])
     build = [fault for fault in raised.value.faults if fault.operation == "build"]
     assert [(fault.env_id, fault.shared) for fault in build] == [(0, True), (1, False)]
+
+
+def test_a_worker_that_has_all_the_messages_it_takes_can_be_told_to_build_anew(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    spoil = [accidents.once(tmp_path / f"accident {i}", accidents.raise_value_error) for i in range(2)]
+
+    def reset(env: HookedEnv) -> None:
+        if env.tag == 0 and not (tmp_path / "accident 0.0").exists():
+            gate.wait()
+        spoil[env.tag]()
+
+    with Pool(hooked(2, which=(0, 1), reset=reset), num_workers=1, faults="restart") as pool:
+        pool.send_reset()
+        gate.await_arrival()
+        calls = []
+        while pool._hub.has_room(0):
+            calls.append(pool.call_async("echo", len(calls), env_ids=[0]))
+        gate.open()
+        assert pool.recv().obs[:, 1:].tolist() == [[1, 0, -1], [1, 0, -1]]
+        assert [call.result() for call in calls] == [[((i,), {})] for i in range(len(calls))]
+
+
+@pytest.mark.watchdog(30)
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_a_pool_that_closes_does_not_wait_for_an_env_to_be_built_anew(backend: Any) -> None:
+    pool = Pool(hooked(1, which=(0,), step=accidents.raise_value_error), backend=backend, faults="restart")
+    pool.reset()
+    pool.send([1])  # nobody looks for what comes of it before the close
+    pool.close(timeout=1e6)
