@@ -17,6 +17,8 @@ from pool_envs import NeedsArguments, Unpicklable
 
 Accident = Callable[..., Any]
 
+SIMULATORS = "REMUDA_TEST_SIMULATORS"  # the variable with the file that tells their pids
+
 
 # -- the worker dies -------------------------------------------------------------------------------------
 
@@ -49,14 +51,11 @@ def write_where_malloc_failed(*_: Any) -> None:
     ctypes.memset(malloc(_TOO_MUCH), 0, 1)
 
 
-def orphan_simulators(pids: Path) -> Accident:
-    """Starts simulators, one in a session of its own and one whose parent has ended, and dies."""
-
-    def act(*_: Any) -> None:
-        pids.write_text(f"{simulators.in_a_session()} {simulators.as_a_daemon()}")
-        kill_myself()
-
-    return act
+def orphan_simulators(*_: Any) -> None:
+    """Dies when it has started simulators: one in a session of its own, and one whose parent has ended."""
+    pids = f"{simulators.in_a_session()} {simulators.as_a_daemon()}"
+    Path(os.environ[SIMULATORS]).write_text(pids)
+    kill_myself()
 
 
 # -- it raises -------------------------------------------------------------------------------------------

@@ -272,7 +272,8 @@ class EnvTimeoutError(WorkerDiedError, TimeoutError):
     """An env missed a deadline, and its worker was killed.
 
     Attributes: as WorkerDiedError, and
-        deadline: The name of the limit: "step_timeout", "reset_timeout", "call_timeout"; "start_timeout" of an env built anew.
+        deadline: The name of the limit: "step_timeout", "reset_timeout" or "call_timeout"; "start_timeout" of an env
+            that was built anew.
         limit: Its seconds.
     """
 

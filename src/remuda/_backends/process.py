@@ -36,7 +36,6 @@ from remuda.errors import (
     WorkerDiedError,
 )
 
-
 _LAST_BREATH = 1.0  # seconds for one that was killed a moment ago, before its successor starts
 
 

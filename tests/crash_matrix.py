@@ -1,0 +1,178 @@
+"""What becomes of every accident in every phase: one table, for the tests and for docs/faults.md.
+
+`python tests/crash_matrix.py` writes the tables into that document; a test says when this was forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import accidents
+from accidents import Accident
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "faults.md"
+
+Policy: TypeAlias = Literal["raise", "restart"]
+Kind: TypeAlias = Literal["death", "exception", "hang"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Something that happens to an env.
+
+    Attributes:
+        name: In the document.
+        act: What the env does.
+        kind: What it is for the pool.
+        says: What the error's text has of it.
+    """
+
+    name: str
+    act: Accident
+    kind: Kind
+    says: str
+
+
+ROWS = (
+    Row("SIGKILL (`kill -9`, the kernel out of memory)", accidents.kill_myself, "death", "killed by SIGKILL"),
+    Row("SIGSEGV (a null pointer)", accidents.segfault, "death", "killed by SIGSEGV"),
+    Row("`abort()`", accidents.abort, "death", "killed by SIGABRT"),
+    Row("`os._exit(3)`", accidents.leave, "death", "it exited with code 3"),
+    Row("`malloc` gives NULL, and is written to", accidents.write_where_malloc_failed, "death", "killed by SIGSEGV"),
+    Row("SIGKILL, with simulators of its own", accidents.orphan_simulators, "death", "killed by SIGKILL"),
+    Row("an exception", accidents.raise_value_error, "exception", "raised ValueError in"),
+    Row("one that cannot be pickled", accidents.raise_unpicklable, "exception", "raised pool_envs.Unpicklable in"),
+    Row(
+        "one that cannot be unpickled",
+        accidents.raise_what_needs_arguments,
+        "exception",
+        "raised pool_envs.NeedsArguments in",
+    ),
+    Row("`sys.exit(3)`", accidents.exit_python, "exception", "raised SystemExit in"),
+    Row("memory beyond `RLIMIT_AS`, in Python", accidents.run_out_of_memory, "exception", "raised MemoryError in"),
+    Row("SIGSTOP", accidents.stop_myself, "hang", "it took longer than"),
+    Row("an endless loop in Python", accidents.loop_for_ever, "hang", "it took longer than"),
+    Row("native code that never returns and holds the GIL", accidents.hold_the_gil, "hang", "it took longer than"),
+)
+
+
+class Phase(Enum):
+    """When it happens; the value is the heading in the document."""
+
+    BUILD = "build"
+    REBUILD = "rebuild"
+    REBUILD_IN_PLACE = "rebuild in place"
+    RESET = "reset"
+    STEP = "step"
+    AUTORESET = "autoreset"
+    SAME_STEP = "same-step autoreset"
+    CALL = "call"
+    RENDER = "render"
+    CLOSE = "close"
+
+
+class Outcome(Enum):
+    """What comes of it; the value is the text in the document."""
+
+    DIED = "`WorkerDiedError`"
+    RAISED = "`EnvError`"
+    LATE = "`EnvTimeoutError`"
+    NOT_BUILT = "`StartTimeoutError`"
+    BUILT_AGAIN = "built again"
+    REPEATED = "repeated"
+    TRUNCATED = "truncated"
+    TRUNCATED_LATER_DIED = "`WorkerDiedError`, then truncated"
+    TRUNCATED_LATER_LATE = "`EnvTimeoutError`, then truncated"
+    EPISODE_GOES_ON = "`EnvError`, the episode goes on"
+    KILLED = "killed after `timeout`, no error"
+    NEVER = "-"
+
+
+_CALLS = (Phase.CALL, Phase.RENDER)
+_NO_REBUILD = dict.fromkeys((Phase.REBUILD, Phase.REBUILD_IN_PLACE), Outcome.NEVER)
+_RESTARTED = {
+    **dict.fromkeys((Phase.REBUILD, Phase.REBUILD_IN_PLACE), Outcome.BUILT_AGAIN),
+    **dict.fromkeys((Phase.RESET, Phase.AUTORESET), Outcome.REPEATED),
+    **dict.fromkeys((Phase.STEP, Phase.SAME_STEP), Outcome.TRUNCATED),
+}
+
+OUTCOMES: dict[Policy, dict[Kind, dict[Phase, Outcome]]] = {
+    "raise": {
+        "death": {**dict.fromkeys(Phase, Outcome.DIED), **_NO_REBUILD},
+        "exception": {**dict.fromkeys(Phase, Outcome.RAISED), **_NO_REBUILD},
+        "hang": {
+            **dict.fromkeys(Phase, Outcome.LATE),
+            Phase.BUILD: Outcome.NOT_BUILT,
+            Phase.CLOSE: Outcome.KILLED,
+            **_NO_REBUILD,
+        },
+    },
+    "restart": {
+        "death": {
+            Phase.BUILD: Outcome.DIED,
+            **_RESTARTED,
+            **dict.fromkeys(_CALLS, Outcome.TRUNCATED_LATER_DIED),
+            Phase.CLOSE: Outcome.DIED,
+        },
+        "exception": {
+            Phase.BUILD: Outcome.RAISED,
+            **_RESTARTED,
+            **dict.fromkeys(_CALLS, Outcome.EPISODE_GOES_ON),
+            Phase.CLOSE: Outcome.RAISED,
+        },
+        "hang": {
+            Phase.BUILD: Outcome.NOT_BUILT,
+            **_RESTARTED,
+            **dict.fromkeys(_CALLS, Outcome.TRUNCATED_LATER_LATE),
+            Phase.CLOSE: Outcome.KILLED,
+        },
+    },
+}
+
+
+# -- for the document ------------------------------------------------------------------------------------
+
+_KINDS: dict[Kind, str] = {"death": "the worker dies", "exception": "an exception", "hang": "a hang"}
+
+
+def tables() -> dict[str, str]:
+    """What stands in the document between `<!-- name -->` and `<!-- end -->`."""
+    return {
+        "accidents": _table(
+            ["what happens to an env", "is taken for", "the error says"],
+            [[row.name, _KINDS[row.kind], f'"{row.says}"'] for row in ROWS],
+        ),
+        **{f"matrix {policy}": _matrix(policy) for policy in OUTCOMES},
+    }
+
+
+def _matrix(policy: Policy) -> str:
+    """Phases downwards: there are more of them than kinds."""
+    phases = [phase for phase in Phase if set(_across(policy, phase)) != {Outcome.NEVER}]
+    lines = [[phase.value, *(outcome.value for outcome in _across(policy, phase))] for phase in phases]
+    return _table(["during", *_KINDS.values()], lines)
+
+
+def _across(policy: Policy, phase: Phase) -> list[Outcome]:
+    return [OUTCOMES[policy][kind][phase] for kind in _KINDS]
+
+
+def _table(head: list[str], lines: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
+
+
+def with_tables(text: str) -> str:
+    """The document with its tables as they should be."""
+    for name, table in tables().items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        text, found = re.subn(pattern, lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+        assert found == 1, f"expected one place for the table {name!r} in {DOCUMENT}, got {found}"
+    return text
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text()))

@@ -1,0 +1,359 @@
+"""Every accident in every phase, and what comes of it: the table is in crash_matrix.py, and in docs/faults.md."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import accidents
+import pytest
+from crash_matrix import DOCUMENT, OUTCOMES, ROWS, Outcome, Phase, Policy, Row, with_tables
+from pool_envs import counting, hooked
+from programs import Script, holdings
+
+from remuda import (
+    Batch,
+    BrokenPoolError,
+    EnvError,
+    EnvTimeoutError,
+    Fault,
+    FaultPolicy,
+    Pool,
+    StartTimeoutError,
+    WorkerDiedError,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+LIMIT = 1.0  # seconds; only what never ends is to miss it
+ERRORS: dict[Outcome, type[Exception]] = {
+    Outcome.DIED: WorkerDiedError,
+    Outcome.RAISED: EnvError,
+    Outcome.LATE: EnvTimeoutError,
+    Outcome.NOT_BUILT: StartTimeoutError,
+    Outcome.TRUNCATED_LATER_DIED: WorkerDiedError,
+    Outcome.TRUNCATED_LATER_LATE: EnvTimeoutError,
+    Outcome.EPISODE_GOES_ON: EnvError,
+}
+
+# By phase: the hook, the operation in reports, what the limit is called, and how long episodes are.
+DETAILS: dict[Phase, tuple[str, str, str, int]] = {
+    Phase.BUILD: ("build", "build", "", 9),
+    Phase.REBUILD: ("build", "build", "", 9),
+    Phase.REBUILD_IN_PLACE: ("build", "build", "", 9),
+    Phase.RESET: ("reset", "reset", "reset_timeout", 9),
+    Phase.STEP: ("step", "step", "step_timeout", 9),
+    Phase.AUTORESET: ("autoreset", "reset", "reset_timeout", 1),
+    Phase.SAME_STEP: ("autoreset", "reset", "reset_timeout", 1),
+    Phase.CALL: ("call", "call", "call_timeout", 9),
+    Phase.RENDER: ("render", "call", "call_timeout", 9),
+    Phase.CLOSE: ("close", "close", "", 9),
+}
+CALLS = (Phase.CALL, Phase.RENDER)
+FRESH = [1, 1, 0, -1]  # env 1 after its first reset
+
+
+# -- what happens ----------------------------------------------------------------------------------------
+
+
+def build(row: Row, phase: Phase, policy: Policy, backend: Any, directory: Path) -> Pool:
+    """Two envs, the second of which is to meet with the accident, once."""
+    hook, _, limit, length = DETAILS[phase]
+    rebuilds = phase in (Phase.REBUILD, Phase.REBUILD_IN_PLACE)
+    hooks = {hook: accidents.once(directory / "accident", row.act, skip=int(rebuilds))}
+    if rebuilds:
+        reason = accidents.kill_myself if phase is Phase.REBUILD else accidents.raise_value_error
+        hooks["step"] = accidents.once(directory / "reason", reason)
+    limits = {limit: LIMIT} if row.kind == "hang" and limit else {}
+    build_limits = {Phase.BUILD: 0.3, Phase.REBUILD: 2.0, Phase.REBUILD_IN_PLACE: 2.0}
+    return Pool(
+        hooked(2, length=length, **hooks),
+        num_workers=2,
+        backend=backend,
+        autoreset="same_step" if phase is Phase.SAME_STEP else "next_step",
+        faults=FaultPolicy(on_fault=policy, backoff=0, **limits),
+        start_timeout=build_limits.get(phase) if row.kind == "hang" else None,
+        advise=False,
+    )
+
+
+def meet_with_it(pool: Pool, phase: Phase) -> Any:
+    batch = pool.reset()
+    if phase is Phase.CALL:
+        return pool.call("poke")
+    if phase is Phase.RENDER:
+        return pool.render()
+    steps = {Phase.RESET: 0, Phase.STEP: 1, Phase.SAME_STEP: 1}.get(phase, 2)
+    for _ in range(steps):
+        batch = pool.step([5, 5])
+    return batch
+
+
+# -- what comes of it ------------------------------------------------------------------------------------
+
+
+def check_report(error: Any, row: Row, phase: Phase, kind_of_pool: str = "process") -> None:
+    operation = DETAILS[phase][1]
+    if row.kind == "exception":
+        (failure,) = error.failures
+        assert (failure.env_id, failure.worker, failure.operation) == (1, 1, operation)
+        assert "accidents.py" in failure.traceback
+    elif phase is not Phase.BUILD or row.kind != "hang":
+        assert (error.worker, error.env_ids, error.operation) == (1, (1,), operation)
+        assert error.exitcode not in (None, 0)
+    if not isinstance(error, StartTimeoutError):
+        assert row.says in str(error)
+
+
+def check_fault(fault: Any, row: Row, phase: Phase) -> None:
+    assert isinstance(fault, Fault)
+    kind = {"hang": "timeout"}.get(row.kind, row.kind)
+    assert (fault.env_id, fault.kind, fault.operation, fault.shared) == (1, kind, DETAILS[phase][1], False)
+    check_report(fault.error, row, phase)
+
+
+def check_text(fault: str, row: Row, phase: Phase) -> None:
+    """As the log has it."""
+    if phase is Phase.REBUILD and row.kind == "hang":
+        assert fault == "worker 1 did not build its envs within 2.0 s"
+    else:
+        assert row.says in fault
+        assert f"in {DETAILS[phase][1]}" in fault
+
+
+def the_others_go_on(pool: Pool) -> None:
+    """Whatever has become of env 1."""
+    if pool.pending:
+        assert pool.recv().env_ids.tolist() == [0]
+    assert pool.call("echo", 7, env_ids=[0]) == [((7,), {})]
+
+
+def after_a_loss(pool: Pool) -> None:
+    the_others_go_on(pool)
+    with pytest.raises(BrokenPoolError, match="env 1 was lost"):
+        pool.step([1, 1])
+
+
+def after_an_exception(pool: Pool, phase: Phase) -> None:
+    the_others_go_on(pool)
+    if phase in CALLS:  # the episode goes on
+        assert pool.step([5, 5]).obs[1].tolist() == [1, 1, 1, 5]
+    assert pool.reset(env_ids=[1]).obs[0, 2:].tolist() == [0, -1]
+    assert pool.call("poke", env_ids=[1]) == ["poked"]
+
+
+def check_error(outcome: Outcome, row: Row, phase: Phase, act: Callable[[], Any]) -> None:
+    with pytest.raises(ERRORS[outcome]) as raised:
+        act()
+    assert type(raised.value) is ERRORS[outcome]
+    check_report(raised.value, row, phase)
+
+
+def check_building(row: Row, policy: Policy, backend: Any, directory: Path) -> None:
+    outcome = OUTCOMES[policy][row.kind][Phase.BUILD]
+    check_error(outcome, row, Phase.BUILD, lambda: build(row, Phase.BUILD, policy, backend, directory))
+
+
+def check_closing(row: Row, policy: Policy, backend: Any, directory: Path) -> None:
+    pool = build(row, Phase.CLOSE, policy, backend, directory)
+    pool.reset()
+    outcome = OUTCOMES[policy][row.kind][Phase.CLOSE]
+    if outcome is Outcome.KILLED:
+        pool.close(timeout=0.3)
+        assert pool.workers[1].exitcode in (-signal.SIGTERM, -signal.SIGKILL)
+    else:
+        check_error(outcome, row, Phase.CLOSE, pool.close)
+    assert pool.closed
+
+
+def check_raising(pool: Pool, row: Row, phase: Phase) -> None:
+    outcome = OUTCOMES["raise"][row.kind][phase]
+    check_error(outcome, row, phase, lambda: meet_with_it(pool, phase))
+    if outcome is Outcome.RAISED:
+        after_an_exception(pool, phase)
+    else:
+        after_a_loss(pool)
+
+
+def check_restarting(pool: Pool, row: Row, phase: Phase, faults: list[str]) -> None:
+    outcome = OUTCOMES["restart"][row.kind][phase]
+    if phase in CALLS:
+        check_error(outcome, row, phase, lambda: meet_with_it(pool, phase))
+        batch = pool.step([5, 5])
+    else:
+        batch = meet_with_it(pool, phase)
+    if outcome is Outcome.EPISODE_GOES_ON:
+        assert batch.obs.tolist() == [[0, 1, 1, 5], [1, 1, 1, 5]]
+        assert not faults
+    elif outcome in (Outcome.REPEATED, Outcome.BUILT_AGAIN):
+        assert batch.obs[1].tolist() == FRESH
+        assert (batch.reward[1], batch.truncated.any()) == (0, False)
+    else:
+        check_truncation(batch, row, phase)
+        if phase is not Phase.SAME_STEP:
+            batch = pool.step([6, 6])
+            assert batch.obs[1].tolist() == FRESH
+            assert (batch.reward[1], batch.truncated.any()) == (0, False)
+    if outcome is not Outcome.EPISODE_GOES_ON:
+        assert len(faults) == 1 + (outcome is Outcome.BUILT_AGAIN)
+        check_text(faults[-1], row, phase)
+    assert pool.call("poke") == ["poked", "poked"]
+    assert (pool.call("total_steps", env_ids=[0])[0] > 0) == (phase is not Phase.RESET)
+
+
+def check_truncation(batch: Batch, row: Row, phase: Phase) -> None:
+    assert (batch.reward[1], batch.terminated[1], batch.truncated.tolist()) == (0, False, [False, True])
+    last, info = batch.obs[1], batch.infos[1]
+    if batch.final_obs is not None:
+        assert last.tolist() == FRESH
+        last, info = batch.final_obs[1], info["final_info"]
+    assert list(last) == FRESH  # once more
+    check_fault(info["fault"], row, phase)
+
+
+# -- the tests -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> None:
+    """It stays."""
+    Pool(counting(1)).close()
+    gc.collect()
+
+
+@pytest.fixture
+def nothing_is_held(fork_server: None) -> Iterator[None]:
+    before = holdings()
+    yield
+    gc.collect()
+    assert holdings() == before
+
+
+@pytest.fixture
+def simulators_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Row], None]:
+    """What an env has started has ended when the end of its worker is told."""
+    pids = tmp_path / "simulators"
+    monkeypatch.setenv(accidents.SIMULATORS, str(pids))
+
+    def check(row: Row) -> None:
+        if row.act is accidents.orphan_simulators:
+            assert [pid for pid in map(int, pids.read_text().split()) if is_running(pid)] == []
+
+    return check
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()  # where nobody reaps, as in a container
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def faults() -> Iterator[list[str]]:
+    """Those that the pool has logged."""
+    found: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno == logging.WARNING:  # no less, and no error: that would be Python's of a simulator
+                found.append(record.getMessage())
+
+    collector = Collector()
+    logging.getLogger("remuda").addHandler(collector)
+    yield found
+    logging.getLogger("remuda").removeHandler(collector)
+
+
+def cells() -> list[Any]:
+    """A parameter set for each cell that makes sense."""
+    found = []
+    for policy, by_kind in OUTCOMES.items():
+        for row in ROWS:
+            for phase in Phase:
+                for backend in ("process", "thread", "serial"):
+                    if by_kind[row.kind][phase] is Outcome.NEVER:
+                        continue
+                    if backend != "process" and (row.kind != "exception" or phase is Phase.REBUILD):
+                        continue  # it would be the caller's own end, and nobody could end his hang
+                    name = f"{backend}-{policy}-{phase.value}-{row.act.__name__}".replace(" ", "_")
+                    found.append(pytest.param(row, phase, policy, backend, id=name))
+    return found
+
+
+@pytest.mark.parametrize(("row", "phase", "policy", "backend"), cells())
+def test_cell(
+    row: Row,
+    phase: Phase,
+    policy: Policy,
+    backend: Any,
+    tmp_path: Path,
+    nothing_is_held: None,
+    faults: list[str],
+    simulators_end: Callable[[Row], None],
+) -> None:
+    if phase is Phase.BUILD:
+        check_building(row, policy, backend, tmp_path)
+        simulators_end(row)
+    elif phase is Phase.CLOSE:
+        check_closing(row, policy, backend, tmp_path)
+        simulators_end(row)
+    else:
+        with build(row, phase, policy, backend, tmp_path) as pool:
+            if policy == "raise":
+                check_raising(pool, row, phase)
+            else:
+                check_restarting(pool, row, phase, faults)
+            simulators_end(row)
+
+
+@pytest.mark.parametrize("policy", OUTCOMES)
+def test_nothing_outlives_a_pool_whose_process_is_killed(policy: Policy, script: Callable[..., Script]) -> None:
+    """Whatever the envs are at, and hold on to."""
+    program = script(ORPHANS, POLICY=policy)
+    phases = program.read_line()
+    assert {program.read_line() for _ in phases} == set(phases)
+    assert len(program.family()) > 4 * len(phases)
+    program.process.kill()
+    assert program.await_end()[0] == -signal.SIGKILL
+
+
+# A pool for each phase, in a thread of its own: env 1 starts simulators, says so, and hangs with the GIL in its hand.
+ORPHANS = """
+import accidents, simulators
+
+def hang(phase):
+    def hook(*_):
+        simulators.in_a_session(), simulators.as_a_daemon()
+        say(phase)
+        accidents.hold_the_gil()
+    return hook
+
+def run(phase):
+    pool = Pool(hooked(2, length=1, **{phase: hang(phase)}), faults=os.environ["POLICY"])
+    pool.reset()
+    if phase in ("step", "autoreset"):
+        pool.step([1, 1]), pool.step([1, 1])
+    elif phase == "call":
+        pool.call("poke")
+    elif phase == "render":
+        pool.render()
+    else:
+        pool.close(timeout=1e6)
+
+Pool(counting(1)).close()  # starts the fork server
+phases = ["build", "reset", "step", "autoreset", "call", "render", "close"]
+say(phases)
+for phase in phases:
+    threading.Thread(target=run, args=[phase]).start()
+"""
+
+
+def test_the_document_has_this_very_table() -> None:
+    text = DOCUMENT.read_text()
+    assert with_tables(text) == text, "run tests/crash_matrix.py"
