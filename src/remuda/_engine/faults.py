@@ -47,6 +47,10 @@ class Faults:
             self.noted += 1
             self.not_reset.add(failure.env_id)
 
+    def add_interrupt(self, failure: Failure) -> None:
+        """It is to be raised, but its env goes on."""
+        self._failures.append(failure)
+
     def add_death(self, death: WorkerDiedError, *, tell: bool) -> None:
         """`tell`: somebody waits for this worker, so the death is to be raised."""
         self._lost.update(dict.fromkeys(death.env_ids, death))
@@ -82,10 +86,14 @@ class Faults:
         if failures:
             raise self.error_for(failures)
 
+    def is_interrupt(self, failure: Failure) -> bool:
+        """Whether it is the caller's own Ctrl-C."""
+        return self._in_callers_thread and isinstance(failure.exception, KeyboardInterrupt)
+
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
         """What to raise for them. Ctrl-C may hit an env that the caller steps itself: it is still the caller's."""
         error = EnvError(failures)
-        if not self._in_callers_thread or not any(isinstance(f.exception, KeyboardInterrupt) for f in failures):
+        if not any(map(self.is_interrupt, failures)):
             return error
         interrupt = KeyboardInterrupt()
         interrupt.__cause__ = error

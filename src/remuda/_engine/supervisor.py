@@ -116,20 +116,20 @@ class Supervisor:
         if self.closing or self._faults.is_lost(slot):
             return self._hub.drop(slot)
         failure = replace(failure, where=self._tracker.where(slot))
-        if not self._policy.restarts:
+        if not self._policy.restarts or self._faults.is_interrupt(failure):
             self._faults.add_failure(failure)
             self._hub.drop(slot)
             return None
         if failure.operation == "build" and self._can_die(failure.worker):
             self._hub.resend(slot)  # to the successor
-            return self.rebuild_failed(failure.worker, slot, EnvError([failure]))
+            return self.rebuild_failed(slot, failure)
         fault = self._fault(slot, "exception", failure.operation, EnvError([failure]))
         if not self._bear([fault]):
             self._hub.drop(slot)
             return None
         if failure.operation != "build":  # that is tried again anyway, before the next reset
             sequence = self._hub.post_message(_core.Op.REBUILD, failure.worker, slot, None)
-            self.addressees[sequence] = _Rebuild(self, failure.worker, slot)
+            self.addressees[sequence] = _Rebuild(self, slot)
         self._settle(slot, fault)
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
@@ -175,13 +175,16 @@ class Supervisor:
             self._hub.revive(slot, terminal, True)
         self._set_alarm()
 
-    def rebuild_failed(self, worker: int, slot: int, error: RemudaError) -> None:
+    def rebuild_failed(self, slot: int, failure: Failure) -> None:
         """An env could not be built anew in its worker: the worker goes, or else tries again before the next reset."""
         if self.closing:
             return
-        if self._can_die(worker):
-            self._doomed[worker] = lambda **_: error
-            self._backend.kill(worker)
+        error = EnvError([failure])
+        if self._faults.is_interrupt(failure):
+            self._faults.add_interrupt(failure)
+        elif self._can_die(failure.worker):
+            self._doomed[failure.worker] = lambda **_: error
+            self._backend.kill(failure.worker)
         else:
             self._bear([self._fault(slot, "exception", "build", error)])
 
@@ -416,14 +419,13 @@ class _Rebuild:
     """Waits for an env to be built anew in its worker."""
 
     supervisor: Supervisor
-    worker: int
     slot: int
 
     def answer(self, sequence: int, parts: Parts) -> None:
         """It worked."""
 
     def fail(self, sequence: int, failure: Failure) -> None:
-        self.supervisor.rebuild_failed(self.worker, self.slot, EnvError([failure]))
+        self.supervisor.rebuild_failed(self.slot, failure)
 
     def abandon(self, error: RemudaError) -> None:
         """Its worker died: that is another fault."""
