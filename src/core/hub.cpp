@@ -186,7 +186,8 @@ bool Hub::has_room(std::uint32_t worker) const {
 }
 
 std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot, nb::handle parts) {
-  if (ports_[worker].outstanding >= plan_.ring_capacity) throw nb::value_error("too many messages are waiting for one worker");
+  if (ports_[worker].outstanding >= plan_.ring_capacity)
+    throw nb::value_error("too many messages are waiting for one worker");
   std::uint64_t sequence = ++sequence_;
   ports_[worker].messages.push_back(sequence);
   ++awaited_;
