@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import json
+import io
+import pickle
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import cloudpickle
 import numpy as np
 
 from remuda import _core
 
-ROOM = _core.BEGINNING_BYTES  # for the text of one
+_ROOM = _core.BEGINNING_BYTES
 
 
 def describe_beginning(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.Entry, bytes]:
-    """What kind of reset this is, and as JSON what is needed to begin there again.
+    """What kind of reset this is, and what is needed to begin there again: for `load_beginning`.
 
-    The text has `seed`; `options` where they are plain data, else `pickled_options` in base 64, or why they are
-    missing as `options_lost`; and the env's `random` state, or `random_unknown`, why there is none. Nothing is raised:
-    a record is no reason for a reset to fail.
+    That has `seed`; `options` where they are plain data, else `pickled_options`, or why they are missing as
+    `options_lost`; and the env's `random` state, or `random_unknown`, why there is none. Nothing is raised: a record is
+    no reason for a reset to fail. Nothing is slow: envs that reset in microseconds would notice.
 
     Args:
         env: It is about to be reset.
@@ -30,13 +30,31 @@ def describe_beginning(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.En
     told: dict[str, Any] = {"seed": seed, **random_state(env)}
     if options is not None:
         told.update(_describe_options(options))
-    text = json.dumps(told).encode()
-    if len(text) > ROOM and options is not None:
+    data = pickle.dumps(told, 5)
+    if len(data) > _ROOM and options is not None:
         told = {key: value for key, value in told.items() if key not in ("options", "pickled_options")}
-        text = json.dumps({**told, "options_lost": "they are too long"}).encode()
+        data = pickle.dumps({**told, "options_lost": "they are too long"}, 5)
     if seed is not None:
-        return _core.Entry.SEEDED_RESET, text
-    return (_core.Entry.RESET if options is None else _core.Entry.OPTIONS_RESET), text
+        return _core.Entry.SEEDED_RESET, data
+    return (_core.Entry.RESET if options is None else _core.Entry.OPTIONS_RESET), data
+
+
+def load_beginning(data: bytes) -> dict[str, Any]:
+    """What `describe_beginning` has put down. Raises ValueError for anything else; nothing is run."""
+    try:
+        told = _PlainUnpickler(io.BytesIO(data)).load()
+    except Exception as error:  # native code may have written over it, and garbage raises whatever it likes
+        raise ValueError(f"expected how an episode began, got {data[:20]!r}... ({error})") from None
+    if not isinstance(told, dict):
+        raise ValueError(f"expected how an episode began, got {told!r}")
+    return told
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """For plain data alone: it knows no classes and no functions."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
 
 
 def random_state(env: Any) -> dict[str, Any]:
@@ -45,7 +63,11 @@ def random_state(env: Any) -> dict[str, Any]:
         generator = env.unwrapped.np_random
         if not isinstance(generator, np.random.Generator):
             return {"random_unknown": f"its np_random is no Generator, but {type(generator).__name__}"}
-        return {"random": _plain(generator.bit_generator.state)}
+        state: Any = generator.bit_generator.state
+        if state["bit_generator"] not in _BIT_GENERATORS:
+            return {"random_unknown": f"its np_random draws from {state['bit_generator']}, which NumPy does not have"}
+        # The usual kinds have nothing but numbers in it.
+        return {"random": state if state["bit_generator"].startswith("PCG64") else _plain(state)}
     except Exception as error:  # an env's property may raise anything
         return {"random_unknown": f"its np_random cannot be read ({type(error).__name__}: {error})"}
 
@@ -94,7 +116,7 @@ def _describe_options(options: Any) -> dict[str, Any]:
     try:
         if _is_plain(options):
             return {"options": options}
-        return {"pickled_options": base64.b64encode(cloudpickle.dumps(options)).decode()}
+        return {"pickled_options": cloudpickle.dumps(options)}
     except Exception as error:
         return {"options_lost": f"they cannot be pickled ({error})"}
 

@@ -166,24 +166,21 @@ def _check_arrays(kinds: Any, actions: Sequence[Any]) -> None:
         raise ValueError("its actions are not one row for each entry")
 
 
-def parse_beginning(text: bytes) -> Beginning:
-    """What a worker has noted as JSON. Raises ValueError for anything else."""
-    told = _beginning_in("beginning", json.loads(text))
-    if told is None:
-        raise ValueError("expected how an episode began, got null")
-    return told
-
-
-def _beginning_in(where: str, told: Any) -> Beginning | None:
+def _beginning_in(where: str, told: dict[str, Any] | None) -> Beginning | None:
     if told is None:
         return None
-    told = _checked(where, told, (dict,))
+    pickled = told.get("pickled_options")
+    if isinstance(pickled, str):
+        told = {**told, "pickled_options": base64.b64decode(pickled, validate=True)}
+    return check_beginning(where, told)
+
+
+def check_beginning(where: str, told: Mapping[str, Any]) -> Beginning:
+    """What a worker has noted, or a file. Raises ValueError for what cannot be."""
     values = {
         name: _checked(f"{where}.{name}", told.get(name, default), types)
         for name, (types, default) in _BEGINNING_TYPES.items()
     }
-    if values["pickled_options"] is not None:
-        values["pickled_options"] = base64.b64decode(values["pickled_options"], validate=True)
     return Beginning(**values)
 
 
@@ -236,7 +233,7 @@ _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
 _BEGINNING_TYPES: Mapping[str, tuple[tuple[type, ...], Any]] = {
     "seed": ((int, _NONE), None),
     "options": ((dict, _NONE), None),
-    "pickled_options": ((str, _NONE), None),
+    "pickled_options": ((bytes, _NONE), None),
     "options_lost": ((str,), ""),
     "random": ((dict, _NONE), None),
     "random_unknown": ((str,), ""),

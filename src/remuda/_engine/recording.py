@@ -22,10 +22,11 @@ from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._backends.base import Backend
+from remuda._backends.beginning import load_beginning
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
 from remuda._engine.record import Beginning, Record, RecordedFault
-from remuda._engine.record_file import parse_beginning, save_record
+from remuda._engine.record_file import check_beginning, save_record
 from remuda.errors import EnvTimeoutError, Failure, Whereabouts, WorkerDiedError
 
 logger = logging.getLogger("remuda")
@@ -210,7 +211,7 @@ class Recorder:
 
     def _beginning(self, env_id: int, entry: int) -> Beginning | None:
         try:
-            return parse_beginning(self._log.beginning(env_id, entry))
+            return check_beginning("beginning", load_beginning(self._log.beginning(env_id, entry)))
         except ValueError:
             return None  # it is gone, or native code has written over it
 

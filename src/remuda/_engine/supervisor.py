@@ -377,10 +377,12 @@ class Supervisor:
             return f"max_pool_restarts={policy.max_pool_restarts} in {period:g} s"
         return None
 
-    def _record(self, index: int, error: WorkerDiedError) -> None:
+    def _record(self, index: int, error: RemudaError) -> None:
         """Writes the crash record of the env that was the reason, where that is known."""
         envs = self._backend.workers[index].env_ids
-        if self._recorder is None or self.closing or (error.where is None and len(envs) > 1):
+        if self._recorder is None or self.closing or not isinstance(error, WorkerDiedError):
+            return
+        if error.where is None and len(envs) > 1:
             return
         where = error.where or self._tracker.where(envs[0])
         self._recorder.record_death(where.env_id, _kind(error), where, error)

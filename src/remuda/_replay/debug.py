@@ -23,6 +23,13 @@ def debug(record: Record, unsealed: Unsealed, script: Script) -> Ending:
     """
     settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
     stage = Stage(record, unsealed)
+    try:
+        return _follow(record, script, stage)
+    finally:
+        stage.close()
+
+
+def _follow(record: Record, script: Script, stage: Stage) -> Ending:
     stops = script.is_cut or record.fault.kind != "exception"
     for i, deed in enumerate(script.deeds):
         if stops and i == len(script.deeds) - 1:

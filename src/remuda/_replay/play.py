@@ -47,7 +47,9 @@ def run_play(fd: int, owner: int) -> None:
             ending: Ending | RecordError = _play(record, assignment, channel)
         except RecordError as error:
             ending = RecordError(str(error))  # without what caused it, which may not travel
+        flush_output()
         channel.send_object(ending)
+    os._exit(0)  # not by way of what the env may hang in at its end: all is told
 
 
 def _play(record: Record, assignment: Assignment, channel: SocketChannel) -> Ending:
@@ -59,10 +61,7 @@ def _play(record: Record, assignment: Assignment, channel: SocketChannel) -> End
         raise
     except BaseException as error:
         return Ending(-1, raised=describe(error, "build"))
-    try:
-        return _follow(script, stage, channel)
-    finally:
-        flush_output()
+    return _follow(script, stage, channel)
 
 
 def _follow(script: Script, stage: Stage, channel: SocketChannel) -> Ending:
@@ -88,7 +87,7 @@ def _text(error: BaseException) -> Any:
 
 
 def flush_output() -> None:
-    """It may be killed soon, and what it wrote belongs to what is looked for."""
+    """What it has printed may be just what is looked for."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

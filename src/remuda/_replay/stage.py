@@ -53,8 +53,7 @@ class Stage:
         try:
             (report,) = self._host.build([build])
         except BuildError as error:
-            assert error.__cause__ is not None
-            raise error.__cause__ from None
+            raise (error.__cause__ or error) from None
         space = unsealed.observation_space or report.observation_space
         self._layout = Layout((1,), 1, "disabled", space, report.action_space)
         self._check_actions()
@@ -88,7 +87,10 @@ class Stage:
         if beginning is None:
             return {}
         if beginning.random is not None:
-            restore_random_state(self.env, beginning.random)
+            try:
+                restore_random_state(self.env, beginning.random)
+            except ValueError as error:
+                raise RecordError(f"{self._record.path} is damaged: {error}") from error
         arguments = {"seed": beginning.seed, "options": options_of(self._record, beginning, self._unsealed.leave)}
         return {name: value for name, value in arguments.items() if value is not None}
 

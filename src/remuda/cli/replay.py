@@ -51,7 +51,7 @@ def replay(
     leave = Leave(trust, factory)
     try:
         record = load_record(file.absolute())
-        console.print(_describe(record))
+        _show(console, record)
         if not leave.is_enough:
             console.print(_question(record))
             raise typer.Exit(REFUSED)
@@ -100,7 +100,13 @@ def _debug(record: Record, leave: Leave, script: Script) -> Verdict | None:
 # -- what is shown ---------------------------------------------------------------------------------------
 
 
-def _describe(record: Record) -> Table:
+def _show(console: Console, record: Record) -> None:
+    console.print(_table(record))
+    if record.fault.traceback:
+        console.print("\n" + escape(record.fault.traceback))
+
+
+def _table(record: Record) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -111,7 +117,6 @@ def _describe(record: Record) -> Table:
         ("env", f"{record.env_id}, {begun}"),
         ("failed", f"{fault.kind} in {fault.operation}, {episode}"),
         ("because", fault.error),
-        ("then", fault.traceback.rstrip()),
         ("began", _begin(record)),
         ("actions", record.action_space),
         ("observations", record.observation_space),
@@ -142,14 +147,16 @@ def _begin(record: Record) -> str:
 def _question(record: Record) -> str:
     code = ", ".join(sorted(record.pickles))
     return (
-        f"\nNothing was run. Replaying builds the env with the recorded factory, {escape(record.factory)}, which is pickled "
-        f"code, as are other parts of this file ({code}): loading it can do anything that you can do. If you trust the "
-        f"file:\n  remuda replay --trust {escape(str(record.path))}\nElse name a factory of your own: --factory module:function"
+        f"\nNothing was run. A replay builds the env with the recorded factory, {escape(record.factory)}. That is "
+        f"pickled code, as all of these are: {code}. Loading them can do anything that you can do. If you trust the "
+        "file:\n"
+        f"  remuda replay --trust {escape(str(record.path))}\n"
+        "Else name a factory of your own: --factory module:function"
     )
 
 
 def _extent(record: Record, script: Script) -> str:
-    steps = f"{len(script.deeds)} calls"
+    steps = f"{len(script.deeds) - script.is_cut} calls"
     if script.extent == "history":
         return f"all since the last reset with a seed ({steps})"
     return f"episode {record.episode} ({steps})"
