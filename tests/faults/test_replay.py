@@ -439,12 +439,13 @@ def test_an_env_that_does_not_fail_again(tmp_path: Path) -> None:
     assert "time, threads, devices" in run.stdout
 
 
-def test_an_env_that_fails_otherwise(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "step"), [(KeyError, 2), (ValueError, 1)])
+def test_an_env_that_fails_otherwise(error: type[Exception], step: int, tmp_path: Path) -> None:
     marker = str(tmp_path / "failed")
 
     def otherwise(env: Any, action: Any) -> None:
-        if os.path.exists(marker):
-            raise KeyError("already")
+        if os.path.exists(marker) and env.steps == step:
+            raise error("otherwise")
         if env.steps == 2:
             os.close(os.open(marker, os.O_CREAT))
             raise ValueError("at first")
@@ -454,7 +455,8 @@ def test_an_env_that_fails_otherwise(tmp_path: Path) -> None:
         record = fail(pool).record
     run = replay(record, "--trust")
     assert run.exit_code == 3
-    assert "not reproduced: the env raised KeyError: 'already' in step 1" in run.stdout
+    assert f"not reproduced: the env raised {error.__name__}: " in run.stdout
+    assert f"in step {step}\n" in run.stdout
 
 
 def test_calls_are_not_recorded_and_that_is_said(tmp_path: Path) -> None:
@@ -484,6 +486,15 @@ def test_what_an_env_keeps_beside_its_random_numbers_takes_all_since_the_seed(tm
     assert "replaying episode 4" in run.stdout  # which alone was not enough
     assert "replaying all since the last reset with a seed" in run.stdout
     assert_reproduced(replay(record, "--trust", "--since-seed"))
+
+
+def test_an_env_that_had_been_reset_before_is_reset_before(tmp_path: Path) -> None:
+    later = lambda env, action: broken() if env.episodes > 1 and env.steps == 2 else None  # noqa: E731
+    with recording(hooked(1, [0], length=3, step=later), tmp_path) as pool:
+        pool.reset()
+        record = load_record(fail(pool).record)
+    assert (record.episode, record.seeded_at) == (1, None)
+    assert_reproduced(replay(record, "--trust"), "the env raised ValueError: broken in step 2")
 
 
 def test_an_env_whose_random_state_is_unknown_is_replayed_from_its_seed(tmp_path: Path) -> None:
