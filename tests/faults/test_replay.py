@@ -14,6 +14,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from remuda import (
     load_record,
 )
 from remuda.cli.app import build_app
+from remuda.gymnasium import AsyncVectorEnv
 
 BACKENDS = ["process", "thread", "serial"]
 MODES = ["next_step", "same_step", "disabled"]
@@ -87,6 +89,19 @@ def broken() -> Any:
 
 
 # -- what is recorded ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # as which Gymnasium logs
+def test_gymnasiums_face_records_too(tmp_path: Path) -> None:
+    env_fns = hooked(2, step=at_step(2, broken))
+    with closing(AsyncVectorEnv(env_fns, record=tmp_path / "records", advise=False)) as envs:
+        envs.reset(seed=3)
+        envs.step(np.array([1, 2]))
+        with pytest.raises(ValueError, match="broken") as raised:
+            envs.step(np.array([3, 4]))
+    cause = raised.value.__cause__
+    assert isinstance(cause, EnvError)
+    assert_reproduced(replay(cause.record, "--trust"), "the env raised ValueError: broken in step 2")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
