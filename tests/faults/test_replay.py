@@ -327,6 +327,43 @@ def test_a_worker_that_was_killed_from_outside(tmp_path: Path) -> None:
     assert "SIGKILL comes from outside" in run.stdout
 
 
+def test_a_successor_that_dies_before_its_first_reset_has_no_episode(tmp_path: Path) -> None:
+    with recording(hooked(1, [0], step=at_step(2, os.abort)), tmp_path, faults="restart") as pool:
+        pool.reset(seed=5)
+        pool.step([1])
+        pool.step([1])
+        assert pool.apply(lambda env: env.episodes) == [0]  # the successor is there
+        kill(pool, 0)
+        pool.step([1])
+        paths = sorted((tmp_path / "records").iterdir(), key=os.path.getmtime)
+    first, second = map(load_record, paths)
+    assert first.kinds.tolist() == [0, 2, 4, 4]
+    assert second.begins_at is None and second.kinds[-1] == 0
+    assert_reproduced(replay(first, "--trust"))
+    run = replay(second, "--trust")
+    assert (run.exit_code, "the env failed before its first reset" in run.stderr) == (2, True)
+
+
+def test_a_log_that_was_written_over_breaks_nothing(tmp_path: Path) -> None:
+    """As native code might."""
+
+    def write_over() -> None:
+        (line,) = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:remuda" in line]
+        end = int(line.split()[0].partition("-")[2], 16)
+        size = (1 << 18) + 4 * (1 << 14)  # the log comes last
+        ctypes.memset(end - size, 0xAA, size)
+        os.abort()
+
+    with recording(hooked(1, [0], step=at_step(3, write_over)), tmp_path) as pool:
+        pool.reset(seed=5)
+        error = fail(pool)
+    assert isinstance(error, WorkerDiedError)
+    record = load_record(error.record)
+    assert len(record.kinds) == 0
+    run = replay(record, "--trust")
+    assert (run.exit_code, "cannot be replayed" in run.stderr) == (2, True)
+
+
 def test_a_hang_is_a_hang_again(tmp_path: Path) -> None:
     hang = at_step(3, lambda: threading.Event().wait())
     with recording(hooked(1, [0], step=hang), tmp_path, faults=FaultPolicy(step_timeout=0.5)) as pool:

@@ -121,9 +121,9 @@ class Record:
 
     @property
     def begins_at(self) -> int | None:
-        """Where in `kinds` the last episode begins; None when that is gone."""
-        resets = np.flatnonzero(np.isin(self.kinds, _RESETS))
-        return int(resets[-1]) if len(resets) else None
+        """Where in `kinds` the last episode begins; None when that is gone, or the env had none since it was made."""
+        begun = np.flatnonzero(np.isin(self.kinds, (_core.Entry.MADE.value, *_RESETS)))
+        return int(begun[-1]) if len(begun) and self.kinds[begun[-1]] != _core.Entry.MADE.value else None
 
     @property
     def seeded_at(self) -> int | None:

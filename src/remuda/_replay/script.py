@@ -102,7 +102,7 @@ def _deeds(record: Record, first: int) -> list[Deed]:
 def _why_not(record: Record) -> str:
     beginning = record.beginning
     if record.begins_at is None:
-        if record.episode is None:
+        if _core.Entry.MADE.value in record.kinds:
             return "the env failed before its first reset"
         return (
             f"its {len(record.kinds)} latest actions are there, but the episode began before them; "
