@@ -36,10 +36,8 @@ def _follow(record: Record, script: Script, stage: Stage) -> Ending:
             return _stop_before(stage, deed, i)
         stage.perform(deed)
         if stage.error is not None:
-            raised = describe(stage.error, stage.operation)
-            print(raised.traceback)
             pdb.post_mortem(stage.error.__traceback__)
-            return Ending(i, raised=raised)
+            return Ending(i, raised=describe(stage.error, stage.operation))
     return Ending(len(script.deeds) - 1, finished=True)
 
 
