@@ -21,7 +21,8 @@ ARROWS = {
     "_engine": {"_backends", "_core", "errors"},
     "gymnasium": {"remuda", "errors"},
     "_bench": {"remuda", "errors", "gymnasium", "_engine"},
-    "cli": {"remuda", "errors", "_bench", "_engine"},
+    "_replay": {"remuda", "errors", "_engine", "_backends", "_core"},
+    "cli": {"remuda", "errors", "_bench", "_engine", "_replay"},
 }
 
 

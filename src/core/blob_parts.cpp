@@ -2,31 +2,25 @@
 
 namespace remuda {
 
-namespace {
-
-class Buffer {
- public:
-  explicit Buffer(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) < 0) nb::raise_python_error();
+PartBytes::PartBytes(nb::handle parts) {
+  for (nb::handle part : parts) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(part.ptr(), &view, PyBUF_SIMPLE) < 0) {
+      release();  // nobody calls the destructor of what was never made
+      nb::raise_python_error();
+    }
+    views_.push_back(view);
+    bytes_.emplace_back(static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len));
   }
-  Buffer(Buffer&& other) noexcept : view_(other.view_) { other.view_.obj = nullptr; }
-  ~Buffer() {
-    if (view_.obj != nullptr) PyBuffer_Release(&view_);
-  }
-  Bytes bytes() const { return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)}; }
-
- private:
-  Py_buffer view_;
-};
-
-}  // namespace
-
-bool write_parts(BlobWriter& writer, nb::handle parts) {
-  std::vector<Buffer> buffers;
-  std::vector<Bytes> bytes;
-  for (nb::handle part : parts) bytes.push_back(buffers.emplace_back(part).bytes());
-  return writer.write(bytes) != 0;
 }
+
+PartBytes::~PartBytes() { release(); }
+
+void PartBytes::release() {
+  for (Py_buffer& view : views_) PyBuffer_Release(&view);
+}
+
+bool write_parts(BlobWriter& writer, nb::handle parts) { return writer.write(PartBytes(parts).bytes()) != 0; }
 
 nb::object read_parts(BlobReader& reader) {
   nb::list parts;

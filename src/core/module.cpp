@@ -9,6 +9,7 @@
 
 #include <system_error>
 
+#include "episode_log.hpp"
 #include "family.hpp"
 #include "hub.hpp"
 #include "keep_short.hpp"
@@ -27,10 +28,25 @@ void* import_numpy() {
 
 Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
                std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-               std::vector<std::uint64_t> column_bytes, bool keeps_last) {
+               std::vector<std::uint64_t> column_bytes, bool keeps_last, std::uint32_t log_entries,
+               std::uint64_t log_object_bytes) {
   Plan plan{workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes), keeps_last};
+  plan.log_entries = log_entries;
+  plan.log_object_bytes = log_object_bytes;
   plan.lay_out();
   return plan;
+}
+
+nb::bytes as_bytes(Bytes bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+nb::bytes beginning_of(const EpisodeLog& log, std::uint32_t slot, std::uint64_t entry) {
+  return as_bytes(log.beginning(slot, entry));
+}
+
+nb::bytes objects_of(const EpisodeLog& log, std::uint32_t slot) { return as_bytes(log.objects(slot)); }
+
+int kind_of(const EpisodeLog& log, std::uint32_t slot, std::uint64_t entry) {
+  return static_cast<int>(log.kind(slot, entry));
 }
 
 int visit_hub(PyObject* self, visitproc visit, void* arg) {
@@ -85,20 +101,23 @@ NB_MODULE(_core, m) {
   m.attr("FIRST_LEAF") = kFirstLeaf;
   m.attr("INFO_COLUMN") = kInfo;
   m.attr("MAX_INFO_COLUMNS") = InfoWriter::kMaxColumns;
+  m.attr("BEGINNING_BYTES") = sizeof(LogBeginning::text);
   m.attr("MAX_FRAMES") = FrameBook::kMaxFrames;
 
   nb::class_<Plan>(m, "Plan")
       .def("__init__",
            [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
               std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-              std::vector<std::uint64_t> column_bytes, bool keeps_last) {
+              std::vector<std::uint64_t> column_bytes, bool keeps_last, std::uint32_t log_entries,
+              std::uint64_t log_object_bytes) {
              new (self) Plan(make_plan(workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes),
-                                       std::move(column_bytes), keeps_last));
+                                       std::move(column_bytes), keeps_last, log_entries, log_object_bytes));
            },
            "workers"_a, "slots"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a, "column_bytes"_a,
-           "keeps_last"_a)
+           "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a)
       .def_ro("actions", &Plan::actions)
       .def_ro("columns", &Plan::columns)
+      .def_ro("log_actions", &Plan::log_actions)
       .def_ro("bytes", &Plan::bytes)
       .def_prop_ro("rows", &Plan::rows);
 
@@ -117,6 +136,22 @@ NB_MODULE(_core, m) {
       .def_prop_ro("bytes", &Arena::bytes);
 
   nb::class_<Lease>(m, "Lease");
+
+  nb::enum_<Entry>(m, "Entry")
+      .value("MADE", Entry::kMade)
+      .value("RESET", Entry::kReset)
+      .value("SEEDED_RESET", Entry::kSeededReset)
+      .value("OPTIONS_RESET", Entry::kOptionsReset)
+      .value("STEP", Entry::kStep);
+  nb::class_<EpisodeLog>(m, "EpisodeLog")
+      .def(nb::init<std::shared_ptr<Arena>, const Plan&>(), "arena"_a, "plan"_a)
+      .def_prop_ro("capacity", &EpisodeLog::capacity)
+      .def("entries", &EpisodeLog::entries, "slot"_a)
+      .def("calls", &EpisodeLog::calls, "slot"_a)
+      .def("row", &EpisodeLog::row_of, "slot"_a, "entry"_a)
+      .def("kind", &kind_of, "slot"_a, "entry"_a, "An Entry's number, or what was written over it.")
+      .def("beginning", &beginning_of, "slot"_a, "entry"_a)
+      .def("objects", &objects_of, "slot"_a);
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, std::vector<Column>, std::vector<Column>,

@@ -7,6 +7,7 @@
 //            worker 1 ...         (each starts on a cache line of its own)
 //            action columns       one row per slot
 //            columns              one row per slot and frame: row = frame * slots + slot
+//            log                  headers | beginnings | kinds | objects | action columns, where faults are recorded
 //
 // Columns are arrays of rows (never rows of columns), so that a frame of a column is a contiguous
 // (slots, ...) array, and consecutive frames are a (frames, slots, ...) one.  Frame 0 is the scratch
@@ -29,11 +30,11 @@ namespace remuda {
 // What a worker has done so far.  Written by the worker alone, read by anybody at any time; the
 // numbers are for statistics, nothing is ordered by them.
 struct Meter {
-  alignas(64) std::atomic<std::uint64_t> steps;    // steps and autoresets
-  std::atomic<std::uint64_t> busy_ns;              // wall time inside envs
-  std::atomic<std::uint64_t> cpu_ns;               // CPU time while there were commands to run
-  std::atomic<std::uint64_t> task;                 // what it does now, see Task; 0: nothing
-  std::atomic<std::uint32_t> env;                  // ... and to which slot, or kWholeWorker
+  alignas(64) std::atomic<std::uint64_t> steps;  // steps and autoresets
+  std::atomic<std::uint64_t> busy_ns;            // wall time inside envs
+  std::atomic<std::uint64_t> cpu_ns;             // CPU time while there were commands to run
+  std::atomic<std::uint64_t> task;               // what it does now, see Task; 0: nothing
+  std::atomic<std::uint32_t> env;                // ... and to which slot, or kWholeWorker
 };
 static_assert(sizeof(Meter) == 64);
 
@@ -64,6 +65,24 @@ struct Progress {
 };
 static_assert(sizeof(Progress) == 32);
 
+// Of a slot's log, see episode_log.hpp.  Written by its worker alone.
+struct LogHeader {
+  alignas(64) std::atomic<std::uint64_t> entries;  // so far
+  std::atomic<std::uint64_t> begun;                // of those: resets
+  std::atomic<std::uint64_t> calls;                // since the env was made
+  std::atomic<std::uint64_t> object_bytes;         // in use
+};
+static_assert(sizeof(LogHeader) == 64);
+
+struct LogBeginning {
+  static constexpr std::uint32_t kPlaces = 3;  // of a slot
+
+  std::atomic<std::uint64_t> entry;  // whose it is, plus 1; 0: nobody's
+  std::atomic<std::uint32_t> size;
+  std::byte text[16372];
+};
+static_assert(sizeof(LogBeginning) == 16384);
+
 // The fixed columns; the observation's leaves follow them.
 inline constexpr std::size_t kReward = 0;      // float64
 inline constexpr std::size_t kTerminated = 1;  // bool
@@ -80,14 +99,20 @@ struct Plan {
   std::uint64_t blob_bytes;
   std::vector<std::uint64_t> action_bytes;  // of one row, per action column
   std::vector<std::uint64_t> column_bytes;  // of one row, per column
-  bool keeps_last = false;  // two more frames keep each slot's last row, for when its worker dies
+  bool keeps_last = false;                  // two more frames keep each slot's last row, for when its worker dies
+  std::uint32_t log_entries = 0;            // of each slot's log; 0: there is none
+  std::uint64_t log_object_bytes = 0;       // of each slot's log, for what has no column
 
   // Computed by `lay_out`.
   std::vector<std::uint64_t> ports = {}, actions = {}, columns = {};
   std::uint64_t progress = 0;
+  std::uint64_t log_headers = 0, log_beginnings = 0, log_kinds = 0, log_objects = 0;
+  std::vector<std::uint64_t> log_actions = {};
   std::uint64_t bytes = 0;
 
   std::uint32_t rows() const { return slots * (frames + (keeps_last ? 2 : 0)); }
+
+  std::uint64_t log_rows() const { return std::uint64_t{log_entries} * slots; }
 
   // Where the n-th result of a slot is kept.  The next one goes elsewhere, so that a worker killed while it
   // writes leaves the one before it whole.
@@ -109,6 +134,13 @@ struct Plan {
     progress = place(sizeof(Progress) * slots);
     for (std::uint64_t size : action_bytes) actions.push_back(place(size * slots));
     for (std::uint64_t size : column_bytes) columns.push_back(place(size * rows()));
+    if (log_entries != 0) {
+      log_headers = place(sizeof(LogHeader) * slots);
+      log_beginnings = place(sizeof(LogBeginning) * LogBeginning::kPlaces * slots);
+      log_kinds = place(log_rows());
+      log_objects = place(log_object_bytes * slots);
+      for (std::uint64_t size : action_bytes) log_actions.push_back(place(size * log_rows()));
+    }
     bytes = at;
   }
 

@@ -94,6 +94,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       obs_(std::move(obs)),
       final_obs_(std::move(final_obs)),
       actions_(std::move(actions)),
+      log_(arena_, plan_),
       patience_(Nanoseconds(spec.spin_ns)) {
   progress_ = arena_->at<Progress>(plan_.progress);
   for (nb::handle env : envs) {
@@ -101,6 +102,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
     const Progress& so_far = progress_[slot_of(envs_.back())];
     envs_.back().results = so_far.results.load(std::memory_order_relaxed);
     envs_.back().needs_reset = so_far.resets.load(std::memory_order_relaxed) != 0;  // we are a successor
+    if (log_.is_on()) log_.add(slot_of(envs_.back()), Entry::kMade);
   }
   std::uint32_t w = spec_.index;
   bell_ = arena_->at<Bell>(plan_.bell(w));
@@ -210,6 +212,7 @@ void WorkerLoop::replace_env(std::uint32_t slot, nb::object env) {
   place.last_obs.reset();
   place.needs_reset = true;
   place.episodes = 0;
+  if (log_.is_on()) log_.add(slot, Entry::kMade);
 }
 
 // -- the ops ---------------------------------------------------------------------------------------
@@ -235,6 +238,10 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::handle kwargs) {
   add(progress_[slot].resets, 1);
   progress_[slot].steps.store(0, std::memory_order_relaxed);
   ++env.episodes;
+  if (log_.is_on()) {
+    nb::object beginning = hooks_.attr("beginning")(slot, kwargs.is_valid() ? kwargs : nb::handle(nb::none()));
+    log_.begin(slot, nb::cast<Entry>(beginning[0]), PartBytes(nb::make_tuple(beginning[1])).bytes()[0]);
+  }
   nb::object outcome;
   if (kwargs.is_valid())
     outcome = env.env.attr("reset")(**nb::borrow<nb::dict>(kwargs));
@@ -267,11 +274,20 @@ void WorkerLoop::step(Env& env, const Command& command, Result& result) {
   static PyObject* const name = PyUnicode_InternFromString("step");
   nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
   nb::object action = action_nest_.read(actions_, command.env, objects);
+  if (log_.is_on()) log_action(command.env, parts);
   add(progress_[command.env].steps, 1);
   PyObject* arguments[] = {env.env.ptr(), action.ptr()};
   PyObject* outcome = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   if (outcome == nullptr) nb::raise_python_error();
   finish_step(env, nb::steal(outcome), result);
+}
+
+// Before the env sees it: it may be the last.
+void WorkerLoop::log_action(std::uint32_t slot, nb::handle parts) {
+  for (std::size_t c = 0; c < actions_.size(); ++c)
+    std::memcpy(log_.next_action(slot, c), actions_[c].row(slot), actions_[c].row_bytes());
+  if (parts.is_valid()) log_.put_objects(slot, PartBytes(parts).bytes());
+  log_.add(slot, Entry::kStep);
 }
 
 void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
@@ -337,6 +353,7 @@ void WorkerLoop::revive(Env& env, Result& result) {
 void WorkerLoop::message(const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
+  if (log_.is_on() && command.env != kWholeWorker) log_.count_call(command.env);
   post(result, hooks_.attr("handle")(slot, read_blob(command)));
 }
 

@@ -8,6 +8,7 @@
 //   pack(objects, info, new_keys, final) -> parts
 //   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
 //   reset_arguments(parts) -> dict               seed= and options= of this reset
+//   beginning(slot, kwargs | None) -> (Entry, bytes)   of an episode, for the log, where there is one
 //   action_objects(parts) -> list                the parts of an action that have no column
 //   handle(slot | None, parts) -> parts          a request
 //   describe(exception, slot | None, op) -> parts
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "columns.hpp"
+#include "episode_log.hpp"
 #include "infos.hpp"
 #include "plan.hpp"
 
@@ -87,6 +89,7 @@ class WorkerLoop {
   nb::tuple call_reset(Env& env, nb::handle kwargs);
   void renew(Env& env);
   bool renewal_due(const Env& env) const;
+  void log_action(std::uint32_t slot, nb::handle parts);
   void begin(Op op, std::uint32_t slot, std::uint64_t now);
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
   void keep_last(Env& env, std::uint32_t row);
@@ -115,6 +118,7 @@ class WorkerLoop {
   Bell* pool_bell_;
   Meter* meter_;
   Progress* progress_;  // by slot
+  EpisodeLog log_;
   RingConsumer<Command> commands_;
   RingProducer<Result> results_;
   BlobReader blobs_in_;

@@ -10,6 +10,9 @@ from remuda._engine.calls import Call
 from remuda._engine.infos import Infos
 from remuda._engine.policy import FaultPolicy
 from remuda._engine.pool import Pool
+from remuda._engine.record import Beginning, Record, RecordedFault
+from remuda._engine.record_file import load_record
+from remuda._engine.recording import Recording
 from remuda._engine.stats import PoolStats
 from remuda.errors import (
     BrokenPoolError,
@@ -22,6 +25,7 @@ from remuda.errors import (
     Fault,
     InvalidActionError,
     InvalidEnvError,
+    RecordError,
     RemoteTraceback,
     RemudaError,
     ResourceError,
@@ -40,6 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "Beginning",
     "BrokenPoolError",
     "Call",
     "CloseTimeoutError",
@@ -55,6 +60,10 @@ __all__ = [
     "InvalidEnvError",
     "Pool",
     "PoolStats",
+    "Record",
+    "RecordError",
+    "RecordedFault",
+    "Recording",
     "RemoteTraceback",
     "RemudaError",
     "ResourceError",
@@ -65,6 +74,7 @@ __all__ = [
     "Whereabouts",
     "WorkerDiedError",
     "WorkerInfo",
+    "load_record",
     "make_vec",
     "worker_info",
 ]

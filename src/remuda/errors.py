@@ -13,6 +13,7 @@
     │   └── CorruptReplyError  ... because what it said made no sense
     ├── RestartLimitError      an env failed too often to go on restarting it
     ├── StartTimeoutError      the envs were not built in time
+    ├── RecordError            a file that is no crash record, or a replay that cannot be
     ├── CloseTimeoutError      a worker would not die
     └── ResourceError          the system allows too few descriptors or processes
 
@@ -27,6 +28,7 @@ import signal
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 
@@ -78,6 +80,10 @@ class ResourceError(RemudaError, OSError):
 
     `errno` is EMFILE or EAGAIN, as in the OSError that one would have met on the way.
     """
+
+
+class RecordError(RemudaError, ValueError):
+    """A file is no crash record, or there is not what is needed to replay it."""
 
 
 class CloseTimeoutError(RemudaError, TimeoutError):
@@ -163,6 +169,7 @@ class Failure:
         message: Its text.
         traceback: The worker's traceback, as text.
         where: How far the env had come; None where that says nothing.
+        record: The crash record; None where none was written (`record=`).
     """
 
     env_id: int | None
@@ -173,11 +180,17 @@ class Failure:
     message: str
     traceback: str
     where: Whereabouts | None = None
+    record: Path | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         who = f"env {self.env_id}" if self.env_id is not None else "all envs"
         at = f" ({self.where})" if self.where is not None else ""
-        return f"{who} (worker {self.worker}) raised {self.type_name} in {self.operation}: {self.message}{at}"
+        told = f"{who} (worker {self.worker}) raised {self.type_name} in {self.operation}: {self.message}{at}"
+        return told + _recorded(self.record)
+
+
+def _recorded(record: Path | None) -> str:
+    return "" if record is None else f"; `remuda replay {record}`"
 
 
 class EnvError(RemudaError):
@@ -196,6 +209,11 @@ class EnvError(RemudaError):
         super().__init__("; ".join(str(failure) for failure in self.failures))
         first = self.failures[0]
         self.__cause__ = RemoteTraceback(first.traceback) if first.exception is None else first.exception
+
+    @property
+    def record(self) -> Path | None:
+        """The crash record of the first failure that has one."""
+        return next((failure.record for failure in self.failures if failure.record is not None), None)
 
     @property
     def env_ids(self) -> tuple[int, ...]:
@@ -228,6 +246,7 @@ class WorkerDiedError(RemudaError):
             show; None when they leave it open, and for other ends.
         output: The last lines it wrote to stdout and stderr; empty where they were not captured (`worker_output=`).
         where: Which env it was doing that to, and how far that had come; None when that is not known.
+        record: The crash record of that env; None where none was written (`record=`).
         others: Further errors that came up at the same time: deaths, and an EnvError for the envs that raised.
     """
 
@@ -247,6 +266,7 @@ class WorkerDiedError(RemudaError):
         self.env_ids = tuple(env_ids)
         self.operation, self.where, self.output = operation, where, output
         self.out_of_memory = None if verdict is None else verdict.out_of_memory
+        self.record: Path | None = None
         self.others: tuple[RemudaError, ...] = ()
         self._verdict = verdict
         super().__init__()
@@ -262,7 +282,8 @@ class WorkerDiedError(RemudaError):
         doing = "idle" if self.operation == "nothing" else f"in {self.operation}"
         at = f" (env {self.where.env_id}, {self.where})" if self.where is not None else ""
         more = "".join(f"; and {other}" for other in self.others)
-        report = f"worker {self.worker} (pid {self.pid}, env {envs}) died while {doing}{at}: {self.reason()}{more}"
+        report = f"worker {self.worker} (pid {self.pid}, env {envs}) died while {doing}{at}: {self.reason()}"
+        report += f"{_recorded(self.record)}{more}"
         if self.output:
             report += "\n  its last output:\n" + textwrap.indent(self.output, "    ")
         return report
@@ -313,6 +334,11 @@ class Fault:
     where: Whereabouts
     error: RemudaError = field(compare=False)
     shared: bool = False
+
+    @property
+    def record(self) -> Path | None:
+        """The crash record of the env that was the reason; None where none was written (`record=`)."""
+        return self.error.record if isinstance(self.error, (WorkerDiedError, EnvError)) else None
 
     def __str__(self) -> str:
         return f"{self.error}" if not self.shared else f"env {self.env_id} went with its worker: {self.error}"

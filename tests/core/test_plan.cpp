@@ -1,10 +1,9 @@
 // Nothing in the arena overlaps, everything is aligned, and equal numbers give equal offsets.
-#include "plan.hpp"
-
 #include <algorithm>
 #include <vector>
 
 #include "check.hpp"
+#include "plan.hpp"
 #include "random.hpp"
 
 using namespace remuda;
@@ -17,9 +16,18 @@ struct Region {
 
 Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
                std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-               std::vector<std::uint64_t> column_bytes, bool keeps_last = false) {
-  Plan plan{workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
-            keeps_last};
+               std::vector<std::uint64_t> column_bytes, bool keeps_last = false, std::uint32_t log_entries = 0,
+               std::uint64_t log_object_bytes = 0) {
+  Plan plan{workers,
+            slots,
+            frames,
+            ring_capacity,
+            blob_bytes,
+            std::move(action_bytes),
+            std::move(column_bytes),
+            keeps_last,
+            log_entries,
+            log_object_bytes};
   plan.lay_out();
   return plan;
 }
@@ -33,7 +41,8 @@ Plan random_plan(Random& random) {
   auto workers = static_cast<std::uint32_t>(random.between(1, 20));
   return make_plan(workers, workers * static_cast<std::uint32_t>(random.between(1, 8)),
                    static_cast<std::uint32_t>(random.between(1, 6)), 2U << random.below(8), 64 * random.below(100),
-                   sizes(0, random.below(4)), sizes(kFirstLeaf, random.below(6)), random.below(2) == 0);
+                   sizes(0, random.below(4)), sizes(kFirstLeaf, random.below(6)), random.below(2) == 0,
+                   static_cast<std::uint32_t>(random.below(3) * random.below(100)), random.below(1000));
 }
 
 std::vector<Region> regions_of(const Plan& plan) {
@@ -52,6 +61,13 @@ std::vector<Region> regions_of(const Plan& plan) {
     regions.push_back({plan.actions[i], plan.action_bytes[i] * plan.slots, line});
   for (std::size_t i = 0; i < plan.columns.size(); ++i)
     regions.push_back({plan.columns[i], plan.column_bytes[i] * plan.rows(), line});
+  if (plan.log_entries == 0) return regions;
+  regions.push_back({plan.log_headers, sizeof(LogHeader) * plan.slots, line});
+  regions.push_back({plan.log_beginnings, sizeof(LogBeginning) * LogBeginning::kPlaces * plan.slots, line});
+  regions.push_back({plan.log_kinds, plan.log_rows(), line});
+  regions.push_back({plan.log_objects, plan.log_object_bytes * plan.slots, line});
+  for (std::size_t i = 0; i < plan.log_actions.size(); ++i)
+    regions.push_back({plan.log_actions[i], plan.action_bytes[i] * plan.log_rows(), line});
   return regions;
 }
 

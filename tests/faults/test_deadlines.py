@@ -69,7 +69,7 @@ def test_a_missed_deadline_is_raised(phase: str, hang: str) -> None:
         assert error.exitcode == -signal.SIGKILL
         assert not pool.workers[1].is_alive()
         if phase != "call":
-            assert pool.recv().env_ids.tolist() == [0, 2]
+            assert sorted(pool.recv().env_ids) == [0, 2]  # in the order of their arrival
         with pytest.raises(BrokenPoolError, match="env 1 was lost"):
             pool.step([1, 1, 1])
 

@@ -15,6 +15,7 @@ from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
 from remuda import _core
+from remuda._backends.beginning import describe_beginning
 from remuda._backends.channel import Channel
 from remuda._backends.layout import AUTORESET, InfoColumn, Layout
 from remuda._backends.pickling import Parts, dump, load
@@ -207,6 +208,9 @@ class EnvHost:
     def reset_arguments(self, parts: Parts) -> dict[str, Any]:
         arguments: dict[str, Any] = load(parts)
         return arguments
+
+    def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
+        return describe_beginning(self.envs[slot - self.info.env_ids[0]], arguments or {})
 
     def action_objects(self, parts: Parts) -> list[Any]:
         objects: list[Any] = load(parts)

@@ -26,6 +26,10 @@ _FIXED = [
 ]
 
 
+_LOG_ROWS = 1 << 31
+_LEAST_ENTRIES = 16  # of a log, however long an action is
+
+
 @dataclass(frozen=True)
 class InfoColumn:
     """A numeric info key that has a column: values of exactly `type` travel in it."""
@@ -50,6 +54,7 @@ class Layout:
         keeps_last: Whether each slot's last observation is kept, for when its env fails.
         renew_every: Episodes after which an env is built anew; 0: never.
         renews_workers: Whether a worker with a single env is replaced for that, rather than its env.
+        log_bytes: Of each slot's log of what was done to its env, for when it fails; 0: there is none.
         spin_ns: How long a worker and the pool may spin before they sleep.
     """
 
@@ -64,6 +69,7 @@ class Layout:
     keeps_last: bool = False
     renew_every: int = 0
     renews_workers: bool = False
+    log_bytes: int = 0
     observation: SpaceCodec = field(init=False, repr=False, compare=False)
     action: SpaceCodec = field(init=False, repr=False, compare=False)
     plan: _core.Plan = field(init=False, repr=False, compare=False)
@@ -89,6 +95,7 @@ class Layout:
             self.keeps_last,
             self.renew_every,
             self.renews_workers,
+            self.log_bytes,
         )
 
     @property
@@ -104,6 +111,7 @@ class Layout:
     def _make_plan(self) -> _core.Plan:
         leaves = [column.nbytes for column in self.observation.columns]
         final_leaves = leaves if self.autoreset == "same_step" else []
+        log_entries, log_object_bytes = self._divide_log()
         return _core.Plan(
             workers=len(self.slots_of_worker),
             slots=self.num_slots,
@@ -113,7 +121,17 @@ class Layout:
             action_bytes=[column.nbytes for column in self.action.columns],
             column_bytes=[*(size for _, size in _FIXED), self.info_bytes, *leaves, *final_leaves],
             keeps_last=self.keeps_last,
+            log_entries=log_entries,
+            log_object_bytes=log_object_bytes,
         )
+
+    def _divide_log(self) -> tuple[int, int]:
+        """Its entries, and its bytes for what has no column."""
+        object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
+        entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
+        most = _LOG_ROWS // self.num_slots  # an index of a row is a number of 32 bits
+        entries = min((self.log_bytes - object_bytes) // entry_bytes, most)
+        return (max(entries, _LEAST_ENTRIES) if self.log_bytes else 0), object_bytes
 
     # -- columns over an arena -------------------------------------------------------------------------
 
@@ -133,6 +151,10 @@ class Layout:
 
     def action_columns(self, arena: _core.Arena) -> list[_core.Column]:
         return _columns(arena, self.action.columns, self.plan.actions)
+
+    def log_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        """Of the actions in the logs."""
+        return _columns(arena, self.action.columns, self.plan.log_actions)
 
     def info_column(self, arena: _core.Arena, column: InfoColumn) -> _core.Column:
         offset = self.plan.columns[_core.INFO_COLUMN] + column.offset * self.plan.rows

@@ -27,6 +27,7 @@ from remuda._engine.exchange import Exchange
 from remuda._engine.faults import Faults
 from remuda._engine.infos import InfoColumns
 from remuda._engine.policy import FaultPolicy, OnFault, policy_for
+from remuda._engine.recording import Recording, recording_for
 from remuda._engine.seeding import options_for, reset_arguments, seeds_for
 from remuda._engine.start import (
     AutoresetMode,
@@ -82,6 +83,7 @@ class Pool:
             where the pool's go; "capture": into memory, the last 256 KiB of it; a directory: appended to its
             `worker-<index>.log`. `workers[i].output()` reads the latter two back; reports of deaths show their end.
         faults: What happens when an env or its worker fails: "raise", "restart", or a `FaultPolicy`.
+        record: A directory for crash records, one for each fault, that `remuda replay` runs again; or a `Recording`.
         advise: Log once when another number of workers would be several times faster.
         name: Of the workers, as `ps` and logs show them.
 
@@ -94,7 +96,7 @@ class Pool:
 
     Raises:
         ValueError, TypeError: An argument that cannot be.
-        OSError: The directory for `worker_output` cannot be made or written to.
+        OSError: The directory for `worker_output` or `record` cannot be made or written to.
         InvalidEnvError: A factory that cannot be pickled, or returned no env of its own.
         EnvError: A factory raised; its exception is the cause.
         WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.
@@ -119,6 +121,7 @@ class Pool:
         pin_workers: bool = False,
         worker_output: WorkerOutput = "inherit",
         faults: FaultPolicy | OnFault = "raise",
+        record: str | os.PathLike[str] | Recording | None = None,
         advise: bool = True,
         name: str = "remuda",
     ) -> None:
@@ -144,6 +147,7 @@ class Pool:
             max_concurrency=max_concurrency,
             pin_workers=pin_workers,
             faults=policy_for(faults, backend),
+            record=recording_for(record),
             **options,
         )
         parts = start(settings, factories, self._cores)

@@ -22,6 +22,7 @@ from remuda._engine.agreement import check_agreement
 from remuda._engine.arguments import check_timeout
 from remuda._engine.memory import check_memory
 from remuda._engine.policy import FaultPolicy
+from remuda._engine.recording import Factories, Recorder, Recording
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["process", "thread", "serial"]
@@ -53,6 +54,7 @@ class Settings:
     worker_output: WorkerOutput = "inherit"
     name: str = "remuda"
     faults: FaultPolicy = field(default_factory=FaultPolicy)
+    record: Recording | None = None
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
@@ -115,6 +117,7 @@ class Started:
     arena: _core.Arena
     layout: Layout
     reports: list[EnvReport]
+    recorder: Recorder | None = None
 
     def open_short_way(self) -> bool:
         """Whether steps can take the short way through the core: one plain column of actions, and workers that run
@@ -159,6 +162,7 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
 
     Whatever it raises, nothing is left behind.
     """
+    factories = None if settings.record is None else Factories(env_fns)
     backend = settings.make_backend()
     workers = backend.build(_assignments(settings, env_fns), settings.start_timeout)
     try:
@@ -171,10 +175,13 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
         if not settings.has_successors:
             arena.close_fd()
         backend.watch(hub)
+        recorder = None
+        if settings.record is not None and factories is not None:
+            recorder = Recorder(settings.record, factories, settings.backend, backend, layout, arena, reports)
     except BaseException:
         backend.stop(0)
         raise
-    return Started(backend, hub, arena, layout, reports)
+    return Started(backend, hub, arena, layout, reports, recorder)
 
 
 def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
@@ -205,6 +212,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         keeps_last=settings.faults.restarts,
         renew_every=settings.faults.renew_every or 0,
         renews_workers=settings.backend == "process",
+        log_bytes=0 if settings.record is None else settings.record.bytes_per_env,
     )
 
 

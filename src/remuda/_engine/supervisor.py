@@ -87,7 +87,7 @@ class Supervisor:
         self._backend, self._hub = parts.backend, parts.hub
         self._layout, self._arena = parts.layout, parts.arena
         self._faults, self._tracker = faults, tracker
-        self._infos = infos
+        self._infos, self._recorder = infos, parts.recorder
         self._restarts: dict[int, _Restart] = {}
         self._doomed: dict[int, Callable[..., RemudaError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
@@ -116,7 +116,10 @@ class Supervisor:
         if self.closing or self._faults.is_lost(slot):
             return self._hub.drop(slot)
         failure = replace(failure, where=self._tracker.where(slot))
-        if not self._policy.restarts or self._faults.is_interrupt(failure):
+        is_interrupt = self._faults.is_interrupt(failure)
+        if self._recorder is not None and not is_interrupt:
+            failure = self._recorder.record_failure(failure)
+        if is_interrupt or not self._policy.restarts:
             self._faults.add_failure(failure)
             self._hub.drop(slot)
             return None
@@ -156,6 +159,7 @@ class Supervisor:
                 self._hub.resend(slot)
             return _death(self._backend.workers[index], "close", None)
         error = self._death_of(index, stranded, awaited)
+        self._record(index, error)
         if self.closing or not self._policy.restarts:
             if isinstance(error, WorkerDiedError):
                 self._faults.add_death(error, tell=bool(stranded))
@@ -218,6 +222,8 @@ class Supervisor:
 
     def release(self) -> None:
         """Lets go of the shared memory."""
+        if self._recorder is not None:
+            self._recorder.release()
         del self._hub, self._arena
 
     # -- restarts ----------------------------------------------------------------------------------------
@@ -387,6 +393,16 @@ class Supervisor:
         if policy.max_pool_restarts is not None and alone > policy.max_pool_restarts:
             return f"max_pool_restarts={policy.max_pool_restarts} in {period:g} s"
         return None
+
+    def _record(self, index: int, error: RemudaError) -> None:
+        """Writes the crash record of the env that was the reason, where that is known."""
+        envs = self._backend.workers[index].env_ids
+        if self._recorder is None or self.closing or not isinstance(error, WorkerDiedError):
+            return
+        if error.where is None and len(envs) > 1:
+            return
+        where = error.where or self._tracker.where(envs[0])
+        self._recorder.record_death(where.env_id, _kind(error), where, error)
 
     def _give_up(self, env_ids: Sequence[int], error: RestartLimitError) -> None:
         self._faults.add_loss(env_ids, error)

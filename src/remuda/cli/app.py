@@ -31,10 +31,12 @@ def build_app() -> typer.Typer:
     import typer
 
     from .bench import bench
+    from .replay import replay
 
     app = typer.Typer(name="remuda", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
     app.callback()(_remuda)
     app.command()(bench)
+    app.command()(replay)
     return app
 
 

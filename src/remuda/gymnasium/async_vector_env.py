@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import Batch, Call, EnvError, EnvTimeoutError, FaultPolicy, Pool, RemudaError, SpaceMismatchError
+from remuda import Batch, Call, EnvError, EnvTimeoutError, FaultPolicy, Pool, Recording, RemudaError, SpaceMismatchError
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import raise_original
@@ -61,6 +61,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         start_timeout: seconds that the workers may take to build their envs; ``None``: as long as they like.
         faults: what happens when an env or its worker fails: "raise", "restart", or a :class:`remuda.FaultPolicy`.
             Under "restart" the episode ends truncated with ``infos["fault"]``, and the env comes back.
+        record: a directory for crash records, which ``remuda replay`` runs again, or a :class:`remuda.Recording`. The
+            error that names the file is the cause of the one that is raised.
         worker_output: where workers' stdout and stderr go: "inherit", "capture", or a directory.
         advise: log once when measuring says that another ``num_workers`` would be several times faster.
         lazy_infos: return infos that are gathered when somebody first looks at them (a subclass of dict),
@@ -95,6 +97,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         threads_per_worker: int | None = 1,
         start_timeout: float | None = 60.0,
         faults: FaultPolicy | Literal["raise", "restart"] = "raise",
+        record: str | os.PathLike[str] | Recording | None = None,
         worker_output: str | os.PathLike[str] = "inherit",
         advise: bool = True,
         lazy_infos: bool = False,
@@ -126,6 +129,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             threads_per_worker=threads_per_worker,
             start_timeout=start_timeout,
             faults=faults,
+            record=record,
             worker_output=worker_output,
             advise=advise,
             name=f"Worker<{type(self).__name__}>",

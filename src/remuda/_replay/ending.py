@@ -1,0 +1,32 @@
+"""How a replay ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception: its class, text and traceback, and the operation that it came from ("build", "reset", "step")."""
+
+    type_name: str
+    message: str
+    traceback: str
+    operation: str
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Attributes:
+    reached: Index of the deed that was begun last; -1: none was.
+    raised: What that raised; None when it did not.
+    finished: Whether all deeds were done and nothing was raised.
+    exitcode: Of the process, where it neither finished nor told of an exception; negative for a signal.
+    is_late: Whether it was killed because the last deed took longer than the deadline that was missed then.
+    """
+
+    reached: int
+    raised: Raised | None = None
+    finished: bool = False
+    exitcode: int | None = None
+    is_late: bool = False

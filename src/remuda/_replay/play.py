@@ -1,0 +1,93 @@
+"""What runs in the process of a replay: follows a script, and tells how far it has come."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remuda import _core
+from remuda._backends.channel import SocketChannel
+from remuda._backends.family import own_key
+from remuda._backends.worker_info import WorkerInfo, settle_in_process
+from remuda._engine.record import Record
+from remuda._engine.record_file import load_record
+from remuda._replay.ending import Ending, Raised
+from remuda._replay.script import Extent, Script, write_script
+from remuda._replay.stage import Stage
+from remuda._replay.unseal import Leave, unseal
+from remuda.errors import RecordError
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What to replay."""
+
+    path: Path
+    extent: Extent
+    leave: Leave
+    until_step: int | None = None
+
+
+def run_play(fd: int, owner: int) -> None:
+    """Takes an `Assignment` from the socket `fd`, and tells there: the number of each deed before it is begun, and the
+    `Ending`; or the RecordError for which nothing was begun."""
+    _core.tie_life_to(os.pidfd_open(owner), own_key())
+    channel = SocketChannel(socket.socket(fileno=fd))
+    with suppress(EOFError, ConnectionError):  # nobody is left to be told
+        assignment: Assignment = channel.recv_object()
+        try:
+            record = load_record(assignment.path)
+            settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
+            ending: Ending | RecordError = _play(record, assignment, channel)
+        except RecordError as error:
+            ending = RecordError(str(error))  # without what caused it, which may not travel
+        flush_output()
+        channel.send_object(ending)
+    os._exit(0)  # not by way of what the env may hang in at its end: all is told
+
+
+def _play(record: Record, assignment: Assignment, channel: SocketChannel) -> Ending:
+    unsealed = unseal(record, assignment.leave)
+    script = write_script(record, assignment.extent, assignment.until_step)
+    try:
+        stage = Stage(record, unsealed)
+    except RecordError:
+        raise
+    except BaseException as error:
+        return Ending(-1, raised=describe(error, "build"))
+    return _follow(script, stage, channel)
+
+
+def _follow(script: Script, stage: Stage, channel: SocketChannel) -> Ending:
+    for i, deed in enumerate(script.deeds[:-1] if script.is_cut else script.deeds):
+        channel.send_object(i)
+        stage.perform(deed)
+        if stage.error is not None:
+            return Ending(i, raised=describe(stage.error, stage.operation))
+    return Ending(len(script.deeds) - 1, finished=True)
+
+
+def describe(error: BaseException, operation: str) -> Raised:
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Raised(name, _text(error), text, operation)
+
+
+def _text(error: BaseException) -> Any:
+    try:
+        return str(error)
+    except Exception:
+        return "<its text cannot be made>"
+
+
+def flush_output() -> None:
+    """What it has printed may be just what is looked for."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()

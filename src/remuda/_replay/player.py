@@ -1,0 +1,80 @@
+"""Replays in a process of its own, that may crash or hang as the worker did."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from contextlib import suppress
+
+from remuda import _core
+from remuda._backends.channel import SocketChannel
+from remuda._backends.family import new_key, with_key
+from remuda._backends.forkserver import python_command
+from remuda._replay.ending import Ending
+from remuda._replay.play import Assignment
+from remuda.errors import RecordError
+
+_DEATH_SECONDS = 10.0  # for a process that has closed its socket to end
+_FAMILY_MS = 1000  # for what the env has started to end when it is killed
+
+
+def replay(assignment: Assignment, last: int, deadline: float | None) -> Ending:
+    """Replays in another process, and says how that ended.
+
+    Args:
+        assignment: What to replay.
+        last: Index of the deed that the env failed in.
+        deadline: Seconds that this deed may take; None for any time.
+
+    Raises:
+        RecordError: There is not what is needed.
+    """
+    ours, theirs = socket.socketpair()
+    key = new_key()
+    with ours, theirs:
+        process = subprocess.Popen(
+            python_command("remuda._replay.play", "run_play", theirs.fileno(), os.getpid()),
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # so that it can be killed with what the env has started in its group
+            env=with_key(dict(os.environ), key),
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            channel = SocketChannel(ours, pidfd)  # what the env forks may keep the socket open
+            with suppress(ConnectionError):  # it died before it knew what to do, which is noticed when we listen
+                channel.send_object(assignment)
+            return _watch(process, channel, last, deadline)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(pidfd)
+            _core.kill_family([key], _FAMILY_MS)
+
+
+def _watch(process: subprocess.Popen[bytes], channel: SocketChannel, last: int, deadline: float | None) -> Ending:
+    reached = -1
+    while True:
+        try:
+            told = channel.recv_object()
+        except (EOFError, ConnectionError):
+            return _silence(process, channel, reached)
+        if isinstance(told, RecordError):
+            raise told
+        if isinstance(told, Ending):
+            return told
+        reached = told
+        if reached == last and deadline is not None:
+            channel.deadline = time.monotonic() + deadline
+
+
+def _silence(process: subprocess.Popen[bytes], channel: SocketChannel, reached: int) -> Ending:
+    """It has died, is late, or has closed its socket without a word."""
+    if channel.deadline is not None and time.monotonic() >= channel.deadline and process.poll() is None:
+        return Ending(reached, is_late=True)
+    with suppress(subprocess.TimeoutExpired):
+        return Ending(reached, exitcode=process.wait(_DEATH_SECONDS))
+    return Ending(reached)
