@@ -66,7 +66,9 @@ class ProcessWorker:
 
     def take_over(self, process: WorkerProcess) -> None:
         """Another process is this worker from now on."""
-        self._siblings[self._siblings.index(self.process)] = process
+        if self.process.wait(0):
+            self._siblings.remove(self.process)
+        self._siblings.append(process)  # one that would not die is there until the end
         self.process, self._verdict = process, None
 
     def verdict(self) -> MemoryVerdict | None:
@@ -245,13 +247,17 @@ class ProcessBackend:
     def kill(self, worker: int) -> None:
         self.workers[worker].process.kill_group()
 
+    def vacate(self, worker: int) -> None:
+        self.workers[worker].mail = []
+
     def succeed(self, worker: int) -> None:
         place = self.workers[worker]
         assert place.order is not None
+        place.process.kill_group()  # it may be a successor that hangs while it builds, or has failed to
+        place.process.wait(1.0)
         process = self._launch(place.order)
         place.process.release()
         place.take_over(process)
-        place.mail = []
         self._send_orders(place, place.order)
 
     def descriptors(self, worker: int) -> list[int]:

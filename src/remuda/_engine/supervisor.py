@@ -222,6 +222,7 @@ class Supervisor:
                 self._settle_idle(fault.env_id, fault)
 
     def _replace(self, index: int, at: float) -> None:
+        self._backend.vacate(index)
         self._hub.reopen(index)
         self._restarts[index] = _Restart(at)
         self._proceed(index, self._restarts[index], time.monotonic())
@@ -258,8 +259,9 @@ class Supervisor:
 
     def _start_failed(self, index: int, restart: _Restart, error: Exception) -> None:
         told = error if isinstance(error, RemudaError) else RemudaError(f"worker {index} could not be started: {error}")
+        _forget_frames(told)
         envs = self._backend.workers[index].env_ids
-        if not self._bear([self._fault(slot, "exception", "build", told, shared=slot != envs[0]) for slot in envs]):
+        if not self._bear([self._fault(slot, _kind(told), "build", told, shared=slot != envs[0]) for slot in envs]):
             return self._hub.give_up(index)
         restart.at, restart.deadline = time.monotonic() + self._policy.delay(self._recent_starts(index)), None
 
@@ -428,6 +430,11 @@ def _death(
     )
 
 
+def _forget_frames(error: BaseException) -> None:
+    """Whoever keeps a fault must not keep what the frames that raised it know: us, and the memory of the pool."""
+    error.__traceback__ = error.__context__ = None
+
+
 def _timeout_error(policy: FaultPolicy, op: _core.Op, context: dict[str, Any]) -> EnvTimeoutError:
     name = {"reset": "reset_timeout", "call": "call_timeout", "close": "call_timeout"}.get(
         OPERATIONS[op], "step_timeout"
@@ -445,8 +452,9 @@ def _reason(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:
     return error.env_ids[0], "build"
 
 
-_KINDS = {EnvTimeoutError: "timeout", CorruptReplyError: "corrupt", WorkerDiedError: "death", EnvError: "exception"}
-
-
 def _kind(error: RemudaError) -> str:
-    return _KINDS[type(error)]
+    if isinstance(error, (EnvTimeoutError, StartTimeoutError)):
+        return "timeout"
+    if isinstance(error, CorruptReplyError):
+        return "corrupt"
+    return "death" if isinstance(error, WorkerDiedError) else "exception"
