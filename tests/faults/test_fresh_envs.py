@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv
+from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting
 from programs import kill
 
-from remuda import Batch, FaultPolicy, Pool, RestartLimitError
+from remuda import Batch, FaultPolicy, Pool, RestartLimitError, StateError, WorkerDiedError
 
 RESTART = FaultPolicy("restart", backoff=0)
 WAITING = FaultPolicy("restart", backoff=0.2)  # before every restart but the first
@@ -34,6 +34,75 @@ def clumsy(tag: int) -> Callable[[], Any]:
             raise ValueError("broken")
 
     return lambda: HookedEnv(tag, step=fail)
+
+
+# -- observing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_the_last_observation_is_known_also_when_it_was_asked_for(autoreset: Any) -> None:
+    with restarting(counting(2), autoreset=autoreset) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        pool.step([2, 2])
+        observe(pool)
+        kill(pool, 1)
+        batch = pool.step([3, 3])
+        assert batch.truncated.tolist() == [False, True]
+        last = batch.obs if batch.final_obs is None else batch.final_obs
+        assert last[1].tolist() == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_an_env_that_failed_is_observed_as_it_was(backend: Any) -> None:
+    """It was built anew, and knows nothing of that."""
+    with restarting([CountingEnv, clumsy(1)], backend=backend) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        assert pool.step([2, 2]).truncated.tolist() == [False, True]
+        for _ in range(2):
+            batch = observe(pool)
+            assert batch.obs.tolist() == [[0, 1, 2, 2], [1, 1, 1, 1]]
+            assert not batch.truncated.any()
+            assert (batch.reward.tolist(), list(batch.infos)) == ([0, 0], [{}, {}])
+        assert pool.step([3, 3]).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
+        assert observe(pool).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
+def test_an_env_whose_worker_died_between_episodes_is_observed_as_it_was(autoreset: Any) -> None:
+    with restarting([short_text_env()] * 2, autoreset=autoreset) as pool:
+        pool.reset()
+        assert pool.step(("a", "b")).terminated.all()
+        kill(pool, 1)
+        batch = observe(pool)  # the death is noticed on the way
+        assert (batch.obs, batch.truncated.tolist()) == (("a", "b"), [False, False])
+        if autoreset == "next_step":
+            assert observe(pool).obs == ("a", "b")
+            assert pool.step(("c", "d")).obs == ("", "")
+
+
+def short_text_env() -> Any:
+    """A class of envs whose episodes have one step. (It travels by value.)"""
+
+    class ShortTextEnv(TextEnv):
+        def step(self, action: Any) -> Any:
+            obs, reward, _, truncated, info = super().step(action)
+            return obs, reward, True, truncated, info
+
+    return ShortTextEnv
+
+
+def test_without_autoreset_an_env_that_was_built_anew_must_be_reset() -> None:
+    with restarting(counting(2, length=1), autoreset="disabled") as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        kill(pool, 1)
+        with pytest.raises(WorkerDiedError):
+            pool.get_attr("tag")
+        with pytest.raises(StateError, match="env 1; call reset first"):
+            pool.step([2, 2])
+        assert pool.reset(env_ids=[1]).obs.tolist() == [[1, 1, 0, -1]]
 
 
 # -- between two processes -------------------------------------------------------------------------------

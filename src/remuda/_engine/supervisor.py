@@ -177,6 +177,11 @@ class Supervisor:
         elif self._bear([self._fault(slot, "exception", "build", error)]):
             self._give_up([slot], RestartLimitError("an env that cannot be built anew", list(self._history)))
 
+    def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
+        """What an observe of each slot is answered with by the hub, for their envs know of none; else None."""
+        known = [self._retelling(slot) if self._hub.is_fresh(slot) else None for slot in slots]
+        return known if any(known) else None
+
     def look(self) -> None:
         """Goes on with restarts, as far as they have come."""
         if not self._hub.take_news() or self.closing:
@@ -293,14 +298,16 @@ class Supervisor:
 
     def _settle(self, slot: int, fault: Fault) -> None:
         """Answers, or repeats, the command that a stranded slot was sent."""
-        if self._is_reset(slot):
+        if self._hub.last_op(slot) == _core.Op.OBSERVE and self._hub.is_over(slot):
+            self._hub.retell(slot, self._retelling(slot))
+            self._forbid_steps(slot)
+        elif self._is_reset(slot):
             self._hub.resend(slot)
         elif self._layout.autoreset == "same_step":
             self._hub.revive(slot, self._last_terminal(slot, fault), False)
         else:
-            self._hub.end_episode(slot, self._truncation(slot, fault))
-            if self._layout.autoreset == "disabled":
-                self._faults.not_reset.add(slot)
+            self._hub.end_episode(slot, self._retelling(slot, fault=fault))
+            self._forbid_steps(slot)
 
     def _is_reset(self, slot: int) -> bool:
         """Whether its command was to reset, in one way or another: there is no episode that could have ended."""
@@ -310,18 +317,25 @@ class Supervisor:
 
     def _settle_idle(self, slot: int, fault: Fault) -> None:
         """The end of its episode is told when it is next asked for a step."""
-        if not self._hub.has_results(slot) or self._hub.is_over(slot):
+        if not self._hub.has_results(slot):
             return
-        if self._layout.autoreset == "same_step":
+        if self._hub.is_over(slot):
+            self._forbid_steps(slot)
+        elif self._layout.autoreset == "same_step":
             self._hub.owe(slot, self._last_terminal(slot, fault), True)
         else:
-            self._hub.owe(slot, self._truncation(slot, fault), False)
+            self._hub.owe(slot, self._retelling(slot, fault=fault), False)
             if self._layout.autoreset == "disabled":
                 self._faults.owed.add(slot)
 
-    def _truncation(self, slot: int, fault: Fault) -> tuple[Any, ...]:
+    def _forbid_steps(self, slot: int) -> None:
+        """Until the env that was built anew is reset, which nobody but the caller does without autoreset."""
+        if self._layout.autoreset == "disabled":
+            self._faults.not_reset.add(slot)
+
+    def _retelling(self, slot: int, **info: Any) -> tuple[Any, ...]:
         """What comes with the last observation, in the form of `EnvHost.pack`."""
-        return self._last_objects(slot), {"fault": fault}, None, None
+        return self._last_objects(slot), info, None, None
 
     def _last_terminal(self, slot: int, fault: Fault) -> tuple[Any, dict[str, Any]]:
         """The terminal observation, where columns do not have it, and info."""
