@@ -186,3 +186,24 @@ def test_faults_of_a_build_have_their_kind_and_hold_no_memory_of_the_pool(kind: 
 
 
 KEPT: list[Any] = []
+
+
+# -- the end ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_an_env_that_fails_while_the_pool_closes_is_not_built_anew(backend: Any, tmp_path: Path) -> None:
+    builds = Gauge(tmp_path / "builds")
+
+    make = clumsy(1)
+
+    def counted() -> Any:
+        builds.enter()
+        return make()
+
+    pool = restarting([counted], backend=backend)
+    pool.reset()
+    pool.step([1])
+    pool.send([2])
+    pool.close(timeout=1e6)  # and nobody waits for it
+    assert builds.entries() == 1

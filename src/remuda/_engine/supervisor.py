@@ -114,7 +114,7 @@ class Supervisor:
         if self._faults.is_lost(slot):
             return self._hub.drop(slot)
         failure = replace(failure, where=self._tracker.where(slot))
-        if not self._policy.restarts:
+        if self.closing or not self._policy.restarts:
             self._faults.add_failure(failure)
             self._hub.drop(slot)
             return None
