@@ -5,7 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not -name '*.so' -not -name '*.pyi' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test lint format core-test sanitize formal formal-unchecked bench clean
+MINUTES ?= 10
+
+.PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked bench clean
 
 # Where there is no Spin, `make test` does without, and says so.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),formal,formal-unchecked)
@@ -51,6 +53,10 @@ core-test: $(VENV)/test.stamp  ## the C++ core's own tests
 sanitize: $(VENV)/test.stamp  ## the same under ThreadSanitizer, and under AddressSanitizer with UBSan
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'for p in core-tests-tsan core-tests-asan; do \
 	    cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit; done'
+
+soak: $(VENV)/test.stamp  ## thousands of faults, and lives drawn at random, for MINUTES=10; another storm each day, or SEED=7
+	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) \
+	    $(BIN)/python -m pytest -s tests/soak tests/faults/test_state_machine.py
 
 formal:  ## the models of the core's protocol, checked by Spin
 	$(PYTHON) formal/check.py

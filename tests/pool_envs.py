@@ -200,6 +200,26 @@ class HookedEnv(CountingEnv):
         self._run("close")
 
 
+class FusedEnv(CountingEnv):
+    """A CountingEnv that raises in the method that its `fuse` names, and has a `mark` that it loses with its life."""
+
+    def __init__(self, tag: int, length: int) -> None:
+        super().__init__(tag, length)
+        self.fuse, self.mark = "", 0
+
+    def _burn(self, method: str) -> None:
+        if self.fuse == method:
+            raise ValueError(f"broken in {method}")
+
+    def reset(self, **arguments: Any) -> Any:
+        self._burn("reset")
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        self._burn("step")
+        return super().step(action)
+
+
 NOTHING = "nothing"
 
 

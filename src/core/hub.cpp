@@ -92,8 +92,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
                    slots_[targets[i + 1]].worker == slot.worker;
     if (goes_on) continue;
     auto count = static_cast<std::uint32_t>(i + 1 - first);
-    if (!pay(targets[i], op))
-      push_run(op, targets[first], count, frame, blobs.is_none() ? nb::none() : nb::object(blobs[i]));
+    nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[i]);
+    if (!pay(targets[i], op) && !answer_here(targets[i], op, parts)) push_run(op, targets[first], count, frame, parts);
     first = i + 1;
   }
   for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w);
@@ -267,7 +267,9 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
     for (std::uint32_t i = 0; i < result.count; ++i) {
       Slot& slot = slots_[result.env + i];
       slot.state = SlotState::kReady;
+      if (slot.op == Op::kObserve) continue;  // nothing new
       ++slot.results;
+      slot.fresh = false;
     }
     in_flight_ -= result.count;
     ready_slots_ += result.count;

@@ -94,14 +94,18 @@ class Hub {
   // A stranded slot is pending, without a command: one of these ends that.
   void drop(std::uint32_t slot);     // it has no result
   void resend(std::uint32_t slot);   // its command once more
-  // A result made here: the last observation once more, reward 0, truncated.  `parts` is handed out with it.
-  void end_episode(std::uint32_t slot, nb::handle parts);
+  // A result made here: the last observation once more, reward 0.  `parts` is handed out with it.
+  void retell(std::uint32_t slot, nb::handle parts);
+  void end_episode(std::uint32_t slot, nb::handle parts);  // the same, truncated
   // Its env resets, and the row is the end of an episode; `terminal` is handed out with it.  `is_complete`:
   // reward, flags and terminal observation are in the row; else they are written as `end_episode` does.
   void revive(std::uint32_t slot, nb::handle terminal, bool is_complete);
   // An idle slot whose episode was cut off: its next step or observe is answered by `end_episode`, or by `revive`.
   void owe(std::uint32_t slot, nb::handle payment, bool revives);
   bool owes(std::uint32_t slot) const { return slots_[slot].owed.is_valid(); }
+  // Whether its env was built anew since its last result and has not reset yet, so that it knows of no observation: an
+  // observe is answered by `retell`, with the parts it was sent with.
+  bool is_fresh(std::uint32_t slot) const { return slots_[slot].fresh; }
 
   // The last observation of a slot: (the row of the columns where it is kept, the parts that came with it | None).
   // With `keeps_last` only, as what follows.
@@ -150,6 +154,7 @@ class Hub {
     nb::object terminal;          // see `revive`
     nb::object owed;              // see `owe`
     bool owed_revives = false;
+    bool fresh = false;           // its env was built anew and not reset yet: its last observation is known here alone
     nb::object last_parts;        // of its last result, where observations have parts without a column
   };
   struct Ready {  // a run of slots that are done
@@ -181,6 +186,7 @@ class Hub {
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs);
   Port make_port(std::uint32_t worker) const;
   bool pay(std::uint32_t slot, Op op);
+  bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
   Slot& stranded(std::uint32_t slot);
   void distrust(std::uint32_t worker);
   bool is_sound(const Port& port, const Result& result) const;

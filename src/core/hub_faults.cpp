@@ -182,18 +182,32 @@ void Hub::resend(std::uint32_t slot) {
   raise_interrupt();
 }
 
-void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
-  Slot& ended = stranded(slot);
-  const std::uint32_t kept = plan_.kept_row(slot, ended.results);
-  copy_row(columns_, kFirstOfBatch, ended.row, kept);
-  set_flags(ended.row, 0.0, false, true);
-  set_flags(kept, 0.0, false, true);
-  *reinterpret_cast<std::uint64_t*>(columns_[kInfoMask].row(ended.row)) = 0;
-  ended.state = SlotState::kReady;
-  ended.parts.reset();
+void Hub::retell(std::uint32_t slot, nb::handle parts) {
+  Slot& told = stranded(slot);
+  copy_row(columns_, kFirstOfBatch, told.row, plan_.kept_row(slot, told.results));
+  set_flags(told.row, 0.0, false, false);
+  *reinterpret_cast<std::uint64_t*>(columns_[kInfoMask].row(told.row)) = 0;
+  told.state = SlotState::kReady;
+  told.parts.reset();
   --in_flight_;
   ++ready_slots_;
-  ready_.push_back({slot, ended.row, 1, kHasBlob, nb::borrow(parts)});
+  ready_.push_back({slot, told.row, 1, kHasBlob, nb::borrow(parts)});
+}
+
+void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
+  retell(slot, parts);
+  Slot& ended = slots_[slot];
+  ended.fresh = true;
+  set_flags(ended.row, 0.0, false, true);
+  set_flags(plan_.kept_row(slot, ended.results), 0.0, false, true);
+}
+
+// An observe of what only we know.
+bool Hub::answer_here(std::uint32_t slot, Op op, nb::handle parts) {
+  if (op != Op::kObserve || parts.is_none()) return false;
+  slots_[slot].state = SlotState::kStranded;
+  retell(slot, parts);
+  return true;
 }
 
 void Hub::revive(std::uint32_t slot, nb::handle terminal, bool is_complete) {
@@ -261,8 +275,10 @@ void Hub::reopen(std::uint32_t worker) {
   fresh.absent = true;
   fresh.bell->sleeping.store(0);  // its predecessor may have died in its sleep
   fresh.meter->task.store(0);
-  for (std::uint32_t slot = fresh.first_slot; slot < fresh.first_slot + fresh.slots; ++slot)
+  for (std::uint32_t slot = fresh.first_slot; slot < fresh.first_slot + fresh.slots; ++slot) {
     progress_[slot].results.store(slots_[slot].results, std::memory_order_relaxed);
+    slots_[slot].fresh = true;
+  }
   ports_[worker] = std::move(fresh);
 }
 

@@ -182,6 +182,8 @@ NB_MODULE(_core, m) {
       .def("last_op", &Hub::last_op, "slot"_a)
       .def("drop", &Hub::drop, "slot"_a)
       .def("resend", &Hub::resend, "slot"_a)
+      .def("retell", &Hub::retell, "slot"_a, "parts"_a)
+      .def("is_fresh", &Hub::is_fresh, "slot"_a)
       .def("end_episode", &Hub::end_episode, "slot"_a, "parts"_a)
       .def("revive", &Hub::revive, "slot"_a, "terminal"_a.none(), "is_complete"_a)
       .def("owe", &Hub::owe, "slot"_a, "payment"_a, "revives"_a)

@@ -85,8 +85,11 @@ class Backend(Protocol):
     def kill(self, worker: int) -> None:
         """Ends a worker that has a process at once, with everything that it has started. Its death is noticed later."""
 
+    def vacate(self, worker: int) -> None:
+        """It has ended and is to have a successor: from now on, what is sent to it is kept for that."""
+
     def succeed(self, worker: int) -> None:
-        """Starts a successor for a worker that has ended; it builds its envs in the background."""
+        """Ends whoever is still there, and starts a successor, which builds its envs in the background."""
 
     def descriptors(self, worker: int) -> list[int]:
         """Of a successor: those that become readable when it has something to say."""

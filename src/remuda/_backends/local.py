@@ -47,6 +47,9 @@ class LocalBackend:
     def kill(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can be killed")
 
+    def vacate(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can have a successor")
+
     def succeed(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 

@@ -250,12 +250,14 @@ class ProcessBackend:
     def kill(self, worker: int) -> None:
         self.workers[worker].process.kill_group()
 
+    def vacate(self, worker: int) -> None:
+        self.workers[worker].mail = []
+
     def succeed(self, worker: int) -> None:
         place = self.workers[worker]
         assert place.order is not None
         place.process.wait(_LAST_BREATH)
         place.take_over(self._launch(place.order))
-        place.mail = []
         self._send_orders(place, place.order)
 
     def descriptors(self, worker: int) -> list[int]:

@@ -58,6 +58,8 @@ class Exchange:
     ) -> None:
         """Sends each of `targets` a command. Raises before anything is sent."""
         self.faults.check_alive(targets)
+        if op == _core.Op.OBSERVE:
+            blobs = self.supervisor.settlement.known_observations(targets)
         try:
             self._hub.send(op, None if to_all else targets, arrays, blobs)
         except ValueError as in_flight:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from remuda import _core
 from remuda._backends.base import Worker
 from remuda._backends.host import EnvReport, build_error
-from remuda._backends.pickling import Parts, load
+from remuda._backends.pickling import Parts
 from remuda._engine.agreement import check_agreement
 from remuda._engine.calls import Addressee
 from remuda._engine.faults import Faults
 from remuda._engine.infos import InfoColumns
 from remuda._engine.policy import FaultPolicy
+from remuda._engine.quota import Quota
+from remuda._engine.settlement import Settlement
 from remuda._engine.whereabouts import Tracker
 from remuda.errors import (
     CorruptReplyError,
@@ -26,7 +27,6 @@ from remuda.errors import (
     Failure,
     Fault,
     RemudaError,
-    RestartLimitError,
     StartTimeoutError,
     Whereabouts,
     WorkerDiedError,
@@ -67,6 +67,7 @@ class Supervisor:
 
     Attributes:
         addressees: Who is told the answer to a message, by its sequence; None: nobody cares. Of the exchange's too.
+        settlement: What becomes of stranded slots.
         restarts: How many workers have been restarted.
         closing: Whether the pool closes, and nothing is restarted any more.
 
@@ -91,9 +92,8 @@ class Supervisor:
         self._restarts: dict[int, _Restart] = {}
         self._doomed: dict[int, Callable[..., RemudaError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
-        self._history: deque[Fault] = deque()
-        self._times: deque[float] = deque()  # of the history
-        self._starts: dict[int, deque[float]] = {}  # by worker: when it was restarted
+        self._quota = Quota(policy)
+        self.settlement = Settlement(parts, faults)
         self.addressees: dict[int, Addressee | None] = {}  # by sequence of a message: who is told the answer
         self.restarts = 0
         self.closing = False
@@ -133,7 +133,7 @@ class Supervisor:
         if failure.operation != "build":  # that is tried again anyway, before the next reset
             sequence = self._hub.post_message(_core.Op.REBUILD, failure.worker, slot, None)
             self.addressees[sequence] = _Rebuild(self, slot)
-        self._settle(slot, fault)
+        self.settlement.settle(slot, fault)
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
         """A worker missed a deadline, or (op None) talks nonsense: it must go."""
@@ -224,6 +224,7 @@ class Supervisor:
         """Lets go of the shared memory."""
         if self._recorder is not None:
             self._recorder.release()
+        self.settlement.release()
         del self._hub, self._arena
 
     # -- restarts ----------------------------------------------------------------------------------------
@@ -234,14 +235,15 @@ class Supervisor:
         faults = [self._fault(slot, _kind(error), operation, error, shared=slot != reason) for slot in envs]
         if not self._bear(faults):
             return self._drop(stranded)
-        self._replace(index, time.monotonic() + self._policy.delay(self._recent_starts(index)))
+        self._replace(index, self._quota.next_restart(index))
         for fault in faults:
             if fault.env_id in stranded:
-                self._settle(fault.env_id, fault)
+                self.settlement.settle(fault.env_id, fault)
             else:
-                self._settle_idle(fault.env_id, fault)
+                self.settlement.settle_idle(fault.env_id, fault)
 
     def _replace(self, index: int, at: float) -> None:
+        self._backend.vacate(index)
         self._hub.reopen(index)
         self._restarts[index] = _Restart(at)
         self._proceed(index, self._restarts[index], time.monotonic())
@@ -258,7 +260,7 @@ class Supervisor:
 
     def _start(self, worker: int, restart: _Restart) -> None:
         restart.deadline = float("inf") if self._start_timeout is None else time.monotonic() + self._start_timeout
-        self._starts.setdefault(worker, deque()).append(time.monotonic())
+        self._quota.note_restart(worker)
         self.restarts += 1
         self._backend.succeed(worker)
 
@@ -278,12 +280,13 @@ class Supervisor:
 
     def _start_failed(self, index: int, restart: _Restart, error: Exception) -> None:
         told = error if isinstance(error, RemudaError) else RemudaError(f"worker {index} could not be started: {error}")
+        _forget_frames(told)
         self._backend.kill(index)  # it may hang, or wait for a loop
         envs = self._backend.workers[index].env_ids
         reason, operation = _reason(told, envs)
         if not self._bear([self._fault(slot, _kind(told), operation, told, shared=slot != reason) for slot in envs]):
             return self._hub.give_up(index)
-        restart.at, restart.deadline = time.monotonic() + self._policy.delay(self._recent_starts(index)), None
+        restart.at, restart.deadline = self._quota.next_restart(index), None
 
     def _check_spaces(self, worker: int, reports: Sequence[EnvReport]) -> None:
         observation, action = self._layout.observation_space, self._layout.action_space
@@ -291,13 +294,6 @@ class Supervisor:
         name = f"env {first} and its like before the restart"
         check_agreement("observation", observation, name, [report.observation_space for report in reports])
         check_agreement("action", action, name, [report.action_space for report in reports])
-
-    def _recent_starts(self, worker: int) -> int:
-        starts = self._starts.setdefault(worker, deque())
-        horizon = time.monotonic() - self._policy.period
-        while starts and starts[0] < horizon:
-            starts.popleft()
-        return len(starts)
 
     def _listen(self) -> None:
         started = [worker for worker, restart in self._restarts.items() if restart.deadline is not None]
@@ -308,54 +304,6 @@ class Supervisor:
         restarts = [r.at if r.deadline is None else r.deadline for r in self._restarts.values()]
         first = min([*restarts, *self._leaving.values()], default=0.0)
         self._hub.set_alarm(int(first * 1e9) if first < 1e9 else 0)
-
-    # -- slots -------------------------------------------------------------------------------------------
-
-    def _settle(self, slot: int, fault: Fault) -> None:
-        """Answers, or repeats, the command that a stranded slot was sent."""
-        if self._is_reset(slot):
-            self._hub.resend(slot)
-        elif self._layout.autoreset == "same_step":
-            self._hub.revive(slot, self._last_terminal(slot, fault), False)
-        else:
-            self._hub.end_episode(slot, self._truncation(slot, fault))
-            if self._layout.autoreset == "disabled":
-                self._faults.not_reset.add(slot)
-
-    def _is_reset(self, slot: int) -> bool:
-        """Whether its command was to reset, in one way or another: there is no episode that could have ended."""
-        if self._hub.last_op(slot) in (_core.Op.RESET, _core.Op.REVIVE):
-            return True
-        return self._layout.autoreset == "next_step" and self._hub.is_over(slot)
-
-    def _settle_idle(self, slot: int, fault: Fault) -> None:
-        """The end of its episode is told when it is next asked for a step."""
-        if not self._hub.has_results(slot) or self._hub.is_over(slot):
-            return
-        if self._layout.autoreset == "same_step":
-            self._hub.owe(slot, self._last_terminal(slot, fault), True)
-        else:
-            self._hub.owe(slot, self._truncation(slot, fault), False)
-            if self._layout.autoreset == "disabled":
-                self._faults.owed.add(slot)
-
-    def _truncation(self, slot: int, fault: Fault) -> tuple[Any, ...]:
-        """What comes with the last observation, in the form of `EnvHost.pack`."""
-        return self._last_objects(slot), {"fault": fault}, None, None
-
-    def _last_terminal(self, slot: int, fault: Fault) -> tuple[Any, dict[str, Any]]:
-        """The terminal observation, where columns do not have it, and info."""
-        codec = self._layout.observation
-        if not codec.num_objects:
-            return None, {"fault": fault}
-        row, _ = self._hub.last(slot)
-        leaves = [column.read(row) for column in self._layout.obs_columns(self._arena)]
-        return codec.build_one(leaves, self._last_objects(slot)), {"fault": fault}
-
-    def _last_objects(self, slot: int) -> list[Any]:
-        parts = self._hub.last(slot)[1]
-        objects: list[Any] = load(parts)[0] if parts is not None and self._layout.observation.num_objects else []
-        return objects
 
     def _drop(self, stranded: Iterable[int]) -> None:
         for slot in stranded:
@@ -368,31 +316,14 @@ class Supervisor:
         return Fault(slot, worker, kind, operation, self._tracker.where(slot), error, shared)
 
     def _bear(self, faults: Sequence[Fault]) -> bool:
-        """Takes faults that happened at once to the record; False when they are too many, and their envs are lost."""
-        now = time.monotonic()
+        """Charges faults that happened at once; False when they are too many, and their envs are lost."""
         for fault in faults:
-            self._history.append(fault)
-            self._times.append(now)
             # As text: its error may come to hold the frames of whoever it is raised to, and handlers keep records.
             logger.warning("%s", str(fault), extra={"env": fault.env_id, "worker": fault.worker})
-        while self._times and self._times[0] < now - self._policy.period:
-            self._times.popleft()
-            self._history.popleft()
-        limit = self._exceeded(faults)
+        limit = self._quota.charge(faults)
         if limit is not None:
-            self._give_up([fault.env_id for fault in faults], RestartLimitError(limit, list(self._history)))
+            self._faults.add_loss([fault.env_id for fault in faults], limit)
         return limit is None
-
-    def _exceeded(self, faults: Sequence[Fault]) -> str | None:
-        """The limit that these faults, the newest, exceed."""
-        policy, period = self._policy, self._policy.period
-        by_env = [sum(past.env_id == fault.env_id for past in self._history) for fault in faults]
-        if max(by_env) > policy.max_restarts:
-            return f"max_restarts={policy.max_restarts} of one env in {period:g} s"
-        alone = sum(not past.shared for past in self._history)
-        if policy.max_pool_restarts is not None and alone > policy.max_pool_restarts:
-            return f"max_pool_restarts={policy.max_pool_restarts} in {period:g} s"
-        return None
 
     def _record(self, index: int, error: RemudaError) -> None:
         """Writes the crash record of the env that was the reason, where that is known."""
@@ -403,9 +334,6 @@ class Supervisor:
             return
         where = error.where or self._tracker.where(envs[0])
         self._recorder.record_death(where.env_id, _kind(error), where, error)
-
-    def _give_up(self, env_ids: Sequence[int], error: RestartLimitError) -> None:
-        self._faults.add_loss(env_ids, error)
 
     def _death_of(self, index: int, stranded: Sequence[int], awaited: bool) -> RemudaError:
         worker = self._backend.workers[index]
@@ -463,6 +391,11 @@ def _death(
         output=worker.last_words(),
         where=where,
     )
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Whoever keeps a fault must not keep what the frames that raised it know: us, and the memory of the pool."""
+    error.__traceback__ = error.__context__ = None
 
 
 def _reason(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:

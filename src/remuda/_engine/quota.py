@@ -1,0 +1,49 @@
+"""How many faults are borne: intensity and period, as Erlang/OTP's supervisors have them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from remuda._engine.policy import FaultPolicy
+from remuda.errors import Fault, RestartLimitError
+
+
+class Quota:
+    """The faults of the last `period` seconds, and the restarts of workers in it."""
+
+    def __init__(self, policy: FaultPolicy) -> None:
+        self._policy = policy
+        self._faults: deque[tuple[float, Fault]] = deque()  # and when
+        self._restarts: dict[int, deque[float]] = {}  # by worker
+
+    def charge(self, faults: Sequence[Fault]) -> RestartLimitError | None:
+        """Takes faults that happened at once to the record; the error, when they are too many."""
+        now = time.monotonic()
+        self._faults.extend((now, fault) for fault in faults)
+        while self._faults and self._faults[0][0] < now - self._policy.period:
+            self._faults.popleft()
+        limit = self._exceeded(faults)
+        return None if limit is None else RestartLimitError(limit, [fault for _, fault in self._faults])
+
+    def _exceeded(self, faults: Sequence[Fault]) -> str | None:
+        """The limit that these faults, the newest, exceed."""
+        policy, period = self._policy, self._policy.period
+        by_env = [sum(past.env_id == fault.env_id for _, past in self._faults) for fault in faults]
+        if max(by_env) > policy.max_restarts:
+            return f"max_restarts={policy.max_restarts} of one env in {period:g} s"
+        alone = sum(not past.shared for _, past in self._faults)
+        if policy.max_pool_restarts is not None and alone > policy.max_pool_restarts:
+            return f"max_pool_restarts={policy.max_pool_restarts} in {period:g} s"
+        return None
+
+    def note_restart(self, worker: int) -> None:
+        self._restarts.setdefault(worker, deque()).append(time.monotonic())
+
+    def next_restart(self, worker: int) -> float:
+        """The earliest time for it, of `time.monotonic`."""
+        restarts, now = self._restarts.get(worker, deque()), time.monotonic()
+        while restarts and restarts[0] < now - self._policy.period:
+            restarts.popleft()
+        return now + self._policy.delay(len(restarts))

@@ -1,0 +1,209 @@
+"""What is asked of an env between its fault and its next episode, and of a worker between two processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting
+from programs import kill
+
+from remuda import Batch, FaultPolicy, Pool, RestartLimitError, StateError, WorkerDiedError
+
+RESTART = FaultPolicy("restart", backoff=0)
+WAITING = FaultPolicy("restart", backoff=0.2)  # before every restart but the first
+
+
+def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
+    return Pool(env_fns, faults=faults, advise=False, **options)
+
+
+def observe(pool: Pool) -> Batch:
+    pool.send_observe()
+    return pool.recv()
+
+
+def clumsy(tag: int) -> Callable[[], Any]:
+    """An env that fails in the second step of every episode."""
+
+    def fail(env: Any, action: int) -> None:
+        if env.steps == 2:
+            raise ValueError("broken")
+
+    return lambda: HookedEnv(tag, step=fail)
+
+
+# -- observing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_the_last_observation_is_known_also_when_it_was_asked_for(autoreset: Any) -> None:
+    with restarting(counting(2), autoreset=autoreset) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        pool.step([2, 2])
+        observe(pool)
+        kill(pool, 1)
+        batch = pool.step([3, 3])
+        assert batch.truncated.tolist() == [False, True]
+        last = batch.obs if batch.final_obs is None else batch.final_obs
+        assert last[1].tolist() == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_an_env_that_failed_is_observed_as_it_was(backend: Any) -> None:
+    """It was built anew, and knows nothing of that."""
+    with restarting([CountingEnv, clumsy(1)], backend=backend) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        assert pool.step([2, 2]).truncated.tolist() == [False, True]
+        for _ in range(2):
+            batch = observe(pool)
+            assert batch.obs.tolist() == [[0, 1, 2, 2], [1, 1, 1, 1]]
+            assert not batch.truncated.any()
+            assert (batch.reward.tolist(), list(batch.infos)) == ([0, 0], [{}, {}])
+        assert pool.step([3, 3]).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
+        assert observe(pool).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
+def test_an_env_whose_worker_died_between_episodes_is_observed_as_it_was(autoreset: Any) -> None:
+    with restarting([short_text_env()] * 2, autoreset=autoreset) as pool:
+        pool.reset()
+        assert pool.step(("a", "b")).terminated.all()
+        kill(pool, 1)
+        batch = observe(pool)  # the death is noticed on the way
+        assert (batch.obs, batch.truncated.tolist()) == (("a", "b"), [False, False])
+        if autoreset == "next_step":
+            assert observe(pool).obs == ("a", "b")
+            assert pool.step(("c", "d")).obs == ("", "")
+
+
+def short_text_env() -> Any:
+    """A class of envs whose episodes have one step. (It travels by value.)"""
+
+    class ShortTextEnv(TextEnv):
+        def step(self, action: Any) -> Any:
+            obs, reward, _, truncated, info = super().step(action)
+            return obs, reward, True, truncated, info
+
+    return ShortTextEnv
+
+
+def test_without_autoreset_an_env_that_was_built_anew_must_be_reset() -> None:
+    with restarting(counting(2, length=1), autoreset="disabled") as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        kill(pool, 1)
+        with pytest.raises(WorkerDiedError):
+            pool.get_attr("tag")
+        with pytest.raises(StateError, match="env 1; call reset first"):
+            pool.step([2, 2])
+        assert pool.reset(env_ids=[1]).obs.tolist() == [[1, 1, 0, -1]]
+
+
+# -- between two processes -------------------------------------------------------------------------------
+
+
+def test_what_is_too_big_for_shared_memory_waits_for_the_successor() -> None:
+    text = "x" * 3_000_000
+    with restarting([TextEnv] * 2, WAITING) as pool:
+        for _ in range(2):  # the second time nobody is there for a while
+            pool.reset()
+            kill(pool, 1)
+            assert pool.step(("a", "b")).truncated.tolist() == [False, True]
+        size = pool.apply_async(lambda env, data: len(data), (text,), env_ids=[1])
+        pool.send_reset(options={"text": text}, env_ids=[1])
+        assert pool.recv().obs == (text,)
+        assert size.result() == [len(text)]
+
+
+def test_what_is_too_big_for_shared_memory_survives_a_build_that_fails(tmp_path: Path) -> None:
+    text, builds = "x" * 3_000_000, Gauge(tmp_path / "builds")
+    gate = Gate(tmp_path)
+
+    def make() -> TextEnv:
+        builds.enter()
+        if builds.entries() == 2:
+            gate.wait()
+            raise ValueError("broken")
+        return TextEnv()
+
+    with restarting([TextEnv, make]) as pool:
+        pool.reset()
+        kill(pool, 1)
+        assert pool.step(("a", "b")).truncated.tolist() == [False, True]
+        pool.send_reset(options={"text": text}, env_ids=[1])
+        gate.let_pass()
+        assert pool.recv().obs == (text,)
+
+
+def test_a_successor_that_does_not_get_its_envs_built_is_ended(tmp_path: Path) -> None:
+    builds, note = Gauge(tmp_path / "builds"), tmp_path / "pid"
+
+    def make() -> CountingEnv:
+        builds.enter()
+        if builds.entries() == 2:
+            note.write_text(str(os.getpid()))
+            Gate(tmp_path).wait()  # nobody comes
+        return CountingEnv(1)
+
+    with restarting([CountingEnv, make], start_timeout=2.0) as pool:
+        pool.reset()
+        kill(pool, 1)
+        pool.step([1, 1])
+        assert pool.step([2, 2]).obs[1].tolist() == [1, 1, 0, -1]
+        assert not Path(f"/proc/{note.read_text()}").exists()
+
+
+@pytest.mark.parametrize("kind", ["death", "exception", "timeout"])
+def test_faults_of_a_build_have_their_kind_and_hold_no_memory_of_the_pool(kind: str, tmp_path: Path) -> None:
+    """(That no memory is held is seen by whoever watches the test.)"""
+    builds = Gauge(tmp_path / "builds")
+
+    def make() -> CountingEnv:
+        builds.enter()
+        if builds.entries() > 1:
+            {"death": os.abort, "exception": fail, "timeout": Gate(tmp_path, str(os.getpid())).wait}[kind]()
+        return CountingEnv(1)
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    policy = FaultPolicy("restart", backoff=0, max_restarts=1)
+    with restarting([CountingEnv, make], policy, start_timeout=2.0) as pool:
+        pool.reset()
+        kill(pool, 1)
+        pool.step([1, 1])
+        with pytest.raises(RestartLimitError) as raised:
+            pool.step([2, 2])
+        KEPT[:] = raised.value.faults
+        assert [(fault.kind, fault.operation) for fault in KEPT[1:]] == [(kind, "build")]
+    del raised
+
+
+KEPT: list[Any] = []
+
+
+# -- the end ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_an_env_that_fails_while_the_pool_closes_is_not_built_anew(backend: Any, tmp_path: Path) -> None:
+    builds = Gauge(tmp_path / "builds")
+
+    make = clumsy(1)
+
+    def counted() -> Any:
+        builds.enter()
+        return make()
+
+    pool = restarting([counted], backend=backend)
+    pool.reset()
+    pool.step([1])
+    pool.send([2])
+    pool.close(timeout=1e6)  # and nobody waits for it
+    assert builds.entries() == 1

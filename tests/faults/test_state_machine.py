@@ -1,0 +1,372 @@
+"""A pool's life, drawn at random, against a model of what its envs must tell.
+
+Hypothesis draws what is done: resets, steps and observes of some envs, receives of some results, calls, exceptions,
+deaths of workers, held batches. The same life is led with `backend="serial"`, where nobody dies. `make soak` draws
+others each time, and more of them, and shrinks what fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from pool_envs import FusedEnv
+from programs import kill
+
+from remuda import Batch, Fault, FaultPolicy, Pool, StateError, WorkerDiedError
+
+MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # for `make soak`: so much longer
+ENVS, WORKERS, LENGTH = 4, 2, 3
+WORKER_OF = [0, 0, 1, 1]
+POLICY = FaultPolicy("restart", max_restarts=100, backoff=0)  # more than any life has
+Obs = tuple[int, ...]
+
+
+# -- the model -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a batch has of an env."""
+
+    obs: Obs
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    final_obs: Obs | None = None
+    has_fault: bool = False
+
+    @classmethod
+    def of(cls, batch: Batch, i: int) -> Row:
+        info = batch.infos[i]
+        final = info.get("final_obs")
+        fault = info.get("final_info", info).get("fault")
+        assert fault is None or (isinstance(fault, Fault) and fault.env_id == batch.env_ids[i])
+        return cls(
+            tuple(batch.obs[i].tolist()),
+            float(batch.reward[i]),
+            bool(batch.terminated[i]),
+            bool(batch.truncated[i]),
+            None if final is None else tuple(final.tolist()),
+            fault is not None,
+        )
+
+
+@dataclass(frozen=True)
+class Env:
+    """One env as its pool's user knows it.
+
+    Attributes:
+        phase: "new": it was never reset; "running"; "over"; "owing": it runs as far as anybody was told, but is lost,
+            which is told with the next step.
+        told: Its last observation.
+        was_cut: It is over by a fault: without autoreset it must be reset.
+        episodes, steps, mark, fuse: What the env itself would say.
+    """
+
+    tag: int
+    phase: str = "new"
+    told: Obs = ()
+    was_cut: bool = False
+    episodes: int = 0
+    steps: int = 0
+    mark: int = 0
+    fuse: str = ""
+
+    def lost(self) -> Env:
+        """Another has been built in its place."""
+        phase = "owing" if self.phase == "running" else self.phase
+        return Env(self.tag, phase, self.told, self.was_cut or phase == "over")
+
+    def begun(self) -> Env:
+        """After a reset that went well, if it was tried again."""
+        env = self.lost() if self.fuse == "reset" else self
+        told = (env.tag, env.episodes + 1, 0, -1)
+        return replace(env, phase="running", told=told, was_cut=False, episodes=env.episodes + 1, steps=0)
+
+
+Outcome = tuple[Row, Env]
+Command = Callable[[Env], Outcome]  # what it makes of an env
+
+
+def reset(env: Env) -> Outcome:
+    after = env.begun()
+    return Row(after.told), after
+
+
+def observe(autoreset: str) -> Command:
+    return lambda env: _cut_off(env, autoreset) if env.phase == "owing" else (Row(env.told), env)
+
+
+def step(autoreset: str, action: int) -> Command:
+    def outcome(env: Env) -> Outcome:
+        if env.phase == "owing":
+            return _cut_off(env, autoreset)
+        if env.phase == "over":
+            return reset(env)
+        ends = env.steps + 1 == LENGTH
+        if env.fuse == "step" or (env.fuse == "reset" and ends and autoreset == "same_step"):
+            return outcome(env.lost())
+        told = (env.tag, env.episodes, env.steps + 1, action)
+        after = replace(env, phase="over" if ends else "running", told=told, steps=env.steps + 1)
+        if ends and autoreset == "same_step":
+            fresh = after.begun()
+            return Row(fresh.told, action, True, False, told), fresh
+        return Row(told, action, ends), after
+
+    return outcome
+
+
+def _cut_off(env: Env, autoreset: str) -> Outcome:
+    if autoreset == "same_step":
+        fresh = env.begun()
+        return Row(fresh.told, 0.0, False, True, env.told, has_fault=True), fresh
+    return Row(env.told, 0.0, False, True, has_fault=True), replace(env, phase="over", was_cut=True)
+
+
+@dataclass
+class Flight:
+    """A command that was sent: what may come of it.
+
+    A worker that is killed meanwhile has answered already, or has not; what it did not do is done by its successor.
+    """
+
+    command: Command
+    before: set[Env]
+    outcomes: set[Outcome]
+
+    @classmethod
+    def of(cls, command: Command, envs: set[Env]) -> Flight:
+        return cls(command, envs, {command(env) for env in envs})
+
+    def lose(self) -> None:
+        self.before = {env.lost() for env in self.before}
+        answered = {(row, env.lost()) for row, env in self.outcomes}
+        self.outcomes = answered | {self.command(env) for env in self.before}
+
+
+# -- the life --------------------------------------------------------------------------------------------
+
+SOME = st.sets(st.integers(0, ENVS - 1), min_size=1)
+
+
+class Life(RuleBasedStateMachine):
+    """`envs` has, for each env that is not in flight, all that may be true of it.
+
+    What is drawn must not depend on what has come so far, which is a matter of time: a rule that does not fit
+    does nothing.
+    """
+
+    def __init__(self, backend: Any, autoreset: Any) -> None:
+        super().__init__()
+        factories = [(lambda tag=i: FusedEnv(tag, LENGTH)) for i in range(ENVS)]  # type: ignore[misc]
+        self.pool = Pool(
+            factories, num_workers=WORKERS, backend=backend, autoreset=autoreset, frames=2, faults=POLICY, advise=False
+        )
+        self.has_processes, self.autoreset = backend == "process", autoreset
+        self.envs = [{Env(i)} for i in range(ENVS)]
+        self.flights: dict[int, Flight] = {}
+        self.killed: set[int] = set()  # workers of whose death we have not been told
+        self.held: list[tuple[Batch, Any]] = []
+
+    def teardown(self) -> None:
+        with allowing(self.killed):
+            self.pool.close()
+        self.held_batches_do_not_change()
+
+    # -- sending and receiving -----------------------------------------------------------------------------
+
+    def _idle(self, some: set[int]) -> list[int]:
+        return sorted(some - set(self.flights))
+
+    def _send(self, command: Command, env_ids: list[int]) -> None:
+        for env_id in env_ids:
+            self.flights[env_id] = Flight.of(command, self.envs[env_id])
+
+    def _can_step(self, env_id: int) -> bool:
+        """Certainly. (To step what is over without autoreset is the env's affair.)"""
+        phases = {env.phase for env in self.envs[env_id]}
+        return "new" not in phases and not ("over" in phases and self.autoreset == "disabled")
+
+    @rule(some=SOME, seed=st.none() | st.integers(0, 9))
+    def send_reset(self, some: set[int], seed: int | None) -> None:
+        if env_ids := self._idle(some):
+            self.pool.send_reset(seed=seed, options={"big": b"x" * 200_000} if seed == 0 else None, env_ids=env_ids)
+            self._send(reset, env_ids)
+
+    @initialize()
+    def reset_all(self) -> None:
+        self.send_reset(set(range(ENVS)), None)
+        self.recv(ENVS)
+
+    @rule(some=SOME, action=st.integers(0, 9))
+    def send_steps(self, some: set[int], action: int) -> None:
+        if env_ids := [env_id for env_id in self._idle(some) if self._can_step(env_id)]:
+            self.pool.send(np.full(len(env_ids), action), env_ids)
+            self._send(step(self.autoreset, action), env_ids)
+
+    @rule(action=st.integers(0, 9))
+    def step_all(self, action: int) -> None:
+        if not self.flights and all(map(self._can_step, range(ENVS))):
+            self._send(step(self.autoreset, action), list(range(ENVS)))
+            self._take(self.pool.step(np.full(ENVS, action)))
+
+    @rule(some=SOME)
+    def send_observe(self, some: set[int]) -> None:
+        if env_ids := [env_id for env_id in self._idle(some) if self._can_step(env_id)]:
+            self.pool.send_observe(env_ids)
+            self._send(observe(self.autoreset), env_ids)
+
+    @rule(wanted=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS))
+    def recv(self, wanted: int, limit: int | None = None) -> None:
+        pending = len(self.flights)
+        if pending == 0:
+            with pytest.raises(StateError, match="none: recv follows send"):
+                self.pool.recv()
+            return
+        batch = self.pool.recv(min_envs=wanted, max_envs=limit)
+        assert min(wanted, pending, limit or ENVS) <= len(batch) <= min(pending, limit or ENVS)
+        self._take(batch)
+
+    @rule()
+    def recv_what_is_there(self) -> None:
+        if self.flights:
+            self._take(self.pool.recv(timeout=0))
+
+    def _take(self, batch: Batch) -> None:
+        for i, env_id in enumerate(batch.env_ids.tolist()):
+            row, flight = Row.of(batch, i), self.flights.pop(env_id)
+            self.envs[env_id] = {env for possible, env in flight.outcomes if possible == row}
+            assert self.envs[env_id], f"expected of env {env_id} one of {flight.outcomes}, got {row}"
+        self.held = [*self.held[-3:], (batch, copy_of(batch))]
+
+    @rule()
+    def discard(self) -> None:
+        self.pool.discard()
+        for env_id, flight in self.flights.items():
+            self.envs[env_id] = {env for _, env in flight.outcomes}
+        self.flights.clear()
+
+    # -- misuse --------------------------------------------------------------------------------------------
+
+    @rule()
+    def send_twice(self) -> None:
+        for env_id in self.flights:
+            with pytest.raises(StateError, match=f"env {env_id} is in flight; call recv first"):
+                self.pool.send_reset(env_ids=[env_id])
+
+    @rule(env_id=st.integers(0, ENVS - 1))
+    def step_without_a_reset(self, env_id: int) -> None:
+        if self.autoreset == "disabled" and env_id not in self.flights and all(e.was_cut for e in self.envs[env_id]):
+            if WORKER_OF[env_id] in self.killed:
+                return  # the pool may not know it yet
+            for send in (lambda: self.pool.send([0], [env_id]), lambda: self.pool.send_observe([env_id])):
+                with pytest.raises(StateError, match=f"env {env_id}; call reset first"):
+                    send()
+
+    # -- calls ---------------------------------------------------------------------------------------------
+
+    def _answers(self, env_id: int, call: Callable[[], Any]) -> bool:
+        """False when its worker turned out to be dead."""
+        worker, answered = WORKER_OF[env_id], False
+        with allowing(self.killed & {worker}):
+            call()
+            answered = True
+        self.killed.discard(worker)
+        return answered
+
+    @rule(env_id=st.integers(0, ENVS - 1))
+    def ask(self, env_id: int) -> None:
+        told: list[Any] = []
+        ask = lambda: told.extend(self.pool.apply(lambda e: (e.episodes, e.steps, e.mark, e.fuse), env_ids=[env_id]))  # noqa: E731
+        if env_id not in self.flights and self._answers(env_id, ask):
+            known = self.envs[env_id]
+            self.envs[env_id] = {e for e in known if [(e.episodes, e.steps, e.mark, e.fuse)] == told}
+            assert self.envs[env_id], f"expected of env {env_id} one of {known}, got {told}"
+
+    @rule(env_id=st.integers(0, ENVS - 1), mark=st.integers(1, 9))
+    def set_mark(self, env_id: int, mark: int) -> None:
+        self._set(env_id, "mark", mark)
+
+    @rule(env_id=st.integers(0, ENVS - 1), fuse=st.sampled_from(["step", "reset"]))
+    def arm(self, env_id: int, fuse: str) -> None:
+        self._set(env_id, "fuse", fuse)
+
+    def _set(self, env_id: int, name: str, value: Any) -> None:
+        set_it = lambda: self.pool.set_attr(name, value, [env_id])  # noqa: E731
+        if env_id not in self.flights and self._answers(env_id, set_it):
+            self.envs[env_id] = {replace(env, **{name: value}) for env in self.envs[env_id]}
+
+    # -- deaths --------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.has_processes)
+    @rule(worker=st.integers(0, WORKERS - 1))
+    def kill(self, worker: int) -> None:
+        if self.pool.workers[worker].is_alive():
+            kill(self.pool, worker)
+        self.killed.add(worker)
+        for env_id in (env_id for env_id in range(ENVS) if WORKER_OF[env_id] == worker):
+            if env_id in self.flights:
+                self.flights[env_id].lose()
+            else:
+                self.envs[env_id] = {env.lost() for env in self.envs[env_id]}
+
+    # -- always --------------------------------------------------------------------------------------------
+
+    @invariant()
+    def as_many_are_pending_as_were_sent(self) -> None:
+        assert self.pool.pending == len(self.flights)
+
+    @invariant()
+    def held_batches_do_not_change(self) -> None:
+        for batch, copy in self.held:
+            for ours, theirs in zip(copy_of(batch), copy, strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+
+
+@contextmanager
+def allowing(dead: set[int]) -> Iterator[None]:
+    """The death of one of these workers may come up."""
+    try:
+        yield
+    except WorkerDiedError as error:
+        if error.worker not in dead:
+            raise
+
+
+def copy_of(batch: Batch) -> tuple[Any, ...]:
+    arrays = batch.env_ids, batch.obs, batch.reward, batch.terminated, batch.truncated
+    return tuple(array.copy() for array in arrays)
+
+
+@pytest.mark.watchdog(180 + 60 * MINUTES)
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize(("backend", "lives"), [("process", 30), ("thread", 10), ("serial", 60)])
+def test_whatever_is_done_a_pool_tells_what_is_true(backend: str, lives: int, autoreset: str) -> None:
+    how_long = settings(
+        max_examples=lives,
+        stateful_step_count=40,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],  # to shrink what fails takes minutes, for it dies many times more
+        report_multiple_bugs=False,
+    )
+    if MINUTES:  # others each time
+        how_long = settings(
+            how_long, max_examples=round(lives * (1 + MINUTES)), derandomize=False, phases=list(Phase), print_blob=True
+        )
+    run_state_machine_as_test(lambda: Life(backend, autoreset), settings=how_long)  # type: ignore[no-untyped-call]

@@ -1,0 +1,158 @@
+"""Envs that come to grief when they are told to, and nothing else about them is left to chance."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Sabotage(Exception):
+    """An env raised it because it was told to."""
+
+
+class FuseBox:
+    """A file that the test and all envs map: which env is to come to grief, how and when, and its next seed.
+
+    It outlives every process, so that a fuse burns once, whatever becomes of the env whose fuse it was. An env that
+    resets without a seed takes the one from here: each episode can be played again from its seed and its actions.
+    """
+
+    def __init__(self, path: Path, num_envs: int) -> None:
+        self._path, self._shape = str(path), (num_envs, 3)
+        path.write_bytes(bytes(8 * 3 * num_envs))
+        self._open()
+
+    def _open(self) -> None:
+        self._seeds, self._kinds, self._delays = np.memmap(self._path, np.int64, "r+", shape=self._shape).T
+
+    def __getstate__(self) -> Any:
+        return self._path, self._shape
+
+    def __setstate__(self, state: Any) -> None:
+        self._path, self._shape = state
+        self._open()
+
+    def set_seed(self, env_id: int, seed: int) -> None:
+        """For its next reset without one."""
+        self._seeds[env_id] = seed
+
+    def seed(self, env_id: int) -> int:
+        return int(self._seeds[env_id])
+
+    def arm(self, env_id: int, kind: str, delay: int) -> None:
+        """The env comes to grief in its next reset or step; `delay`: in the one after so many."""
+        self._delays[env_id] = delay
+        self._kinds[env_id] = KINDS.index(kind) + 1
+
+    def is_armed(self, env_id: int) -> bool:
+        return bool(self._kinds[env_id])
+
+    def burn(self, env_id: int) -> None:
+        """In the env: comes to grief if it is time."""
+        kind = int(self._kinds[env_id])
+        if kind == 0:
+            return
+        if self._delays[env_id] > 0:
+            self._delays[env_id] -= 1
+            return
+        self._kinds[env_id] = 0
+        GRIEFS[KINDS[kind - 1]]()
+
+
+def _die(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+def _raise() -> None:
+    raise Sabotage("as told")
+
+
+def _exit() -> None:
+    os._exit(3)
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def _wait() -> None:
+    threading.Event().wait()
+
+
+def _hold_the_gil() -> None:
+    ctypes.PyDLL(None).pause()
+
+
+GRIEFS: dict[str, Callable[[], None]] = {
+    "killed": _die(signal.SIGKILL),
+    "aborts": _die(signal.SIGABRT),
+    "exits": _exit,
+    "raises": _raise,
+    "stops": _die(signal.SIGSTOP),
+    "spins": _spin,
+    "waits": _wait,
+    "holds the GIL": _hold_the_gil,
+}
+KINDS = list(GRIEFS)
+
+# What the pool makes of it.
+FAULTS = dict.fromkeys(("stops", "spins", "waits", "holds the GIL"), "timeout")
+FAULTS |= {"killed": "death", "aborts": "death", "exits": "death", "raises": "exception"}
+
+
+class Fused(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Any env, with a fuse."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], box: FuseBox, env_id: int) -> None:
+        super().__init__(env)
+        self._box, self._env_id = box, env_id
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._box.burn(self._env_id)
+        return super().reset(seed=self._box.seed(self._env_id) if seed is None else seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        self._box.burn(self._env_id)
+        return super().step(action)
+
+
+class NoiseEnv(gymnasium.Env[Any, Any]):
+    """Everything it tells is drawn from NumPy's random numbers: observations, rewards, ends, infos."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            noise=spaces.Box(-np.inf, np.inf, (3,), np.float64), word=spaces.Text(8), last=spaces.Discrete(5)
+        )
+        self.action_space = spaces.Discrete(5)
+
+    def _draw(self, action: int) -> tuple[Any, dict[str, Any]]:
+        word = "".join(self.np_random.choice(list("abcde"), 4))
+        info: dict[str, Any] = {"luck": float(self.np_random.random())}
+        if self.np_random.random() < 0.2:
+            info["word"] = word[::-1]
+        return {"noise": self.np_random.normal(size=3), "word": word, "last": np.int64(action)}, info
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._draw(0)
+
+    def step(self, action: Any) -> Any:
+        obs, info = self._draw(int(action))
+        chance = self.np_random.random()
+        return obs, float(self.np_random.normal()), bool(chance < 0.1), bool(0.1 <= chance < 0.15), info
+
+
+MAKERS: dict[str, Callable[[], gymnasium.Env[Any, Any]]] = {
+    "CartPole": lambda: gymnasium.make("CartPole-v1"),
+    "noise": NoiseEnv,
+}

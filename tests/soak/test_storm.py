@@ -1,0 +1,88 @@
+"""Hundreds of faults, each accounted for, while every env that is well steps as if nothing had happened.
+
+`make soak` lets the storm last for longer than it does among the other tests.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from chaos import MAKERS, FuseBox, Fused
+from programs import holdings
+from storm import Storm, Witness
+
+from remuda import FaultPolicy, Pool
+
+MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # of all storms together; 0: a few rounds of each
+SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0"))
+ENVS = 16
+COMMANDS = 1200  # to all envs of a storm, where it does not last for minutes
+MEMORY = 32 << 20  # bytes that may come and go in this process
+DEADLINE = 1.5  # far more than any step takes, on a busy machine too
+POLICY = FaultPolicy(
+    "restart", step_timeout=DEADLINE, reset_timeout=DEADLINE, max_restarts=10**6, period=5.0, backoff=0.0
+)
+STORMS = [  # number, env, autoreset, workers, how many to wait for: all, or the first
+    (0, "CartPole", "next_step", 16, None),
+    (1, "CartPole", "same_step", 4, 3),
+    (2, "CartPole", "disabled", 6, 5),
+    (3, "noise", "next_step", 5, 4),
+    (4, "noise", "same_step", 16, None),
+    (5, "noise", "disabled", 8, 1),
+]
+
+
+@pytest.mark.watchdog(180 + 60 * MINUTES)
+@pytest.mark.parametrize(("number", "kind", "autoreset", "workers", "min_envs"), STORMS)
+def test_a_pool_weathers_the_storm(
+    number: int, kind: str, autoreset: Any, workers: int, min_envs: int | None, tmp_path: Path
+) -> None:
+    box, witness = FuseBox(tmp_path / "fuses", ENVS), Witness()
+    factories = [_fused(MAKERS[kind], box, env_id) for env_id in range(ENVS)]
+    pool = Pool(factories, num_workers=workers, autoreset=autoreset, faults=POLICY, start_timeout=20, advise=False)
+    with witness.listening(), pool, Pool([MAKERS[kind]], backend="serial", autoreset="disabled") as reference:
+        storm = Storm(pool, reference, box, witness, 100 * SEED + number)
+        storm.begin()
+        holds: list[dict[str, int]] = []  # twice: once everything has happened, and at the end
+        for commands in _halves(MINUTES * 60 / len(STORMS), COMMANDS):
+            while commands(storm.commands):
+                storm.step_all() if min_envs is None else storm.step_some(min_envs)
+            storm.settle()
+            holds.append(_holdings(pool))
+        first, last = holds
+        growth = last.pop("memory") - first.pop("memory")
+        assert (last, growth < MEMORY) == (first, True), growth
+        assert sum(storm.griefs.values()) > 10 and storm.told > 5 and storm.played > ENVS, storm.griefs
+        print(f"{storm.commands} commands, {storm.played} episodes, {dict(storm.griefs)}")
+
+
+def _fused(make: Callable[[], gymnasium.Env[Any, Any]], box: FuseBox, env_id: int) -> Callable[[], Fused]:
+    return lambda: Fused(make(), box, env_id)
+
+
+def _halves(seconds: float, commands: int) -> Iterator[Callable[[int], bool]]:
+    """Two questions: whether to go on after so many commands. Of `seconds` each takes a half, else of `commands`."""
+    for half in (1, 2):
+        end = time.monotonic() + seconds / 2
+        yield lambda done, half=half, end=end: time.monotonic() < end if seconds else done < half * commands // 2  # type: ignore[misc]
+
+
+def _holdings(pool: Pool) -> dict[str, int]:
+    """What we and the fork server hold. (All workers have answered, so none is being replaced.)"""
+    gc.collect()
+    pid = pool.workers[0].pid
+    server = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        **holdings(),
+        "descriptors of the server": len(os.listdir(f"/proc/{server}/fd")),
+        "workers": sum(len(path.read_text().split()) for path in Path(f"/proc/{server}/task").glob("*/children")),
+        "memory": pages * os.sysconf("SC_PAGE_SIZE"),
+    }
