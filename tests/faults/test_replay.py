@@ -364,14 +364,29 @@ def test_a_log_that_was_written_over_breaks_nothing(tmp_path: Path) -> None:
     assert (run.exit_code, "cannot be replayed" in run.stderr) == (2, True)
 
 
+def test_a_worker_that_talked_nonsense(tmp_path: Path) -> None:
+    """What the env wrote over lies elsewhere in a replay: any end without an answer counts."""
+    with recording(hooked(1, [0], step=at_step(3, os.abort)), tmp_path) as pool:
+        pool.reset(seed=5)
+        path = fail(pool).record
+    with zipfile.ZipFile(path) as archive:
+        contents = json.loads(archive.read("record.json"))
+    contents["fault"] = {**contents["fault"], "kind": "corrupt", "exitcode": -signal.SIGKILL}
+    rewrite(path, **{"record.json": json.dumps(contents).encode()})
+    assert_reproduced(replay(path, "--trust"), "the process died (killed by SIGABRT")
+    run = replay(path, "--trust", "--factory", "pool_envs:CountingEnv")
+    assert run.exit_code == 3
+    assert "what the env wrote over was memory of the pool" in run.stdout
+
+
 def test_a_hang_is_a_hang_again(tmp_path: Path) -> None:
     hang = at_step(3, lambda: threading.Event().wait())
-    with recording(hooked(1, [0], step=hang), tmp_path, faults=FaultPolicy(step_timeout=0.5)) as pool:
+    with recording(hooked(1, [0], step=hang), tmp_path, faults=FaultPolicy(step_timeout=2)) as pool:
         pool.reset(seed=5)
         error = fail(pool)
         assert isinstance(error, EnvTimeoutError)
     record = load_record(error.record)
-    assert (record.fault.kind, record.fault.deadline) == ("timeout", 0.5)
+    assert (record.fault.kind, record.fault.deadline) == ("timeout", 2)
     assert_reproduced(replay(record, "--trust"), "the env did not come back from step 3")
 
 

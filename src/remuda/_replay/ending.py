@@ -22,6 +22,7 @@ class Ending:
     raised: What that raised; None when it did not.
     finished: Whether all deeds were done and nothing was raised.
     exitcode: Of the process, where it neither finished nor told of an exception; negative for a signal.
+    is_spoilt: Whether what came back from the last deed made no sense.
     is_late: Whether it was killed because the last deed took longer than the deadline that was missed then.
     """
 
@@ -29,4 +30,5 @@ class Ending:
     raised: Raised | None = None
     finished: bool = False
     exitcode: int | None = None
+    is_spoilt: bool = False
     is_late: bool = False

@@ -70,6 +70,8 @@ def _follow(script: Script, stage: Stage, channel: SocketChannel) -> Ending:
         stage.perform(deed)
         if stage.error is not None:
             return Ending(i, raised=describe(stage.error, stage.operation))
+        if stage.is_spoilt:
+            return Ending(i, is_spoilt=True)
     return Ending(len(script.deeds) - 1, finished=True)
 
 

@@ -12,25 +12,28 @@ from remuda import _core
 from remuda._backends.channel import SocketChannel
 from remuda._backends.family import new_key, with_key
 from remuda._backends.forkserver import python_command
+from remuda._engine.record import RecordedFault
 from remuda._replay.ending import Ending
 from remuda._replay.play import Assignment
 from remuda.errors import RecordError
 
 _DEATH_SECONDS = 10.0  # for a process that has closed its socket to end
+_CORRUPT_SECONDS = 5.0  # for a step after which the loop may read garbage without end
 _FAMILY_MS = 1000  # for what the env has started to end when it is killed
 
 
-def replay(assignment: Assignment, last: int, deadline: float | None) -> Ending:
+def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Ending:
     """Replays in another process, and says how that ended.
 
     Args:
         assignment: What to replay.
-        last: Index of the deed that the env failed in.
-        deadline: Seconds that this deed may take; None for any time.
+        fault: How the env failed.
+        last: Index of the deed that it failed in.
 
     Raises:
         RecordError: There is not what is needed.
     """
+    deadline = _CORRUPT_SECONDS if fault.kind == "corrupt" else fault.deadline
     ours, theirs = socket.socketpair()
     key = new_key()
     with ours, theirs:

@@ -37,6 +37,7 @@ class Stage:
         env: The env.
         error: What it raised last; None when it did not.
         operation: In what: "reset" or "step".
+        is_spoilt: Whether what came back last made no sense, as after native code has written over it.
     """
 
     def __init__(self, record: Record, unsealed: Unsealed) -> None:
@@ -62,6 +63,7 @@ class Stage:
         self._hub = self._make_hub(arena)
         arena.close_fd()
         self.env = self._host.envs[0]
+        self.is_spoilt = False
 
     @property
     def error(self) -> BaseException | None:
@@ -110,6 +112,7 @@ class Stage:
         self._hub.send(op, None, arrays, None if parts is None else [parts])
         self._loop.run_available()
         self._hub.wait(1, 0)
+        self.is_spoilt = not self._hub.ready and self._host.error is None
         if self._hub.ready:
             self._hub.take(1)
 

@@ -45,9 +45,9 @@ def _is_the_same(record: Record, ending: Ending) -> bool:
         return ending.raised is not None and ending.raised.type_name == fault.type_name
     if fault.kind == "timeout":
         return ending.is_late
-    died = not ending.finished and ending.raised is None and not ending.is_late
-    if fault.kind == "corrupt":  # what was written over was the pool's; here it may kill
-        return died
+    died = not (ending.finished or ending.raised or ending.is_spoilt or ending.is_late)
+    if fault.kind == "corrupt":  # in one process with what it writes over, that may kill it, or have no end
+        return died or ending.is_spoilt or ending.is_late
     return died and ending.exitcode == fault.exitcode
 
 
@@ -56,6 +56,8 @@ def _what(ending: Ending) -> str:
         return "nothing failed: the env went on after"
     if ending.is_late:
         return "the env did not come back from"
+    if ending.is_spoilt:
+        return "the env wrote over memory that is not its own in"
     if ending.raised is not None:
         message = f": {ending.raised.message}" if ending.raised.message else ""
         return f"the env raised {ending.raised.type_name}{message} in"

@@ -82,7 +82,7 @@ def _replay(
         console.print(f"replaying {_extent(record, script)} ...")
         last = len(script.deeds) - 1
         assignment = Assignment(record.path, script.extent, leave, until_step)
-        ending = replay_apart(assignment, last, record.fault.deadline)
+        ending = replay_apart(assignment, record.fault, last)
         if script.is_cut and ending.finished:
             console.print(f"stopped before {describe_deed(script.deeds, last)}: nothing had failed")
             return None
