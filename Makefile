@@ -41,6 +41,7 @@ lint: $(VENV)/test.stamp  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(wildcard src/core/*.?pp tests/core/*.?pp)
 
 format: $(VENV)/test.stamp  ## put Python and C++ into shape
 	$(BIN)/ruff check --fix .

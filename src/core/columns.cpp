@@ -77,8 +77,8 @@ nb::object Column::scalar(std::uint32_t row) const {
 nb::object Column::read(std::uint32_t row) const {
   if (shape_.empty()) return scalar(row);
   Py_INCREF(descr());
-  PyObject* array =
-      PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()), shape_.data(), nullptr, nullptr, 0, nullptr);
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()), shape_.data(),
+                                         nullptr, nullptr, 0, nullptr);
   if (array == nullptr) nb::raise_python_error();
   std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)), this->row(row), row_bytes_);
   return nb::steal(array);
@@ -88,8 +88,8 @@ nb::object Column::array(std::uint32_t rows, void* data) const {
   std::vector<npy_intp> shape{static_cast<npy_intp>(rows)};
   shape.insert(shape.end(), shape_.begin(), shape_.end());
   Py_INCREF(descr());  // NewFromDescr steals it
-  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape.size()), shape.data(), nullptr, data,
-                                         data == nullptr ? 0 : NPY_ARRAY_CARRAY, nullptr);
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape.size()), shape.data(), nullptr,
+                                         data, data == nullptr ? 0 : NPY_ARRAY_CARRAY, nullptr);
   if (array == nullptr) nb::raise_python_error();
   return nb::steal(array);
 }
@@ -155,7 +155,8 @@ bool Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint3
     case Kind::kTuple:
       if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return false;
       for (std::size_t i = 0; i < children_.size(); ++i)
-        if (!children_[i].write(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), columns, row, objects)) return false;
+        if (!children_[i].write(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), columns, row, objects))
+          return false;
       return true;
   }
   return false;

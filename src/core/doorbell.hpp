@@ -74,7 +74,9 @@ inline void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nano
   lot().changed.wait_for(lock, limit, [&] { return word.load() != expected; });
 }
 inline void wake(std::atomic<std::uint32_t>&) {
-  { std::lock_guard lock(lot().mutex); }  // a sleeper is either before its check or inside wait
+  {
+    std::lock_guard lock(lot().mutex);
+  }  // a sleeper is either before its check or inside wait
   lot().changed.notify_all();
 }
 inline void yield() { std::this_thread::yield(); }

@@ -1,9 +1,9 @@
 #include "hub.hpp"
 
-#include <algorithm>
-#include <cstring>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "blob_parts.hpp"
@@ -261,8 +261,8 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
     --awaited_;
   }
   // In same-step autoreset the result that asks for a renewal is not whole: the next env's reset belongs to it.
-  const bool is_whole = !is_message && !(result.flags & kIsFailure) &&
-                        !((result.flags & kRenewalDue) && (result.flags & kHasFinal));
+  const bool is_whole =
+      !is_message && !(result.flags & kIsFailure) && !((result.flags & kRenewalDue) && (result.flags & kHasFinal));
   if (is_whole) {
     for (std::uint32_t i = 0; i < result.count; ++i) {
       Slot& slot = slots_[result.env + i];

@@ -21,9 +21,9 @@ inline nb::object none_or(nb::object object) { return object.is_valid() ? object
 class Hub {
  public:
   // `slots_of_worker[w]`: how many slots worker w hosts; they are dealt out in order.
-  // `receive(w) -> parts | None (it died) | False (nonsense)` reads from worker w's socket, `send(w, parts)` writes to it.
-  // `columns`: reward, terminated, truncated, info mask, then the observation's leaves.
-  // `max_running`: how many workers may have commands at once; the others' wait here for their turn.
+  // `receive(w) -> parts | None (it died) | False (nonsense)` reads from worker w's socket, `send(w, parts)` writes to
+  // it. `columns`: reward, terminated, truncated, info mask, then the observation's leaves. `max_running`: how many
+  // workers may have commands at once; the others' wait here for their turn.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slots_of_worker, std::vector<Column> columns,
       std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive, nb::object send,
       std::int64_t spin_ns, std::uint32_t max_running);
@@ -92,8 +92,8 @@ class Hub {
   Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
 
   // A stranded slot is pending, without a command: one of these ends that.
-  void drop(std::uint32_t slot);     // it has no result
-  void resend(std::uint32_t slot);   // its command once more
+  void drop(std::uint32_t slot);    // it has no result
+  void resend(std::uint32_t slot);  // its command once more
   // A result made here: the last observation once more, reward 0.  `parts` is handed out with it.
   void retell(std::uint32_t slot, nb::handle parts);
   void end_episode(std::uint32_t slot, nb::handle parts);  // the same, truncated
@@ -147,15 +147,15 @@ class Hub {
   struct Slot {
     std::uint32_t worker;
     SlotState state = SlotState::kIdle;
-    Op op = Op::kReset;           // of its last command
-    std::uint32_t row = 0;        // ... and where the result goes
-    std::uint64_t results = 0;    // that its workers have sent
-    nb::object parts;             // of the command in flight, if it has any
-    nb::object terminal;          // see `revive`
-    nb::object owed;              // see `owe`
+    Op op = Op::kReset;         // of its last command
+    std::uint32_t row = 0;      // ... and where the result goes
+    std::uint64_t results = 0;  // that its workers have sent
+    nb::object parts;           // of the command in flight, if it has any
+    nb::object terminal;        // see `revive`
+    nb::object owed;            // see `owe`
     bool owed_revives = false;
-    bool fresh = false;           // its env was built anew and not reset yet: its last observation is known here alone
-    nb::object last_parts;        // of its last result, where observations have parts without a column
+    bool fresh = false;     // its env was built anew and not reset yet: its last observation is known here alone
+    nb::object last_parts;  // of its last result, where observations have parts without a column
   };
   struct Ready {  // a run of slots that are done
     std::uint32_t slot, row, count, flags;
@@ -227,7 +227,7 @@ class Hub {
 
   std::shared_ptr<Arena> arena_;
   Plan plan_;
-  std::shared_ptr<FrameBook> book_;  // of the frames that can be leased: 1, 2, ... (0 is the scratch frame)
+  std::shared_ptr<FrameBook> book_;      // of the frames that can be leased: 1, 2, ... (0 is the scratch frame)
   std::vector<std::uint32_t> rows_out_;  // per frame: rows sent and not yet taken
   std::vector<Port> ports_;
   std::vector<Slot> slots_;
@@ -253,13 +253,13 @@ class Hub {
   Clock::time_point alarm_{};
   bool has_deadlines_ = false;
   Nanoseconds reset_limit_{0}, step_limit_{0}, message_limit_{0}, build_limit_{0};
-  Clock::time_point looked_{};  // when we last looked at what does not ring
+  Clock::time_point looked_{};       // when we last looked at what does not ring
   std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;
   std::uint32_t in_flight_ = 0;
   std::uint64_t sequence_ = 0;
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
-  std::uint64_t waited_ns_ = 0;  // spent in `wait`, all told
+  std::uint64_t waited_ns_ = 0;                // spent in `wait`, all told
 };
 
 }  // namespace remuda

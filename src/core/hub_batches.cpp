@@ -111,7 +111,8 @@ Hub::Taken Hub::describe(const std::vector<Ready>& taken) const {
     batch.has_finals = batch.has_finals || (run.flags & kHasFinal);
     if (run.flags != 0) {
       if (!batch.extras.is_valid()) batch.extras = nb::dict();
-      nb::borrow<nb::dict>(batch.extras)[nb::int_(position)] = nb::make_tuple(run.flags, none_or(run.parts), none_or(run.terminal));
+      nb::borrow<nb::dict>(batch.extras)[nb::int_(position)] =
+          nb::make_tuple(run.flags, none_or(run.parts), none_or(run.terminal));
     }
     position += run.count;
   }

@@ -136,7 +136,8 @@ nb::tuple Hub::doing(std::uint32_t worker) const {
 
 nb::tuple Hub::progress(std::uint32_t slot) const {
   const Progress& progress = progress_[slot];
-  return nb::make_tuple(progress.resets.load(std::memory_order_relaxed), progress.steps.load(std::memory_order_relaxed));
+  return nb::make_tuple(progress.resets.load(std::memory_order_relaxed),
+                        progress.steps.load(std::memory_order_relaxed));
 }
 
 // Nothing more is read from it.

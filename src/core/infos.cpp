@@ -7,8 +7,8 @@ namespace remuda {
 namespace {
 
 bool may_have_column(PyObject* value) {
-  return PyFloat_Check(value) || PyLong_Check(value) || PyArray_IsScalar(value, Number) || PyArray_IsScalar(value, Bool) ||
-         PyArray_Check(value);
+  return PyFloat_Check(value) || PyLong_Check(value) || PyArray_IsScalar(value, Number) ||
+         PyArray_IsScalar(value, Bool) || PyArray_Check(value);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // Registrations, and nothing more.
 #define REMUDA_IMPORTS_NUMPY
-#include "numpy_api.hpp"
-
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -14,6 +12,7 @@
 #include "hub.hpp"
 #include "keep_short.hpp"
 #include "lifeline.hpp"
+#include "numpy_api.hpp"
 #include "worker_loop.hpp"
 
 using namespace nb::literals;
@@ -30,7 +29,8 @@ Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames,
                std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
                std::vector<std::uint64_t> column_bytes, bool keeps_last, std::uint32_t log_entries,
                std::uint64_t log_object_bytes) {
-  Plan plan{workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes), keeps_last};
+  Plan plan{workers,   slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
+            keeps_last};
   plan.log_entries = log_entries;
   plan.log_object_bytes = log_object_bytes;
   plan.lay_out();
@@ -105,16 +105,16 @@ NB_MODULE(_core, m) {
   m.attr("MAX_FRAMES") = FrameBook::kMaxFrames;
 
   nb::class_<Plan>(m, "Plan")
-      .def("__init__",
-           [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
-              std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-              std::vector<std::uint64_t> column_bytes, bool keeps_last, std::uint32_t log_entries,
-              std::uint64_t log_object_bytes) {
-             new (self) Plan(make_plan(workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes),
-                                       std::move(column_bytes), keeps_last, log_entries, log_object_bytes));
-           },
-           "workers"_a, "slots"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a, "column_bytes"_a,
-           "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a)
+      .def(
+          "__init__",
+          [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
+             std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes, std::vector<std::uint64_t> column_bytes,
+             bool keeps_last, std::uint32_t log_entries, std::uint64_t log_object_bytes) {
+            new (self) Plan(make_plan(workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes),
+                                      std::move(column_bytes), keeps_last, log_entries, log_object_bytes));
+          },
+          "workers"_a, "slots"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a, "column_bytes"_a,
+          "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a)
       .def_ro("actions", &Plan::actions)
       .def_ro("columns", &Plan::columns)
       .def_ro("log_actions", &Plan::log_actions)
@@ -126,11 +126,12 @@ NB_MODULE(_core, m) {
   nb::class_<Arena>(m, "Arena")
       .def_static("create", &Arena::create, "bytes"_a)
       .def_static("attach", &Arena::attach, "fd"_a, "bytes"_a)
-      .def("column",
-           [](Arena& arena, nb::object dtype, std::vector<npy_intp> shape, std::uint64_t offset) {
-             return Column(std::move(dtype), std::move(shape), arena.at<std::byte>(offset));
-           },
-           "dtype"_a, "shape"_a, "offset"_a, nb::keep_alive<0, 1>())
+      .def(
+          "column",
+          [](Arena& arena, nb::object dtype, std::vector<npy_intp> shape, std::uint64_t offset) {
+            return Column(std::move(dtype), std::move(shape), arena.at<std::byte>(offset));
+          },
+          "dtype"_a, "shape"_a, "offset"_a, nb::keep_alive<0, 1>())
       .def("close_fd", &Arena::close_fd)
       .def_prop_ro("fd", &Arena::fd)
       .def_prop_ro("bytes", &Arena::bytes);
@@ -175,8 +176,7 @@ NB_MODULE(_core, m) {
       .def("take_news", &Hub::take_news)
       .def("listen", &Hub::listen, "fds"_a)
       .def("set_alarm", &Hub::set_alarm, "at_ns"_a)
-      .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a,
-           "build_ns"_a)
+      .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
       .def("doing", &Hub::doing, "worker"_a)
       .def("progress", &Hub::progress, "slot"_a)
       .def("last_op", &Hub::last_op, "slot"_a)
@@ -202,19 +202,20 @@ NB_MODULE(_core, m) {
       .def_prop_ro("waited_ns", &Hub::waited_ns);
 
   nb::class_<WorkerLoop>(m, "WorkerLoop")
-      .def("__init__",
-           [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_slot,
-              Autoreset autoreset, std::int64_t spin_ns, std::uint32_t renew_every, bool renews_in_place,
-              bool has_successors, nb::list envs, nb::object hooks, nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
-              nb::object action_nest, std::vector<Column> actions) {
-             new (self) WorkerLoop(std::move(arena), std::move(plan),
-                                   {index, first_slot, autoreset, spin_ns, renew_every, renews_in_place, has_successors},
-                                   std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
-                                   action_nest, std::move(actions));
-           },
-           "arena"_a, "plan"_a, "index"_a, "first_slot"_a, "autoreset"_a, "spin_ns"_a, "renew_every"_a,
-           "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a,
-           "action_nest"_a, "actions"_a)
+      .def(
+          "__init__",
+          [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_slot,
+             Autoreset autoreset, std::int64_t spin_ns, std::uint32_t renew_every, bool renews_in_place,
+             bool has_successors, nb::list envs, nb::object hooks, nb::object obs_nest, std::vector<Column> obs,
+             std::vector<Column> final_obs, nb::object action_nest, std::vector<Column> actions) {
+            new (self) WorkerLoop(std::move(arena), std::move(plan),
+                                  {index, first_slot, autoreset, spin_ns, renew_every, renews_in_place, has_successors},
+                                  std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
+                                  action_nest, std::move(actions));
+          },
+          "arena"_a, "plan"_a, "index"_a, "first_slot"_a, "autoreset"_a, "spin_ns"_a, "renew_every"_a,
+          "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a,
+          "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)

@@ -1,12 +1,11 @@
 #include "worker_loop.hpp"
 
-#include "blob_parts.hpp"
-
 #include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <string>
 
+#include "blob_parts.hpp"
 #include "platform.hpp"
 
 #if REMUDA_LINUX
@@ -21,8 +20,7 @@ namespace {
 constexpr std::uint64_t kPublishEvery = 20'000;  // ns
 
 std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<Nanoseconds>(Clock::now().time_since_epoch()).count());
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<Nanoseconds>(Clock::now().time_since_epoch()).count());
 }
 
 std::uint64_t thread_cpu_ns() {
@@ -262,7 +260,9 @@ void WorkerLoop::renew(Env& env) {
   env.is_missing = false;
 }
 
-bool WorkerLoop::renewal_due(const Env& env) const { return spec_.renew_every != 0 && env.episodes >= spec_.renew_every; }
+bool WorkerLoop::renewal_due(const Env& env) const {
+  return spec_.renew_every != 0 && env.episodes >= spec_.renew_every;
+}
 
 void WorkerLoop::step(Env& env, const Command& command, Result& result) {
   nb::object parts = read_blob(command);
@@ -398,7 +398,8 @@ bool WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, s
   nb::object flat = hooks_.attr("flatten")(obs);
   std::size_t i = 0;
   for (nb::handle array : flat[0])
-    if (!columns[i++].write(array.ptr(), row)) throw nb::value_error("an observation leaf was not flattened to its column");
+    if (!columns[i++].write(array.ptr(), row))
+      throw nb::value_error("an observation leaf was not flattened to its column");
   objects.clear();
   for (nb::handle object : flat[1]) objects.push_back(nb::borrow(object));
   return false;

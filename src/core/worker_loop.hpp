@@ -32,8 +32,8 @@ enum class Autoreset { kNextStep = 0, kSameStep = 1, kDisabled = 2 };
 
 // How a space maps to columns: its tree, and the index of its first column.
 struct WorkerSpec {
-  std::uint32_t index;         // of this worker
-  std::uint32_t first_slot;    // it hosts the slots first_slot, first_slot + 1, ...
+  std::uint32_t index;       // of this worker
+  std::uint32_t first_slot;  // it hosts the slots first_slot, first_slot + 1, ...
   Autoreset autoreset;
   std::int64_t spin_ns;
   std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
@@ -69,11 +69,11 @@ class WorkerLoop {
  private:
   struct Env {
     nb::object env;
-    nb::object last_obs = {};     // for kObserve
-    bool needs_reset = false;     // the episode ended, and next_step autoreset is due
-    bool is_missing = false;      // the one before is closed, and another could not be made yet
-    std::uint32_t episodes = 0;   // begun since it was made
-    std::uint64_t results = 0;    // rows filled, its predecessors' counted
+    nb::object last_obs = {};    // for kObserve
+    bool needs_reset = false;    // the episode ended, and next_step autoreset is due
+    bool is_missing = false;     // the one before is closed, and another could not be made yet
+    std::uint32_t episodes = 0;  // begun since it was made
+    std::uint64_t results = 0;   // rows filled, its predecessors' counted
   };
 
   void execute(const Command& command);
@@ -103,7 +103,9 @@ class WorkerLoop {
   void publish();
   void wait_for_command();
   Env& env_of(const Command& command) { return envs_[command.env - spec_.first_slot]; }
-  std::uint32_t slot_of(const Env& env) const { return spec_.first_slot + static_cast<std::uint32_t>(&env - envs_.data()); }
+  std::uint32_t slot_of(const Env& env) const {
+    return spec_.first_slot + static_cast<std::uint32_t>(&env - envs_.data());
+  }
 
   std::shared_ptr<Arena> arena_;
   Plan plan_;

@@ -52,25 +52,24 @@ void equal(const A& a, const B& b, const char* text, const char* file, int line)
 
 }  // namespace check
 
-#define TEST(name)                                            \
-  static void name();                                         \
+#define TEST(name)                                               \
+  static void name();                                            \
   static const check::Registration register_##name{#name, name}; \
   static void name()
 
-#define CHECK(condition) \
-  ((condition) ? void() : check::fail(__FILE__, __LINE__, "expected " #condition))
+#define CHECK(condition) ((condition) ? void() : check::fail(__FILE__, __LINE__, "expected " #condition))
 
 #define CHECK_EQ(a, b) check::equal((a), (b), #a " == " #b, __FILE__, __LINE__)
 
-#define CHECK_THROWS(type, ...)                                                                  \
-  do {                                                                                           \
-    bool thrown = false;                                                                         \
-    try {                                                                                        \
-      (void)(__VA_ARGS__);                                                                       \
-    } catch (const type&) {                                                                      \
-      thrown = true;                                                                             \
-    }                                                                                            \
-    if (!thrown) check::fail(__FILE__, __LINE__, "expected " #__VA_ARGS__ " to throw " #type);   \
+#define CHECK_THROWS(type, ...)                                                                \
+  do {                                                                                         \
+    bool thrown = false;                                                                       \
+    try {                                                                                      \
+      (void)(__VA_ARGS__);                                                                     \
+    } catch (const type&) {                                                                    \
+      thrown = true;                                                                           \
+    }                                                                                          \
+    if (!thrown) check::fail(__FILE__, __LINE__, "expected " #__VA_ARGS__ " to throw " #type); \
   } while (false)
 
 int main() {

@@ -1,13 +1,12 @@
 // One memory for several processes: what one writes the other reads, what does not belong together is refused, and
 // nothing is left behind.
-#include "arena.hpp"
-
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 
+#include "arena.hpp"
 #include "check.hpp"
 #include "platform.hpp"
 

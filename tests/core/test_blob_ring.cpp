@@ -1,11 +1,10 @@
 // Blobs come out as they went in, round every corner; one that does not fit leaves no trace.
-#include "blob_ring.hpp"
-
 #include <deque>
 #include <memory>
 #include <new>
 #include <thread>
 
+#include "blob_ring.hpp"
 #include "check.hpp"
 #include "random.hpp"
 #include "record.hpp"

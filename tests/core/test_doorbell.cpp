@@ -3,12 +3,11 @@
 //
 // Waits here have no time limit worth the name: a lost wake-up does not fail a check, it hangs, and the test
 // runner's timeout is what notices.
-#include "doorbell.hpp"
-
 #include <thread>
 #include <vector>
 
 #include "check.hpp"
+#include "doorbell.hpp"
 #include "random.hpp"
 
 #if REMUDA_LINUX

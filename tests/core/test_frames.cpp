@@ -1,11 +1,10 @@
 // A frame is in one hand at a time, and comes back from whatever thread drops it.
-#include "frames.hpp"
-
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "check.hpp"
+#include "frames.hpp"
 #include "random.hpp"
 #include "shared_ring.hpp"
 

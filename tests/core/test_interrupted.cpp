@@ -115,8 +115,7 @@ TEST(a_producer_killed_at_any_moment_leaves_whole_records_only) {
     }
     // It dies after a random number of records and a moment more, at whatever it does then.
     Receiver receiver(*lane);
-    for (const std::uint64_t last = random.between(1, 200); receiver.received() < last; sched_yield())
-      receiver.drain();
+    for (const std::uint64_t last = random.between(1, 200); receiver.received() < last; sched_yield()) receiver.drain();
     idle(random.below(2000));
     kill(child, SIGKILL);
     int status = -1;

@@ -1,7 +1,6 @@
 // A worker dies with its owner, even while it is stuck in native code, and takes along what it has spawned.
-#include "lifeline.hpp"
-
 #include "check.hpp"
+#include "lifeline.hpp"
 #include "platform.hpp"
 #include "random.hpp"
 

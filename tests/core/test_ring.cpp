@@ -1,6 +1,4 @@
 // Records come out whole, once, in order: for every capacity, across the wrap-around of the counters.
-#include "ring.hpp"
-
 #include <algorithm>
 #include <deque>
 #include <thread>
@@ -8,6 +6,7 @@
 #include "check.hpp"
 #include "random.hpp"
 #include "record.hpp"
+#include "ring.hpp"
 #include "shared_ring.hpp"
 
 using namespace remuda;
