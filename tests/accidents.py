@@ -109,22 +109,6 @@ def wait_for_ever(*_: Any) -> None:
 # -- helpers ---------------------------------------------------------------------------------------------
 
 
-def once(marker: Path, accident: Accident, *, skip: int = 0) -> Accident:
-    """It happens once, whatever process gets there: files remember. `skip`: so many times it goes well before."""
-    names = [f"{marker}.{i}" for i in range(skip + 1)]
-
-    def hook(*args: Any) -> Any:
-        for name in names:
-            try:
-                os.close(os.open(name, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                continue
-            return accident(*args) if name == names[-1] else None
-        return None
-
-    return hook
-
-
 _TOO_MUCH = 1 << 42
 
 

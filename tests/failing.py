@@ -20,18 +20,20 @@ from remuda import Batch, Fault, Pool, StateError
 MODES = ["next_step", "same_step", "disabled"]
 
 
-def once(path: Path, act: Callable[..., Any], when: Callable[[Any], bool] = lambda env: True) -> Callable[..., Any]:
-    """A hook that acts the first time that `when` says so, and never again, in whatever process."""
-    marker = str(path)
+def once(
+    path: Path, act: Callable[..., Any], when: Callable[..., bool] = lambda *_: True, *, skip: int = 0
+) -> Callable[..., Any]:
+    """A hook that acts the first time that `when` says so, after `skip` more, and never again, in whatever process."""
+    markers = [f"{path}.{i}" for i in range(skip + 1)]
 
-    def hook(env: Any, *args: Any) -> Any:
-        if not when(env):
-            return None
-        try:
-            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return None
-        return act(env, *args)
+    def hook(*args: Any) -> Any:
+        for marker in markers if when(*args[:1]) else ():
+            try:
+                os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            return act(*args) if marker == markers[-1] else None
+        return None
 
     return hook
 

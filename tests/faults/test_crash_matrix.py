@@ -13,6 +13,7 @@ from typing import Any
 import accidents
 import pytest
 from crash_matrix import DOCUMENT, OUTCOMES, ROWS, Outcome, Phase, Policy, Row, with_tables
+from failing import once
 from pool_envs import counting, hooked
 from programs import Script, holdings
 
@@ -65,10 +66,10 @@ def build(row: Row, phase: Phase, policy: Policy, backend: Any, directory: Path)
     """Two envs, the second of which is to meet with the accident, once."""
     hook, _, limit, length = DETAILS[phase]
     rebuilds = phase in (Phase.REBUILD, Phase.REBUILD_IN_PLACE)
-    hooks = {hook: accidents.once(directory / "accident", row.act, skip=int(rebuilds))}
+    hooks = {hook: once(directory / "accident", row.act, skip=int(rebuilds))}
     if rebuilds:
         reason = accidents.kill_myself if phase is Phase.REBUILD else accidents.raise_value_error
-        hooks["step"] = accidents.once(directory / "reason", reason)
+        hooks["step"] = once(directory / "reason", reason)
     limits = {limit: LIMIT} if row.kind == "hang" and limit else {}
     build_limits = {Phase.BUILD: 0.3, Phase.REBUILD: 2.0, Phase.REBUILD_IN_PLACE: 2.0}
     return Pool(

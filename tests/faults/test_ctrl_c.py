@@ -6,6 +6,7 @@ from pathlib import Path
 
 import accidents
 import pytest
+from failing import once
 from pool_envs import hooked, raising
 
 from remuda import Pool, StateError
@@ -15,7 +16,7 @@ interrupt = raising(KeyboardInterrupt)
 
 @pytest.mark.parametrize("phase", ["reset", "step", "call"])
 def test_it_reaches_the_caller(phase: str, tmp_path: Path) -> None:
-    hooks = {phase: accidents.once(tmp_path / "interrupted", interrupt)}
+    hooks = {phase: once(tmp_path / "interrupted", interrupt)}
     with Pool(hooked(2, **hooks), backend="serial", faults="restart") as pool:
         with pytest.raises(KeyboardInterrupt):
             pool.reset(), pool.step([1, 1]), pool.call("poke")
@@ -30,8 +31,8 @@ def test_it_reaches_the_caller(phase: str, tmp_path: Path) -> None:
 
 def test_it_reaches_the_caller_from_a_build_that_is_repeated_later(tmp_path: Path) -> None:
     hooks = {
-        "build": accidents.once(tmp_path / "interrupted", interrupt, skip=1),
-        "step": accidents.once(tmp_path / "reason", accidents.raise_value_error),
+        "build": once(tmp_path / "interrupted", interrupt, skip=1),
+        "step": once(tmp_path / "reason", accidents.raise_value_error),
     }
     with Pool(hooked(2, **hooks), backend="serial", faults="restart", autoreset="same_step") as pool:
         pool.reset()

@@ -7,6 +7,7 @@ from typing import Any
 
 import accidents
 import pytest
+from failing import once
 from pool_envs import Gate, HookedEnv, hooked
 
 from remuda import FaultPolicy, Pool, RestartLimitError
@@ -17,8 +18,8 @@ ONE = FaultPolicy("restart", max_restarts=1, backoff=0)
 def spoilt_when_built_again(directory: Path, accident: accidents.Accident, which: tuple[int, ...] = (1,)) -> list[Any]:
     """Two envs; the one dies in its first step, and its successor meets with the accident."""
     hooks = {
-        "build": accidents.once(directory / "accident", accident, skip=1),
-        "step": accidents.once(directory / "reason", accidents.kill_myself),
+        "build": once(directory / "accident", accident, skip=1),
+        "step": once(directory / "reason", accidents.kill_myself),
     }
     return hooked(2, which=which, **hooks)
 
@@ -53,7 +54,7 @@ def test_the_env_that_could_not_be_built_is_named_and_not_the_first_of_its_worke
 
 def test_a_worker_that_has_all_the_messages_it_takes_can_be_told_to_build_anew(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    spoil = [accidents.once(tmp_path / f"accident {i}", accidents.raise_value_error) for i in range(2)]
+    spoil = [once(tmp_path / f"accident {i}", accidents.raise_value_error) for i in range(2)]
 
     def reset(env: HookedEnv) -> None:
         if env.tag == 0 and not (tmp_path / "accident 0.0").exists():

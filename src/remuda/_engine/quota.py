@@ -16,7 +16,7 @@ class Quota:
     def __init__(self, policy: FaultPolicy) -> None:
         self._policy = policy
         self._faults: deque[tuple[float, Fault]] = deque()  # and when
-        self._restarts: dict[int, deque[float]] = {}  # by worker
+        self._restarts: dict[int, deque[float]] = {}  # by worker: when it failed
 
     def charge(self, faults: Sequence[Fault]) -> RestartLimitError | None:
         """Takes faults that happened at once to the record; the error, when they are too many."""
@@ -38,12 +38,11 @@ class Quota:
             return f"max_pool_restarts={policy.max_pool_restarts} in {period:g} s"
         return None
 
-    def note_restart(self, worker: int) -> None:
-        self._restarts.setdefault(worker, deque()).append(time.monotonic())
-
     def next_restart(self, worker: int) -> float:
-        """The earliest time for it, of `time.monotonic`."""
-        restarts, now = self._restarts.get(worker, deque()), time.monotonic()
+        """When a worker that has just failed may be restarted, of `time.monotonic`. It counts from now on."""
+        restarts, now = self._restarts.setdefault(worker, deque()), time.monotonic()
         while restarts and restarts[0] < now - self._policy.period:
             restarts.popleft()
-        return now + self._policy.delay(len(restarts))
+        at = now + self._policy.delay(len(restarts))
+        restarts.append(now)
+        return at

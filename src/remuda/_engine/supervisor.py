@@ -260,7 +260,6 @@ class Supervisor:
 
     def _start(self, worker: int, restart: _Restart) -> None:
         restart.deadline = float("inf") if self._start_timeout is None else time.monotonic() + self._start_timeout
-        self._quota.note_restart(worker)
         self.restarts += 1
         self._backend.succeed(worker)
 
