@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import signal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from failing import die, final_info
 from pool_envs import NestedEnv, counting, hooked, raising
 from programs import kill
 
-from remuda import EnvError, Fault, FaultPolicy, Pool, RemoteTraceback, WorkerDiedError
+from remuda import EnvError, Fault, FaultPolicy, Pool, Recording, RemoteTraceback, WorkerDiedError
 
 BROKEN = raising(lambda: ValueError("broken"))
 
@@ -124,3 +125,27 @@ def test_stats_count_restarts() -> None:
             kill(pool, worker)
             pool.step([1] * 3)
         assert pool.stats().restarts == 2
+
+
+def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path) -> None:
+    """Also in those that are about none, such as that the last crash record was written."""
+    told: list[str] = []
+
+    class Keeping(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(self.format(record))
+
+    handler = Keeping()
+    handler.setFormatter(logging.Formatter("[%(worker)s %(env)s] %(message)s"))
+    logging.getLogger("remuda").addHandler(handler)
+    try:
+        recording = Recording(tmp_path, max_files=1)
+        with Pool(hooked(1, which=[0], step=BROKEN), backend="serial", record=recording) as pool:
+            pool.reset()
+            with pytest.raises(EnvError):
+                pool.step([0])
+    finally:
+        logging.getLogger("remuda").removeHandler(handler)
+    (line,) = told
+    assert line.startswith("[None None] ")
+    assert "max_files=1" in line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import reprlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +17,10 @@ from remuda import _core
 from remuda._backends.beginning import describe_beginning
 from remuda._backends.channel import Channel
 from remuda._backends.layout import AUTORESET, InfoColumn, Layout
+from remuda._backends.log import logger
 from remuda._backends.pickling import Parts, dump, load
 from remuda._backends.worker_info import WorkerInfo, worker_context
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
-
-logger = logging.getLogger("remuda")
 
 
 class _Missing:

@@ -9,9 +9,8 @@ import traceback
 import warnings
 from typing import Any
 
+from remuda._backends.log import logger
 from remuda._backends.records import MAX_BYTES, Logged, Warned, load
-
-logger = logging.getLogger("remuda")
 
 _AT_ONCE = 1000  # datagrams; workers that write faster than we read must not keep the pool from its work
 _ROOM = 1 << 20  # bytes; the kernel gives what it thinks right

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import weakref
@@ -15,6 +14,7 @@ from gymnasium import Space
 from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.host import Request
+from remuda._backends.log import logger
 from remuda._backends.output import WorkerOutput
 from remuda._backends.pickling import dump_for_worker
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
@@ -43,8 +43,6 @@ from remuda._engine.stats import PoolStats
 from remuda._engine.supervisor import Supervisor
 from remuda._engine.whereabouts import Tracker
 from remuda.errors import ClosedError, InvalidActionError, StateError
-
-logger = logging.getLogger("remuda")
 
 _ADVISE_AFTER = 256  # batches
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import platform
 import struct
@@ -25,11 +24,10 @@ from remuda._backends.base import Backend
 from remuda._backends.beginning import load_beginning
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
+from remuda._backends.log import logger
 from remuda._engine.record import Beginning, Record, RecordedFault
 from remuda._engine.record_file import check_beginning, save_record
 from remuda.errors import EnvTimeoutError, Failure, Whereabouts, WorkerDiedError
-
-logger = logging.getLogger("remuda")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from remuda import _core
 from remuda._backends.base import Worker
 from remuda._backends.host import EnvReport, build_error
+from remuda._backends.log import logger
 from remuda._backends.pickling import Parts
 from remuda._engine.agreement import check_agreement
 from remuda._engine.calls import Addressee
@@ -35,7 +35,6 @@ from remuda.errors import (
 if TYPE_CHECKING:
     from remuda._engine.start import Started
 
-logger = logging.getLogger("remuda")
 
 OPERATIONS = {
     _core.Op.RESET: "reset",
