@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from remuda import _core
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.pickling import Parts
 from remuda._backends.worker_info import WorkerInfo
-from remuda.errors import Failure, MemoryVerdict
+from remuda.errors import Failure, MemoryVerdict, RemudaError, Whereabouts
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,28 @@ class Worker(Protocol):
 
     def verdict(self) -> MemoryVerdict | None:
         """Of its end, where that was a SIGKILL."""
+
+
+def worker_of(workers: Sequence[Worker], env_id: int) -> Worker:
+    """The one that hosts an env."""
+    return next(worker for worker in workers if env_id in worker.env_ids)
+
+
+_Death = TypeVar("_Death", bound=RemudaError)
+
+
+def death_of(worker: Worker, operation: str, where: Whereabouts | None, make: Callable[..., _Death]) -> _Death:
+    """The error that tells of a worker's end. `make`: WorkerDiedError, or what takes its arguments."""
+    return make(
+        worker=worker.index,
+        pid=worker.pid,
+        exitcode=worker.exitcode,
+        env_ids=worker.env_ids,
+        operation=operation,
+        verdict=worker.verdict(),
+        output=worker.last_words(),
+        where=where,
+    )
 
 
 class Backend(Protocol):

@@ -14,7 +14,7 @@ from typing import Literal
 import cloudpickle
 
 from remuda import _core
-from remuda._backends.base import Assignment
+from remuda._backends.base import Assignment, death_of
 from remuda._backends.channel import NonsenseError
 from remuda._backends.host import EnvReport, build_error, load_failure
 from remuda._backends.launch import START_METHODS, Launch, WorkerProcess, bury, end_all, launch
@@ -217,15 +217,7 @@ class ProcessBackend:
         self, worker: ProcessWorker, operation: str, error: type[WorkerDiedError] = WorkerDiedError
     ) -> WorkerDiedError:
         worker.process.wait(1.0)  # its socket closes a moment before it is gone
-        return error(
-            worker=worker.index,
-            pid=worker.pid,
-            exitcode=worker.exitcode,
-            env_ids=worker.env_ids,
-            operation=operation,
-            verdict=worker.verdict(),
-            output=worker.last_words(),
-        )
+        return death_of(worker, operation, None, error)
 
     # -- service ---------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.envs.registration import registry
 
 from remuda import _core
-from remuda._backends.base import Backend
+from remuda._backends.base import Backend, worker_of
 from remuda._backends.beginning import load_beginning
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
@@ -150,7 +150,7 @@ class Recorder:
         return path
 
     def _collect(self, env_id: int, fault: RecordedFault, where: Whereabouts) -> Record:
-        worker = next(worker for worker in self._backend.workers if env_id in worker.env_ids)
+        worker = worker_of(self._backend.workers, env_id)
         episode = "none" if where.episode is None else where.episode
         spec = self._reports[env_id].spec
         factory, pickled_factory = self._factories[env_id]

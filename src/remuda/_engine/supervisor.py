@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from remuda import _core
-from remuda._backends.base import Worker
+from remuda._backends.base import death_of, worker_of
 from remuda._backends.host import EnvReport, build_error
 from remuda._backends.log import logger
 from remuda._backends.pickling import Parts
@@ -28,7 +28,6 @@ from remuda.errors import (
     Fault,
     RemudaError,
     StartTimeoutError,
-    Whereabouts,
     WorkerDiedError,
 )
 
@@ -156,7 +155,7 @@ class Supervisor:
             self._replace(index, time.monotonic())
             for slot in stranded:
                 self._hub.resend(slot)
-            return _death(self._backend.workers[index], "close", None)
+            return death_of(self._backend.workers[index], "close", None, WorkerDiedError)
         error = self._death_of(index, stranded, awaited)
         self._record(index, error)
         if self.closing or not self._policy.restarts:
@@ -310,8 +309,8 @@ class Supervisor:
     # -- faults ------------------------------------------------------------------------------------------
 
     def _fault(self, slot: int, kind: Any, operation: str, error: RemudaError, *, shared: bool = False) -> Fault:
-        worker = next(worker.index for worker in self._backend.workers if slot in worker.env_ids)
-        return Fault(slot, worker, kind, operation, self._tracker.where(slot), error, shared)
+        worker = worker_of(self._backend.workers, slot)
+        return Fault(slot, worker.index, kind, operation, self._tracker.where(slot), error, shared)
 
     def _bear(self, faults: Sequence[Fault]) -> bool:
         """Charges faults that happened at once; False when they are too many, and their envs are lost."""
@@ -342,7 +341,7 @@ class Supervisor:
         if self.closing:
             operation = "close"
         make = self._doomed.pop(index, WorkerDiedError)
-        return _death(worker, operation, None if slot is None else self._tracker.where(slot), make)
+        return death_of(worker, operation, None if slot is None else self._tracker.where(slot), make)
 
     def _timeout_error(self, op: _core.Op, context: dict[str, Any]) -> EnvTimeoutError:
         name = _DEADLINES.get(OPERATIONS[op], "step_timeout")
@@ -371,24 +370,6 @@ class _Rebuild:
 
     def abandon(self, error: RemudaError) -> None:
         """Its worker died: that is another fault."""
-
-
-def _death(
-    worker: Worker,
-    operation: str,
-    where: Whereabouts | None,
-    make: Callable[..., RemudaError] = WorkerDiedError,
-) -> RemudaError:
-    return make(
-        worker=worker.index,
-        pid=worker.pid,
-        exitcode=worker.exitcode,
-        env_ids=worker.env_ids,
-        operation=operation,
-        verdict=worker.verdict(),
-        output=worker.last_words(),
-        where=where,
-    )
 
 
 def _forget_frames(error: BaseException) -> None:
