@@ -206,7 +206,7 @@ class Hub {
   Op oldest_op(const Port& port) const;
   Nanoseconds limit_of(Op op) const;
   void copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row);
-  void set_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
+  void set_flags(std::uint32_t row, bool truncated);
   bool alarm_due() const { return alarm_ != Clock::time_point{} && Clock::now() >= alarm_; }
   std::uint32_t done() const { return ready_slots_ + failed_; }
   bool attention() const { return answers_ != 0 || !newly_dead_.empty() || !newly_late_.empty() || news_; }

@@ -14,7 +14,8 @@ namespace remuda {
 
 namespace {
 
-constexpr std::size_t kFirstOfBatch = 4;  // of `columns_`: the first leaf of the observation
+// Of `columns_`, which have no room for infos: the first leaf of the observation.
+constexpr std::size_t kFirstOfBatch = kFirstLeaf - 1;
 
 }  // namespace
 
@@ -186,7 +187,7 @@ void Hub::resend(std::uint32_t slot) {
 void Hub::retell(std::uint32_t slot, nb::handle parts) {
   Slot& told = stranded(slot);
   copy_row(columns_, kFirstOfBatch, told.row, plan_.kept_row(slot, told.results));
-  set_flags(told.row, 0.0, false, false);
+  set_flags(told.row, false);
   *reinterpret_cast<std::uint64_t*>(columns_[kInfoMask].row(told.row)) = 0;
   told.state = SlotState::kReady;
   told.parts.reset();
@@ -199,8 +200,8 @@ void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
   retell(slot, parts);
   Slot& ended = slots_[slot];
   ended.fresh = true;
-  set_flags(ended.row, 0.0, false, true);
-  set_flags(plan_.kept_row(slot, ended.results), 0.0, false, true);
+  set_flags(ended.row, true);
+  set_flags(plan_.kept_row(slot, ended.results), true);
 }
 
 // An observe of what only we know.
@@ -215,7 +216,7 @@ void Hub::revive(std::uint32_t slot, nb::handle terminal, bool is_complete) {
   Slot& revived = stranded(slot);
   if (!is_complete) {
     copy_row(final_columns_, 0, revived.row, plan_.kept_row(slot, revived.results));
-    set_flags(revived.row, 0.0, false, true);
+    set_flags(revived.row, true);
   }
   revived.op = Op::kRevive;
   revived.parts.reset();
@@ -250,9 +251,10 @@ void Hub::copy_row(const std::vector<Column>& to, std::size_t first_to, std::uin
   }
 }
 
-void Hub::set_flags(std::uint32_t row, double reward, bool terminated, bool truncated) {
-  *reinterpret_cast<double*>(columns_[kReward].row(row)) = reward;
-  *reinterpret_cast<bool*>(columns_[kTerminated].row(row)) = terminated;
+// Of a result made here: there is no reward in it, and no terminal state.
+void Hub::set_flags(std::uint32_t row, bool truncated) {
+  *reinterpret_cast<double*>(columns_[kReward].row(row)) = 0.0;
+  *reinterpret_cast<bool*>(columns_[kTerminated].row(row)) = false;
   *reinterpret_cast<bool*>(columns_[kTruncated].row(row)) = truncated;
 }
 

@@ -5,12 +5,12 @@
 #if REMUDA_LINUX
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <thread>
 
 #include "doorbell.hpp"
+#include "silent_thread.hpp"
 
 namespace remuda {
 
@@ -30,14 +30,9 @@ std::uint64_t cut(int fd, std::uint64_t kept, std::uint64_t done) {
 }  // namespace
 
 void keep_short(int fd, std::uint64_t kept) {
-  // Every signal is left to the main thread, where Python handles them.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([fd, kept] {
+  start_silently([fd, kept] {
     for (std::uint64_t done = 0;; std::this_thread::sleep_for(kSlice)) done = cut(fd, kept, done);
-  }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  });
 }
 
 }  // namespace remuda

@@ -9,10 +9,10 @@
 
 #include <cerrno>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "family.hpp"
+#include "silent_thread.hpp"
 
 namespace remuda {
 
@@ -30,17 +30,12 @@ void kill_all(const std::string& key) {
 }  // namespace
 
 void tie_life_to(int pidfd, std::string key) {
-  // Every signal is left to the main thread, where Python handles them.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([pidfd, key = std::move(key)] {
+  start_silently([pidfd, key = std::move(key)] {
     pollfd fd{pidfd, POLLIN, 0};
     while (poll(&fd, 1, -1) < 0 && errno == EINTR) {
     }
     kill_all(key);
-  }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  });
 }
 
 }  // namespace remuda

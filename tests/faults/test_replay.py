@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import logging
 import os
@@ -733,13 +734,13 @@ def test_a_file_with_a_bit_flipped_is_refused_or_read_as_it_was(tmp_path: Path) 
     path = some_record(tmp_path)
     data = path.read_bytes()
     refused = 0
-    for at in range(0, len(data), 13):
-        path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+    for at, bit in itertools.product(range(len(data)), (0x01, 0x10, 0x80)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
         try:
             load_record(path)
         except RecordError:
             refused += 1
-    assert refused > 10
+    assert refused > 100
 
 
 @pytest.mark.parametrize("data", [b"", b"not a zip", b"PK\x03\x04", os.urandom(0) + bytes(range(256)) * 8])

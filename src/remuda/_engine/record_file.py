@@ -54,8 +54,9 @@ def load_record(path: str | os.PathLike[str]) -> Record:
         OSError: The file cannot be read.
     """
     path = Path(path)
+    data = path.read_bytes()  # at once, so that an OSError is the disk's and no damage's
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _read(path, archive)
     except _DAMAGES as error:
         raise RecordError(f"expected a crash record, got {path}: {_text(error)}") from error
