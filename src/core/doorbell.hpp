@@ -38,6 +38,10 @@ namespace remuda {
 using Clock = std::chrono::steady_clock;
 using Nanoseconds = std::chrono::nanoseconds;
 
+inline std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<Nanoseconds>(Clock::now().time_since_epoch()).count());
+}
+
 // The longest anybody sleeps without looking up: the bound on noticing a death.
 inline constexpr Nanoseconds kSlice = std::chrono::milliseconds(100);
 

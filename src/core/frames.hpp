@@ -1,4 +1,4 @@
-// The frames of a pool and who holds them.
+// The frames of a pool, or of a part of one, and who holds them.
 //
 // A batch is a view of a frame, and holds a lease on it: the arrays' base object is the lease, so the
 // frame comes back when the last array (or view of one, or tensor made from one) is gone, in whatever
@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "arena.hpp"
 
@@ -19,12 +21,15 @@ class FrameBook {
  public:
   static constexpr std::uint32_t kMaxFrames = 64;  // the bits of a word
 
-  explicit FrameBook(std::uint32_t frames) : free_(all(frames)) {}
-  bool any_free() const { return free_.load(std::memory_order_acquire) != 0; }
+  // `before`: the books of how the pool was divided before.  What is still held of theirs is not free.
+  explicit FrameBook(std::uint32_t frames, std::vector<std::shared_ptr<FrameBook>> before = {})
+      : all_(all(frames)), free_(all_), before_(std::move(before)) {}
+  bool any_free() const { return free() != 0; }
+  bool all_free() const { return free() == all_; }
 
   // The caller is the pool's one thread, and has made sure that a frame is free.
   std::uint32_t take() {
-    auto frame = static_cast<std::uint32_t>(std::countr_zero(free_.load(std::memory_order_acquire)));
+    auto frame = static_cast<std::uint32_t>(std::countr_zero(free()));
     free_.fetch_and(~(1ULL << frame), std::memory_order_acq_rel);
     return frame;
   }
@@ -37,7 +42,15 @@ class FrameBook {
     return ~0ULL >> (kMaxFrames - frames);
   }
 
+  std::uint64_t free() const {
+    std::uint64_t free = free_.load(std::memory_order_acquire);
+    for (const auto& book : before_) free &= book->free();
+    return free;
+  }
+
+  const std::uint64_t all_;
   std::atomic<std::uint64_t> free_;
+  const std::vector<std::shared_ptr<FrameBook>> before_;
 };
 
 // Keeps a frame and the arena under it.

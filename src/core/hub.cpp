@@ -16,13 +16,12 @@ constexpr Nanoseconds kGlance = std::chrono::milliseconds(10);  // the bound on 
 
 }  // namespace
 
-Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slots_of_worker,
+Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
          nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
-      book_(std::make_shared<FrameBook>(plan_.frames - 1)),
-      rows_out_(plan_.frames),
+      autoreset_(autoreset),
       columns_(std::move(columns)),
       final_columns_(std::move(final_columns)),
       actions_(std::move(actions)),
@@ -34,11 +33,49 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slo
       max_running_(max_running) {
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
     Port& port = ports_.emplace_back(make_port(w));
-    port.first_slot = static_cast<std::uint32_t>(slots_.size());
-    port.slots = slots_of_worker[w];
-    slots_.insert(slots_.end(), port.slots, Slot{w});
+    port.first_env = static_cast<std::uint32_t>(envs_.size());
+    port.envs = envs_of_worker[w];
+    envs_.insert(envs_.end(), port.envs, Env{w, kNoSlot});
   }
-  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) all_slots_.push_back(slot);
+  Part whole;
+  for (std::uint32_t slot = 0; slot < plan_.slots; ++slot) {
+    slots_.push_back({slot, slot});
+    whole.slots.push_back(slot);
+  }
+  whole.book = std::make_shared<FrameBook>(plan_.frames - 1);
+  whole.rows_out.resize(plan_.frames);
+  parts_.push_back(std::move(whole));
+  seat_in_order();
+}
+
+void Hub::seat_in_order() {
+  spares_.clear();
+  for (std::uint32_t env = 0; env < envs_.size(); ++env) {
+    envs_[env].slot = env < slots_.size() ? env : kNoSlot;
+    if (env < slots_.size())
+      slots_[env].env = env;
+    else
+      spares_.push_back(env);
+  }
+}
+
+void Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
+  std::vector<std::shared_ptr<FrameBook>> before;  // their rows lie elsewhere from now on, but may still be held
+  for (std::uint32_t part = 0; part < parts_.size(); ++part) {
+    if (pending(part) != 0) throw std::logic_error("a pool is split while nothing is pending");
+    if (!parts_[part].book->all_free()) before.push_back(parts_[part].book);
+  }
+  parts_.clear();
+  std::uint32_t position = 0;
+  for (auto& slots : divisions) {
+    std::sort(slots.begin(), slots.end());
+    for (std::uint32_t slot : slots) {
+      slots_[slot].position = position++;
+      slots_[slot].part = static_cast<std::uint32_t>(parts_.size());
+    }
+    auto book = std::make_shared<FrameBook>(plan_.frames - 1, before);
+    parts_.push_back({std::move(slots), std::move(book), std::vector<std::uint32_t>(plan_.frames)});
+  }
 }
 
 Hub::Port Hub::make_port(std::uint32_t w) const {
@@ -54,59 +91,117 @@ Hub::Port Hub::make_port(std::uint32_t w) const {
 
 // -- out ---------------------------------------------------------------------------------------------
 
-std::vector<std::uint32_t> Hub::targets(nb::handle slots) const {
-  auto targets = slots.is_none() ? all_slots_ : nb::cast<std::vector<std::uint32_t>>(slots);
+std::vector<std::uint32_t> Hub::targets(nb::handle slots, const Part& part) const {
+  auto targets = slots.is_none() ? part.slots : nb::cast<std::vector<std::uint32_t>>(slots);
   for (std::uint32_t slot : targets)
     if (slots_[slot].state != SlotState::kIdle)
       throw nb::value_error(("env " + std::to_string(slot) + " is in flight").c_str());
   return targets;
 }
 
-void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs) {
-  std::vector<std::uint32_t> targets = this->targets(slots);
-  if (op == Op::kStep) copy_actions(targets, actions);
-  dispatch(op, targets, blobs);
+void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs, std::uint32_t part) {
+  std::vector<std::uint32_t> targets = this->targets(slots, parts_.at(part));
+  if (op == Op::kStep) copy_actions(targets, actions, parts_[part]);
+  dispatch(op, targets, blobs, parts_[part]);
 }
 
-bool Hub::send_steps(nb::handle actions) {
-  if (pending() != 0 || actions_.size() != 1 || !actions_[0].fits(actions, plan_.slots)) return false;
+bool Hub::send_steps(nb::handle actions, std::uint32_t index) {
+  Part& part = parts_.at(index);
+  if (pending(index) != 0 || actions_.size() != 1 || !actions_[0].fits(actions, part.slots.size())) return false;
   if (choices_ && first_outside(actions, choices_->first, choices_->second) >= 0) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(actions.ptr());
-  std::memcpy(actions_[0].row(0), PyArray_DATA(array), actions_[0].row_bytes() * plan_.slots);
-  dispatch(Op::kStep, all_slots_, nb::none());
+  const std::uint32_t first = slots_[part.slots[0]].position;
+  std::memcpy(actions_[0].row(first), PyArray_DATA(array), actions_[0].row_bytes() * part.slots.size());
+  dispatch(Op::kStep, part.slots, nb::none(), part);
   return true;
 }
 
-void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs) {
-  std::uint32_t frame = open_frame(targets.size());
-  rows_out_[frame] += static_cast<std::uint32_t>(targets.size());
-  in_flight_ += static_cast<std::uint32_t>(targets.size());
+void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part) {
+  const std::uint32_t frame = open_frame(part, targets.size());
+  part.rows_out[frame] += static_cast<std::uint32_t>(targets.size());
+  part.in_flight += static_cast<std::uint32_t>(targets.size());
   std::size_t first = 0;  // of the run being gathered
   for (std::size_t i = 0; i < targets.size(); ++i) {
     Slot& slot = slots_[targets[i]];
+    nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[i]);
     slot.state = SlotState::kInFlight;
     slot.op = op;
-    slot.row = frame * plan_.slots + targets[i];
-    if (!blobs.is_none() && !blobs[i].is_none()) slot.parts = blobs[i];
-    bool goes_on = i + 1 < targets.size() && targets[i + 1] == targets[i] + 1 && blobs.is_none() && owed_ == 0 &&
-                   slots_[targets[i + 1]].worker == slot.worker;
-    if (goes_on) continue;
-    auto count = static_cast<std::uint32_t>(i + 1 - first);
-    nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[i]);
-    if (!pay(targets[i], op) && !answer_here(targets[i], op, parts)) push_run(op, targets[first], count, frame, parts);
+    slot.row = frame * plan_.slots + slot.position;
+    if (slot.over && begins_episode(targets[i], op, parts)) {
+      slot.op = Op::kReset;
+      parts = nb::none();
+    }
+    if (!parts.is_none()) slot.parts = parts;
+    if (i + 1 < targets.size() && blobs.is_none() && extends_run(targets[i], targets[i + 1])) continue;
+    if (!pay(targets[i], slot.op) && !answer_here(targets[i], slot.op, parts))
+      push_run(slot.op, targets[first], static_cast<std::uint32_t>(i + 1 - first), parts);
     first = i + 1;
   }
   for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w);
   raise_interrupt();
 }
 
-// A command to all slots fills a frame that can be leased; any other fills rows of the scratch frame,
-// where a slot's row is free because a slot has one command at a time.
-std::uint32_t Hub::open_frame(std::size_t count) {
-  return count == slots_.size() && book_->any_free() ? book_->take() + 1 : 0;
+// Whether one record can tell of both. Where episodes begin out of turn, none does.
+bool Hub::extends_run(std::uint32_t slot, std::uint32_t next) const {
+  return next == slot + 1 && slots_[next].env == slots_[slot].env + 1 &&
+         slots_[next].position == slots_[slot].position + 1 && env_behind(next).worker == env_behind(slot).worker &&
+         owed_ == 0 && spares_.empty();
 }
 
-void Hub::copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions) {
+// The slot's last episode is over: whether this command is to be a plain reset, and a fresh env's.
+bool Hub::begins_episode(std::uint32_t slot, Op op, nb::handle parts) {
+  if (op == Op::kObserve) return false;
+  slots_[slot].over = false;
+  // With a seed or options it is its own env that resets.
+  const bool plain = op == Op::kStep ? autoreset_ == Autoreset::kNextStep : parts.is_none();
+  if (spares_.empty() || !plain) return false;
+  mount_spare(slot);
+  return true;
+}
+
+// The env of a slot changes places with the spare that has waited longest.
+void Hub::mount_spare(std::uint32_t slot) {
+  const std::uint32_t tired = slots_[slot].env, next = spares_.front();
+  spares_.pop_front();
+  spares_.push_back(tired);
+  envs_[tired].slot = kNoSlot;
+  envs_[next].slot = slot;
+  slots_[slot].env = next;
+  // After an episode its worker resets it unasked; one that was built anew knows of none.
+  const Port& port = ports_[envs_[tired].worker];
+  if (envs_[tired].fresh && !port.dead && !port.absent)
+    post_message(Op::kPrepare, envs_[tired].worker, tired, nb::none());
+}
+
+// Gives a fresh env to each slot that ended an episode and is to begin another in the same step. In the order of
+// sending: who was sent something later may not choose while it is open whether somebody before him will.
+void Hub::mount_due() {
+  if (due_.empty()) return;
+  auto sent_before = [this](const auto& a, const auto& b) {
+    return slots_[a.first].sequence < slots_[b.first].sequence;
+  };
+  std::sort(due_.begin(), due_.end(), sent_before);
+  std::uint64_t open = ~std::uint64_t{0};  // the first command that may still end an episode
+  for (const Slot& slot : slots_)
+    if (slot.state == SlotState::kInFlight && slot.op == Op::kStep) open = std::min(open, slot.sequence);
+  auto known = std::find_if(due_.begin(), due_.end(), [&](auto& due) { return slots_[due.first].sequence > open; });
+  std::vector<std::pair<std::uint32_t, nb::object>> mounting(std::make_move_iterator(due_.begin()),
+                                                             std::make_move_iterator(known));
+  due_.erase(due_.begin(), known);
+  for (auto& [slot, terminal] : mounting) {
+    mount_spare(slot);
+    revive(slot, terminal, true);
+    news_ = true;  // workers that are the caller himself must be given the chance to run
+  }
+}
+
+// A command to all slots of a part fills a frame that can be leased; any other fills rows of the scratch frame,
+// where a slot's row is free because a slot has one command at a time.
+std::uint32_t Hub::open_frame(Part& part, std::size_t count) {
+  return count == part.slots.size() && part.book->any_free() ? part.book->take() + 1 : 0;
+}
+
+void Hub::copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions, const Part& part) {
   if (nb::len(actions) != actions_.size()) throw nb::value_error("one array per action column is needed");
   for (std::size_t c = 0; c < actions_.size(); ++c) {
     nb::handle array = actions[c];
@@ -116,21 +211,27 @@ void Hub::copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions
         static_cast<std::size_t>(PyArray_NBYTES(from)) != bytes * slots.size())
       throw nb::value_error("an array of actions does not fit its column");
     const auto* data = static_cast<const std::byte*>(PyArray_DATA(from));
-    if (slots.size() == slots_.size() && std::is_sorted(slots.begin(), slots.end())) {
-      std::memcpy(actions_[c].row(0), data, bytes * slots.size());
+    if (slots == part.slots) {
+      std::memcpy(actions_[c].row(slots_[slots[0]].position), data, bytes * slots.size());
     } else {
-      for (std::size_t i = 0; i < slots.size(); ++i) std::memcpy(actions_[c].row(slots[i]), data + i * bytes, bytes);
+      for (std::size_t i = 0; i < slots.size(); ++i)
+        std::memcpy(actions_[c].row(slots_[slots[i]].position), data + i * bytes, bytes);
     }
   }
 }
 
-void Hub::push_run(Op op, std::uint32_t slot, std::uint32_t count, std::uint32_t frame, nb::handle parts) {
-  Command command{op, slot, frame * plan_.slots + slot, count, ++sequence_, 0, 0};
-  push(slots_[slot].worker, command, parts);
+// One record for `count` slots from this one on.
+void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts) {
+  Slot& slot = slots_[first];
+  ++sequence_;
+  for (std::uint32_t i = 0; i < count; ++i) slots_[first + i].sequence = sequence_;
+  push(env_behind(first).worker, {op, slot.env, slot.row, count, sequence_, 0, slot.position}, parts);
 }
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   Port& port = ports_[worker];
+  if (port.dead && std::find(newly_dead_.begin(), newly_dead_.end(), worker) == newly_dead_.end())
+    newly_dead_.push_back(worker);  // once more: this will not be answered either
   Command whole = command;
   if (!parts.is_none()) whole.flags = write_parts(port.blobs_out, parts) ? kHasBlob : kOnSocket;
   const bool on_socket = whole.flags == kOnSocket;
@@ -181,17 +282,17 @@ void Hub::finish_turn(Port& port) {
 }
 
 bool Hub::has_room(std::uint32_t worker) const {
-  // The slots' own commands always find room, and for each a message of ours; others take what is left.
-  return ports_[worker].outstanding + ports_[worker].slots < plan_.ring_capacity;
+  // The envs' own commands always find room, and for each a message of ours; others take what is left.
+  return ports_[worker].outstanding + ports_[worker].envs < plan_.ring_capacity;
 }
 
-std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot, nb::handle parts) {
+std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts) {
   if (ports_[worker].outstanding >= plan_.ring_capacity)
     throw nb::value_error("too many messages are waiting for one worker");
   std::uint64_t sequence = ++sequence_;
   ports_[worker].messages.push_back(sequence);
   ++awaited_;
-  push(worker, {op, slot, 0, 1, sequence, 0, 0}, parts);
+  push(worker, {op, env, 0, 1, sequence, 0, 0}, parts);
   publish(worker);
   raise_interrupt();
   return sequence;
@@ -199,7 +300,8 @@ std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t slot,
 
 // -- in ----------------------------------------------------------------------------------------------
 
-bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns) {
+bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t index) {
+  const Part& part = parts_.at(index);
   const auto start = Clock::now();
   const auto deadline = start + Nanoseconds(timeout_ns);
   if (start - looked_ >= kGlance) glance();  // also where the others' results keep coming in time
@@ -207,16 +309,16 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns) {
     // Read before the rings: what is published after we looked at them rings past this count.
     std::uint32_t heard = bell_->rung.load(std::memory_order_acquire);
     drain();
-    if (done() >= wanted) return true;
+    if (done(part) >= wanted) return true;
     if (attention()) return false;
     const auto before = Clock::now();
     if (timeout_ns >= 0 && before >= deadline) return false;
     Nanoseconds limit = timeout_ns < 0 ? kGlance : std::min<Nanoseconds>(kGlance, deadline - before);
     if (alarm_ != Clock::time_point{}) limit = std::clamp<Nanoseconds>(alarm_ - before, Nanoseconds(0), limit);
-    // An answer to a message is wanted as soon as it comes, and so is the end of a turn that somebody
-    // waits for; results only when there are enough.
-    bool each = awaited_ != 0 || !turns_.empty();
-    std::uint32_t needed = each ? 1 : std::min(wanted - done(), std::max(in_flight_, 1U));
+    // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
+    // somebody waits for; results only when there are enough.
+    bool each = awaited_ != 0 || !turns_.empty() || !due_.empty();
+    std::uint32_t needed = each ? 1 : std::min(wanted - done(part), std::max(part.in_flight, 1U));
     {
       nb::gil_scoped_release release;
       remuda::wait(*bell_, heard + needed, limit, patience_);
@@ -235,6 +337,7 @@ void Hub::drain() {
       ports_[w].results.consume();
     }
   }
+  mount_due();
 }
 
 void Hub::accept(std::uint32_t worker, const Result& result) {
@@ -260,37 +363,55 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
     std::erase(port.messages, result.sequence);
     --awaited_;
   }
-  // In same-step autoreset the result that asks for a renewal is not whole: the next env's reset belongs to it.
-  const bool is_whole =
-      !is_message && !(result.flags & kIsFailure) && !((result.flags & kRenewalDue) && (result.flags & kHasFinal));
-  if (is_whole) {
-    for (std::uint32_t i = 0; i < result.count; ++i) {
-      Slot& slot = slots_[result.env + i];
-      slot.state = SlotState::kReady;
-      if (slot.op == Op::kObserve) continue;  // nothing new
-      ++slot.results;
-      slot.fresh = false;
-    }
-    in_flight_ -= result.count;
-    ready_slots_ += result.count;
-    if (plan_.keeps_last) slots_[result.env].last_parts = parts;
-    slots_[result.env].parts.reset();
-    ready_.push_back({result.env, result.row, result.count, result.flags & ~kRenewalDue, std::move(parts),
-                      std::move(slots_[result.env].terminal)});
-    slots_[result.env].terminal.reset();
-    if (!(result.flags & kRenewalDue)) return;
-  } else if (!is_message) {
-    slots_[result.env].state = SlotState::kStranded;
+  if (is_message) {
+    ++answers_;
+    nb::object env = result.env == kWholeWorker ? nb::none() : nb::object(nb::int_(result.env));
+    return messages_.append(nb::make_tuple(worker, env, result.sequence, result.flags, none_or(parts)));
   }
-  ++(!is_message && (result.flags & kIsFailure) ? failed_ : answers_);
-  nb::object slot = result.env == kWholeWorker ? nb::none() : nb::object(nb::int_(result.env));
-  messages_.append(nb::make_tuple(worker, slot, result.sequence, result.flags, none_or(parts)));
+  accept_rows(worker, result, std::move(parts));
+}
+
+void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object parts) {
+  const std::uint32_t first = envs_[result.env].slot;
+  const bool failed = result.flags & kIsFailure, swaps = result.flags & kSwapDue;
+  // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
+  // belongs to it.
+  const bool is_whole = !failed && !((result.flags & kHasFinal) && (result.flags & (kRenewalDue | kSwapDue)));
+  if (is_whole) {
+    finish_rows(first, result, parts);
+  } else {
+    slots_[first].state = SlotState::kStranded;
+    if (swaps) due_.emplace_back(first, parts);
+  }
+  if (!failed && !(result.flags & kRenewalDue)) return;
+  ++(failed ? failed_ : answers_);
+  if (failed) ++part_of(first).failed;
+  messages_.append(nb::make_tuple(worker, first, result.sequence, result.flags, none_or(parts)));
+}
+
+void Hub::finish_rows(std::uint32_t first, const Result& result, nb::object parts) {
+  Part& part = part_of(first);
+  for (std::uint32_t i = 0; i < result.count; ++i) {
+    slots_[first + i].state = SlotState::kReady;
+    if (slots_[first + i].op == Op::kObserve) continue;  // nothing new
+    ++env_behind(first + i).results;
+    env_behind(first + i).fresh = false;
+  }
+  part.in_flight -= result.count;
+  part.ready_slots += result.count;
+  Slot& slot = slots_[first];
+  if (plan_.keeps_last) env_behind(first).last_parts = parts;
+  slot.parts.reset();
+  part.ready.push_back(
+      {first, result.row, result.count, result.flags & ~kRenewalDue, std::move(parts), std::move(slot.terminal)});
+  slot.terminal.reset();
 }
 
 nb::list Hub::take_messages() {
   nb::list messages = std::move(messages_);
   messages_ = nb::list();
   answers_ = failed_ = 0;
+  for (Part& part : parts_) part.failed = 0;
   return messages;
 }
 

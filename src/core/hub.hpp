@@ -1,7 +1,13 @@
 // The pool's end of the protocol: hands commands to the workers, gathers their results into batches.
 //
-// One thread at a time may call it.  It knows slots, rows and records; what a message or a failure
+// One thread at a time may call it.  It knows slots, envs, rows and records; what a message or a failure
 // means is its Python owner's business.
+//
+// A slot is a place in the batch, an env is what a worker hosts.  Slot i is backed by env i, unless there are spares:
+// then a slot whose episode is over goes on with whichever env has waited longest, and its own takes the last place in
+// that queue.  The order is that of sending, never of finishing, so it is the same in every run.
+//
+// The slots are divided into parts, which are sent and received apart from each other: one part unless it is `split`.
 #pragma once
 
 #include <deque>
@@ -20,46 +26,52 @@ inline nb::object none_or(nb::object object) { return object.is_valid() ? object
 
 class Hub {
  public:
-  // `slots_of_worker[w]`: how many slots worker w hosts; they are dealt out in order.
+  // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
   // `receive(w) -> parts | None (it died) | False (nonsense)` reads from worker w's socket, `send(w, parts)` writes to
   // it. `columns`: reward, terminated, truncated, info mask, then the observation's leaves. `max_running`: how many
   // workers may have commands at once; the others' wait here for their turn.
-  Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> slots_of_worker, std::vector<Column> columns,
-      std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive, nb::object send,
-      std::int64_t spin_ns, std::uint32_t max_running);
+  Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
+      std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive,
+      nb::object send, std::int64_t spin_ns, std::uint32_t max_running);
+
+  // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.
+  void split(std::vector<std::vector<std::uint32_t>> parts);
 
   // -- out -------------------------------------------------------------------------------------------
 
-  // One command for each of `slots` (None: all).  `actions`: one array per action column, with a row
+  // One command for each of `slots` (None: all of the part).  `actions`: one array per action column, with a row
   // per slot, dtype and layout as the column's; `blobs`: None, or one list of parts (or None) per slot.
   // All slots are checked before the first command is sent; raises ValueError naming a slot in flight.
-  void send(Op op, nb::handle slots, nb::list actions, nb::handle blobs);
-  // The short way of `send` for a step of all slots: true when `actions` is an array that fits the only action
-  // column as it is, every number within `set_choices`, and no slot is pending; else nothing was sent.
-  bool send_steps(nb::handle actions);
+  void send(Op op, nb::handle slots, nb::list actions, nb::handle blobs, std::uint32_t part);
+  // The short way of `send` for a step of all slots of a part: true when `actions` is an array that fits the only
+  // action column as it is, every number within `set_choices`, and no slot is pending; else nothing was sent.
+  bool send_steps(nb::handle actions, std::uint32_t part);
   void set_choices(npy_int64 low, npy_int64 high) { choices_ = {low, high}; }
-  // Sends a message (or kClose) to `worker` concerning `slot`; returns the number its answer will carry.
-  std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t slot, nb::handle parts);
+  // Sends a message (or kClose) to `worker` concerning `env`; returns the number its answer will carry.
+  std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts);
+  // Slot i is backed by env i again, and the spares wait in order.  No slot is pending.
+  void seat_in_order();
 
   // -- in --------------------------------------------------------------------------------------------
 
-  // Waits until `wanted` slots are done (ready or failed), or somebody needs attention (an answer to a
+  // Waits until `wanted` slots of a part are done (ready or failed), or somebody needs attention (an answer to a
   // message, a dead worker, words from the relay), or `timeout_ns` (negative: none) is over.  Sleeps
   // without the GIL; lets signal handlers run.  True when `wanted` slots are done.
-  bool wait(std::uint32_t wanted, std::int64_t timeout_ns);
+  bool wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t part);
 
-  // Removes up to `limit` ready slots, in the order of their arrival, and returns
+  // Removes up to `limit` ready slots of a part, the first to arrive, in that order or by slot, and returns
   //   (slots | None, columns, final_columns | None, info_columns | None, extras | None)
-  // slots: an int64 array, or None for a whole frame in slot order.  The three lists hold an array for
+  // slots: an int64 array, or None for a whole frame, which is in slot order.  The three lists hold an array for
   // each column, views of a leased frame where possible, else copies.  final_columns: None when no row
   // has a final observation; info_columns: None when no row has an info in a column.
   // extras: {position: (flags, parts | None, terminal | None)} of the rows with a final observation or a blob;
   // terminal: what `revive` was given.
-  nb::tuple take(std::uint32_t limit);
-  // `wait` for everything pending, then `take` it; None when anything is out of the ordinary.
-  std::optional<nb::tuple> finish();
-  // Removes everything ready without looking at it.
-  void drop_ready();
+  // With background autoreset the slots whose episode is over are told to reset, and are pending again.
+  nb::tuple take(std::uint32_t limit, bool by_slot, std::uint32_t part);
+  // `wait` for everything pending of a part, then `take` it; None when anything is out of the ordinary.
+  std::optional<nb::tuple> finish(std::uint32_t part);
+  // Removes everything ready of a part without looking at it.
+  void drop_ready(std::uint32_t part);
 
   // -- what goes wrong ---------------------------------------------------------------------------------
 
@@ -72,7 +84,7 @@ class Hub {
   // Looks at this descriptor too, for good: what workers log comes there.  It stays the caller's.
   void relay(int fd) { relay_fd_ = fd; }
   // Removes the workers found dead since the last call: a list of (worker, [slots that were in flight, and are
-  // stranded now], [sequences of messages without an answer]).
+  // stranded now], [sequences of messages without an answer]).  Who is sent something when dead is found once more.
   nb::list take_dead();
   // Makes `wait` return when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0:
   // never).  Both stay in force until they are replaced.
@@ -84,10 +96,16 @@ class Hub {
   // Removes the workers found late since the last call, and those whose results make no sense: a list of
   // (worker, op | None).  Each is told once.
   nb::list take_late();
-  // What a worker does, or did when it died: (op | None, slot | None).
+  // What a worker does, or did when it died: (op | None, env | None).
   nb::tuple doing(std::uint32_t worker) const;
-  // (resets, steps since the last one) of a slot so far.
-  nb::tuple progress(std::uint32_t slot) const;
+  // (resets, steps since the last one) of an env so far.
+  nb::tuple progress(std::uint32_t env) const;
+  // Who backs a slot, whose worker that is, and which slot an env backs, if any.
+  std::uint32_t env_of(std::uint32_t slot) const { return slots_[slot].env; }
+  std::uint32_t worker_of(std::uint32_t slot) const { return env_behind(slot).worker; }
+  std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
+  // The row of a slot's action.
+  std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].position; }
   // The op that a slot was sent last.
   Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
 
@@ -105,14 +123,14 @@ class Hub {
   bool owes(std::uint32_t slot) const { return slots_[slot].owed.is_valid(); }
   // Whether its env was built anew since its last result and has not reset yet, so that it knows of no observation: an
   // observe is answered by `retell`, with the parts it was sent with.
-  bool is_fresh(std::uint32_t slot) const { return slots_[slot].fresh; }
+  bool is_fresh(std::uint32_t slot) const { return env_behind(slot).fresh; }
 
   // The last observation of a slot: (the row of the columns where it is kept, the parts that came with it | None).
   // With `keeps_last` only, as what follows.
   nb::tuple last(std::uint32_t slot) const;
   // Whether its last result ended the episode (and no same-step autoreset began the next one).
   bool is_over(std::uint32_t slot) const;
-  bool has_results(std::uint32_t slot) const { return slots_[slot].results != 0; }
+  bool has_results(std::uint32_t slot) const { return env_behind(slot).results != 0; }
 
   // For a successor of a dead worker: its port is as new, and what is sent waits there until it `arrives`.
   void reopen(std::uint32_t worker);
@@ -120,9 +138,9 @@ class Hub {
   void give_up(std::uint32_t worker);
   void arrive(std::uint32_t worker, int pidfd);
 
-  // Slots sent something that has not been taken yet: in flight, or ready.
-  std::uint32_t pending() const { return in_flight_ + ready(); }
-  std::uint32_t ready() const { return ready_slots_; }
+  // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
+  std::uint32_t pending(std::uint32_t part) const { return parts_.at(part).in_flight + ready(part); }
+  std::uint32_t ready(std::uint32_t part) const { return parts_.at(part).ready_slots; }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
   bool needs_attention() const { return failed_ != 0 || attention(); }
   std::uint64_t waited_ns() const { return waited_ns_; }
@@ -143,23 +161,41 @@ class Hub {
   void add_info_column(Column column) { info_columns_.push_back(std::move(column)); }
 
  private:
+  static constexpr std::uint32_t kNoSlot = 0xffffffff;
   enum class SlotState : std::uint8_t { kIdle, kInFlight, kStranded, kReady };
   struct Slot {
-    std::uint32_t worker;
+    std::uint32_t env;       // that backs it
+    std::uint32_t position;  // of its row in a frame
+    std::uint32_t part = 0;
     SlotState state = SlotState::kIdle;
-    Op op = Op::kReset;         // of its last command
-    std::uint32_t row = 0;      // ... and where the result goes
-    std::uint64_t results = 0;  // that its workers have sent
-    nb::object parts;           // of the command in flight, if it has any
-    nb::object terminal;        // see `revive`
-    nb::object owed;            // see `owe`
+    Op op = Op::kReset;          // of its last command
+    std::uint32_t row = 0;       // ... and where the result goes
+    std::uint64_t sequence = 0;  // ... and when it was sent, among others
+    bool over = false;           // its episode is, and its next command begins another, see `begins_episode`
+    nb::object parts;            // of the command in flight, if it has any
+    nb::object terminal;         // see `revive`
+    nb::object owed;             // see `owe`
     bool owed_revives = false;
-    bool fresh = false;     // its env was built anew and not reset yet: its last observation is known here alone
-    nb::object last_parts;  // of its last result, where observations have parts without a column
+  };
+  struct Env {
+    std::uint32_t worker;
+    std::uint32_t slot;         // that it backs; kNoSlot: it is a spare
+    std::uint64_t results = 0;  // that its workers have sent
+    bool fresh = false;         // it was built anew and not reset yet: its slot's last observation is known here alone
+    nb::object last_parts;      // of its last result, where observations have parts without a column
   };
   struct Ready {  // a run of slots that are done
     std::uint32_t slot, row, count, flags;
     nb::object parts = {}, terminal = {};
+  };
+  struct Part {
+    std::vector<std::uint32_t> slots;     // ascending, and so are their positions, from the first on without a gap
+    std::shared_ptr<FrameBook> book;      // of the frames that can be leased: 1, 2, ... (0 is the scratch frame)
+    std::vector<std::uint32_t> rows_out;  // per frame: rows sent and not yet taken
+    std::vector<Ready> ready = {};        // in the order of arrival
+    std::uint32_t ready_slots = 0;
+    std::uint32_t in_flight = 0;
+    std::uint32_t failed = 0;  // of the messages: slots that failed instead of getting ready
   };
   struct Port {
     Bell* bell;
@@ -168,8 +204,8 @@ class Hub {
     RingConsumer<Result> results;
     BlobWriter blobs_out;
     BlobReader blobs_in;
-    std::uint32_t first_slot, slots;
-    std::uint32_t outstanding = 0;  // slots and messages sent and not yet answered
+    std::uint32_t first_env, envs;
+    std::uint32_t outstanding = 0;  // commands and messages sent and not yet answered
     bool pushed = false;            // has commands that are not published yet
     bool running = false;           // has commands that are
     bool dead = false;
@@ -182,24 +218,36 @@ class Hub {
     std::vector<std::uint64_t> messages;  // their sequences, unanswered
   };
 
-  std::vector<std::uint32_t> targets(nb::handle slots) const;
-  void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs);
+  const Env& env_behind(std::uint32_t slot) const { return envs_[slots_[slot].env]; }
+  Env& env_behind(std::uint32_t slot) { return envs_[slots_[slot].env]; }
+  Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
+  std::vector<std::uint32_t> targets(nb::handle slots, const Part& part) const;
+  void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part);
+  bool extends_run(std::uint32_t slot, std::uint32_t next) const;
+  bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
+  void mount_spare(std::uint32_t slot);
+  void mount_due();
   Port make_port(std::uint32_t worker) const;
   bool pay(std::uint32_t slot, Op op);
   bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
   Slot& stranded(std::uint32_t slot);
+  std::uint32_t kept_row(std::uint32_t slot) const {  // the last result of its env
+    return plan_.kept_row(slots_[slot].env, env_behind(slot).results);
+  }
   void distrust(std::uint32_t worker);
   bool is_sound(const Port& port, const Result& result) const;
-  std::uint32_t open_frame(std::size_t count);
-  void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions);
+  std::uint32_t open_frame(Part& part, std::size_t count);
+  void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions, const Part& part);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);
   void raise_interrupt();
-  void push_run(Op op, std::uint32_t slot, std::uint32_t count, std::uint32_t frame, nb::handle parts);
+  void push_run(Op op, std::uint32_t slot, std::uint32_t count, nb::handle parts);
   void publish(std::uint32_t worker, bool at_once = false);
   void finish_turn(Port& port);
 
   void drain();
   void accept(std::uint32_t worker, const Result& result);
+  void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
+  void finish_rows(std::uint32_t first, const Result& result, nb::object parts);
   void glance();
   void find_dead();
   void find_late();
@@ -208,42 +256,43 @@ class Hub {
   void copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row);
   void set_flags(std::uint32_t row, bool truncated);
   bool alarm_due() const { return alarm_ != Clock::time_point{} && Clock::now() >= alarm_; }
-  std::uint32_t done() const { return ready_slots_ + failed_; }
   bool attention() const { return answers_ != 0 || !newly_dead_.empty() || !newly_late_.empty() || news_; }
 
   struct Taken {  // a batch in the making; objects may be null
     bool has_finals = false, has_infos = false;
     nb::object columns, finals, infos, extras;
   };
-  std::vector<Ready> remove_ready(std::uint32_t limit);
+  static std::uint32_t done(const Part& part) { return part.ready_slots + part.failed; }
+  std::vector<Ready> remove_ready(Part& part, std::uint32_t limit);
+  std::vector<std::uint32_t> note_ends(const std::vector<Ready>& taken);
   Taken describe(const std::vector<Ready>& taken) const;
-  void lend(std::uint32_t frame, Taken& batch);
-  void copy(const std::vector<Ready>& taken, Taken& batch);
+  void lend(Part& part, std::uint32_t frame, Taken& batch);
+  void copy(Part& part, const std::vector<Ready>& taken, Taken& batch);
   template <class MakeArray>
   void fill(Taken& batch, MakeArray make_array);
   static nb::object slots_of(const std::vector<Ready>& taken);
-  bool is_whole_frame(const std::vector<Ready>& taken) const;
-  void rows_done(std::uint32_t row, std::uint32_t count);
+  bool is_whole_frame(const Part& part, const std::vector<Ready>& taken) const;
+  void rows_done(Part& part, std::uint32_t row, std::uint32_t count);
 
   std::shared_ptr<Arena> arena_;
   Plan plan_;
-  std::shared_ptr<FrameBook> book_;      // of the frames that can be leased: 1, 2, ... (0 is the scratch frame)
-  std::vector<std::uint32_t> rows_out_;  // per frame: rows sent and not yet taken
+  Autoreset autoreset_;
   std::vector<Port> ports_;
   std::vector<Slot> slots_;
+  std::vector<Env> envs_;
+  std::vector<Part> parts_;
+  std::deque<std::uint32_t> spares_;                       // envs, the one that has waited longest first
+  std::vector<std::pair<std::uint32_t, nb::object>> due_;  // slots whose result waits for a spare; terminal data
   std::vector<Column> columns_, final_columns_, info_columns_, actions_;
   nb::object receive_, send_;
-  Progress* progress_;  // by slot
+  Progress* progress_;  // by env
   Bell* bell_;
   Patience patience_;
 
-  std::vector<std::uint32_t> all_slots_;
   std::optional<std::pair<npy_int64, npy_int64>> choices_;
-  std::vector<Ready> ready_;
-  std::uint32_t ready_slots_ = 0;
   nb::list messages_;
   std::uint32_t answers_ = 0;  // of the messages: those that answer one of ours, or tell of a renewal
-  std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready
+  std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready, in all parts
   std::uint32_t awaited_ = 0;  // messages without an answer yet
   std::uint32_t owed_ = 0;     // slots with an unpaid debt
   std::vector<std::uint32_t> newly_dead_, newly_late_;
@@ -256,7 +305,6 @@ class Hub {
   Clock::time_point looked_{};       // when we last looked at what does not ring
   std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;
-  std::uint32_t in_flight_ = 0;
   std::uint64_t sequence_ = 0;
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
   std::uint64_t waited_ns_ = 0;                // spent in `wait`, all told

@@ -32,73 +32,101 @@ nb::object gather(const Column& column, const std::vector<std::uint32_t>& rows) 
 
 }  // namespace
 
-std::vector<Hub::Ready> Hub::remove_ready(std::uint32_t limit) {
+std::vector<Hub::Ready> Hub::remove_ready(Part& part, std::uint32_t limit) {
   std::vector<Ready> taken;
   std::uint32_t count = 0;
-  if (limit >= ready_slots_) {
-    taken.swap(ready_);
-    count = ready_slots_;
+  if (limit >= part.ready_slots) {
+    taken.swap(part.ready);
+    count = part.ready_slots;
   }
-  while (count < limit && !ready_.empty()) {
-    Ready& run = taken.emplace_back(ready_.front());
+  auto next = part.ready.begin();
+  while (count < limit && next != part.ready.end()) {
+    Ready& run = taken.emplace_back(*next);
     run.count = std::min(run.count, limit - count);
     count += run.count;
-    if (run.count == ready_.front().count) {
-      ready_.erase(ready_.begin());
-    } else {  // a part of it stays
-      ready_.front().slot += run.count;
-      ready_.front().row += run.count;
-      ready_.front().count -= run.count;
+    if (run.count == next->count) {
+      ++next;
+    } else {  // the rest of it stays
+      next->slot += run.count;
+      next->row += run.count;
+      next->count -= run.count;
     }
   }
-  ready_slots_ -= count;
+  part.ready.erase(part.ready.begin(), next);
+  part.ready_slots -= count;
   for (const Ready& run : taken)
     for (std::uint32_t i = 0; i < run.count; ++i) slots_[run.slot + i].state = SlotState::kIdle;
   return taken;
 }
 
 // A leasable frame all of whose rows have been dealt with goes back to the book.
-void Hub::rows_done(std::uint32_t row, std::uint32_t count) {
+void Hub::rows_done(Part& part, std::uint32_t row, std::uint32_t count) {
   std::uint32_t frame = row / plan_.slots;
-  rows_out_[frame] -= count;
-  if (rows_out_[frame] == 0 && frame != 0) book_->give_back(frame - 1);
+  part.rows_out[frame] -= count;
+  if (part.rows_out[frame] == 0 && frame != 0) part.book->give_back(frame - 1);
 }
 
-bool Hub::is_whole_frame(const std::vector<Ready>& taken) const {
+bool Hub::is_whole_frame(const Part& part, const std::vector<Ready>& taken) const {
   if (taken.empty()) return false;
   std::uint32_t frame = taken[0].row / plan_.slots, count = 0;
   for (const Ready& run : taken) {
     if (run.row / plan_.slots != frame) return false;
     count += run.count;
   }
-  return frame != 0 && count == slots_.size();
+  return frame != 0 && count == part.slots.size();
 }
 
-void Hub::drop_ready() {
-  for (const Ready& run : remove_ready(kEverything)) rows_done(run.row, run.count);
+void Hub::drop_ready(std::uint32_t index) {
+  Part& part = parts_.at(index);
+  const std::vector<Ready> dropped = remove_ready(part, kEverything);
+  const std::vector<std::uint32_t> ended = note_ends(dropped);
+  for (const Ready& run : dropped) rows_done(part, run.row, run.count);
+  if (!ended.empty()) dispatch(Op::kReset, ended, nb::none(), part);
 }
 
-nb::tuple Hub::take(std::uint32_t limit) {
-  std::vector<Ready> taken = remove_ready(limit);
-  const bool whole = is_whole_frame(taken);
-  // By slot: it is the order of a frame, and what arrived in which order is chance.
-  auto by_slot = [](const Ready& a, const Ready& b) { return a.slot < b.slot; };
-  if (whole && !std::is_sorted(taken.begin(), taken.end(), by_slot)) std::sort(taken.begin(), taken.end(), by_slot);
+// Where the end of an episode concerns us: remembers it, and returns the slots that reset in the background.
+std::vector<std::uint32_t> Hub::note_ends(const std::vector<Ready>& taken) {
+  std::vector<std::uint32_t> resetting;
+  const bool in_background = autoreset_ == Autoreset::kBackground;
+  if (autoreset_ == Autoreset::kSameStep || (spares_.empty() && !in_background)) return resetting;
+  const auto* terminated = reinterpret_cast<const bool*>(columns_[kTerminated].row(0));
+  const auto* truncated = reinterpret_cast<const bool*>(columns_[kTruncated].row(0));
+  for (const Ready& run : taken) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      if (!terminated[run.row + i] && !truncated[run.row + i]) continue;
+      slots_[run.slot + i].over = true;
+      if (in_background) resetting.push_back(run.slot + i);
+    }
+  }
+  return resetting;
+}
+
+nb::tuple Hub::take(std::uint32_t limit, bool by_slot, std::uint32_t index) {
+  Part& part = parts_.at(index);
+  std::vector<Ready> taken = remove_ready(part, limit);
+  const bool whole = is_whole_frame(part, taken);
+  // By slot is the order of a frame, and what arrived in which order is chance.
+  auto is_before = [](const Ready& a, const Ready& b) { return a.slot < b.slot; };
+  if ((whole || by_slot) && !std::is_sorted(taken.begin(), taken.end(), is_before))
+    std::sort(taken.begin(), taken.end(), is_before);
 
   Taken batch = describe(taken);
   // The last free frame is never given away: without it the next command to all would have no row.
-  if (whole && book_->any_free()) {
-    lend(taken[0].row / plan_.slots, batch);
+  if (whole && part.book->any_free()) {
+    lend(part, taken[0].row / plan_.slots, batch);
   } else {
-    copy(taken, batch);
+    copy(part, taken, batch);
   }
+  const std::vector<std::uint32_t> ended = note_ends(taken);
+  if (!ended.empty()) dispatch(Op::kReset, ended, nb::none(), part);
   return nb::make_tuple(whole ? nb::object(nb::none()) : slots_of(taken), none_or(batch.columns), none_or(batch.finals),
                         none_or(batch.infos), none_or(batch.extras));
 }
 
-std::optional<nb::tuple> Hub::finish() {
-  if (pending() == 0 || needs_attention() || !wait(pending(), -1) || needs_attention()) return std::nullopt;
-  return take(kEverything);
+std::optional<nb::tuple> Hub::finish(std::uint32_t part) {
+  if (pending(part) == 0 || needs_attention() || !wait(pending(part), -1, part) || needs_attention())
+    return std::nullopt;
+  return take(kEverything, false, part);
 }
 
 Hub::Taken Hub::describe(const std::vector<Ready>& taken) const {
@@ -119,18 +147,20 @@ Hub::Taken Hub::describe(const std::vector<Ready>& taken) const {
   return batch;
 }
 
-void Hub::lend(std::uint32_t frame, Taken& batch) {
-  rows_out_[frame] = 0;  // the lease gives the frame back
-  nb::object lease = nb::cast(new Lease(arena_, book_, frame - 1), nb::rv_policy::take_ownership);
-  fill(batch, [&](const Column& column) { return column.view(frame * plan_.slots, plan_.slots, lease); });
+void Hub::lend(Part& part, std::uint32_t frame, Taken& batch) {
+  part.rows_out[frame] = 0;  // the lease gives the frame back
+  nb::object lease = nb::cast(new Lease(arena_, part.book, frame - 1), nb::rv_policy::take_ownership);
+  const std::uint32_t first = frame * plan_.slots + slots_[part.slots[0]].position;
+  const auto count = static_cast<std::uint32_t>(part.slots.size());
+  fill(batch, [&](const Column& column) { return column.view(first, count, lease); });
 }
 
-void Hub::copy(const std::vector<Ready>& taken, Taken& batch) {
+void Hub::copy(Part& part, const std::vector<Ready>& taken, Taken& batch) {
   std::vector<std::uint32_t> rows;
   for (const Ready& run : taken)
     for (std::uint32_t i = 0; i < run.count; ++i) rows.push_back(run.row + i);
   fill(batch, [&](const Column& column) { return gather(column, rows); });
-  for (const Ready& run : taken) rows_done(run.row, run.count);
+  for (const Ready& run : taken) rows_done(part, run.row, run.count);
 }
 
 template <class MakeArray>

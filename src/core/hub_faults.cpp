@@ -59,8 +59,9 @@ nb::list Hub::take_dead() {
   for (std::uint32_t w : newly_dead_) {
     Port& port = ports_[w];
     nb::list lost, unanswered;
-    for (std::uint32_t slot = port.first_slot; slot < port.first_slot + port.slots; ++slot) {
-      if (slots_[slot].state != SlotState::kInFlight) continue;
+    for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
+      const std::uint32_t slot = envs_[env].slot;
+      if (slot == kNoSlot || slots_[slot].state != SlotState::kInFlight) continue;
       slots_[slot].state = SlotState::kStranded;
       lost.append(slot);
     }
@@ -84,13 +85,14 @@ void Hub::set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_
 }
 
 Nanoseconds Hub::limit_of(Op op) const {
-  if (op == Op::kReset || op == Op::kRevive) return reset_limit_;
+  if (op == Op::kReset || op == Op::kRevive || op == Op::kPrepare) return reset_limit_;
   if (op == Op::kMessage || op == Op::kClose) return message_limit_;
   if (op == Op::kRebuild) return build_limit_;
   return step_limit_;
 }
 
-// A worker is late with what it does; one that does nothing although it has work, with what it was given.
+// A worker is late with what it does, be it a reset in advance that nobody waits for; one that does nothing although it
+// has work, with what it was given.
 void Hub::find_late() {
   if (!has_deadlines_) return;
   std::vector<std::uint64_t> tasks;
@@ -98,9 +100,10 @@ void Hub::find_late() {
   drain();  // after the tasks were read: who has none any more may have answered just before
   for (std::uint32_t w = 0; w < ports_.size(); ++w) {
     Port& port = ports_[w];
-    if (port.dead || port.absent || port.late || !port.running) continue;
-    const Op op = tasks[w] != 0 ? Task::op(tasks[w]) : oldest_op(port);
-    const auto begin = tasks[w] != 0 ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
+    const bool is_busy = Task::is_sound(tasks[w]) && !Task::is_over(tasks[w], port.last_end_ns);
+    if (port.dead || port.absent || port.late || !(port.running || is_busy)) continue;
+    const Op op = is_busy ? Task::op(tasks[w]) : oldest_op(port);
+    const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
     if (limit_of(op).count() == 0 || looked_ - begin <= limit_of(op)) continue;
     port.late = true;
     newly_late_.push_back(w);
@@ -108,8 +111,10 @@ void Hub::find_late() {
 }
 
 Op Hub::oldest_op(const Port& port) const {
-  for (std::uint32_t slot = port.first_slot; slot < port.first_slot + port.slots; ++slot)
-    if (slots_[slot].state == SlotState::kInFlight) return slots_[slot].op;
+  for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
+    const std::uint32_t slot = envs_[env].slot;
+    if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) return slots_[slot].op;
+  }
   return Op::kMessage;
 }
 
@@ -131,12 +136,16 @@ nb::tuple Hub::doing(std::uint32_t worker) const {
   const std::uint64_t task = meter.task.load(std::memory_order_acquire);
   const std::uint32_t env = meter.env.load(std::memory_order_relaxed);
   if (!Task::is_sound(task) || Task::is_over(task, port.last_end_ns)) return nb::make_tuple(nb::none(), nb::none());
-  const bool is_ours = env >= port.first_slot && env - port.first_slot < port.slots;
+  const bool is_ours = env >= port.first_env && env - port.first_env < port.envs;
   return nb::make_tuple(Task::op(task), is_ours ? nb::object(nb::int_(env)) : nb::none());
 }
 
-nb::tuple Hub::progress(std::uint32_t slot) const {
-  const Progress& progress = progress_[slot];
+std::optional<std::uint32_t> Hub::slot_of(std::uint32_t env) const {
+  return envs_.at(env).slot == kNoSlot ? std::nullopt : std::optional(envs_[env].slot);
+}
+
+nb::tuple Hub::progress(std::uint32_t env) const {
+  const Progress& progress = progress_[env];
   return nb::make_tuple(progress.resets.load(std::memory_order_relaxed),
                         progress.steps.load(std::memory_order_relaxed));
 }
@@ -149,13 +158,15 @@ void Hub::distrust(std::uint32_t worker) {
 
 // A worker can write anything into its rings; what we act upon is checked.
 bool Hub::is_sound(const Port& port, const Result& result) const {
-  const std::uint32_t first = port.first_slot, end = port.first_slot + port.slots;
+  const std::uint32_t first = port.first_env, end = port.first_env + port.envs;
   if (result.count != 1 && (result.count == 0 || result.flags != 0)) return false;
   if (result.flags & kIsMessage)
     return std::find(port.messages.begin(), port.messages.end(), result.sequence) != port.messages.end();
   if (result.env < first || result.env >= end || result.count > end - result.env) return false;
+  if (envs_[result.env].slot == kNoSlot || ((result.flags & kSwapDue) && spares_.empty())) return false;
   for (std::uint32_t i = 0; i < result.count; ++i) {
-    const Slot& slot = slots_[result.env + i];
+    if (envs_[result.env + i].slot != envs_[result.env].slot + i) return false;
+    const Slot& slot = slots_[envs_[result.env + i].slot];
     if (slot.state != SlotState::kInFlight || slot.row != result.row + i) return false;
   }
   return true;
@@ -172,36 +183,36 @@ void Hub::drop(std::uint32_t slot) {
   Slot& dropped = stranded(slot);
   dropped.state = SlotState::kIdle;
   dropped.parts.reset();
-  --in_flight_;
-  rows_done(dropped.row, 1);
+  --part_of(slot).in_flight;
+  rows_done(part_of(slot), dropped.row, 1);
 }
 
 void Hub::resend(std::uint32_t slot) {
   Slot& again = stranded(slot);
   again.state = SlotState::kInFlight;
-  push(again.worker, {again.op, slot, again.row, 1, ++sequence_, 0, 0}, none_or(again.parts));
-  publish(again.worker);
+  push_run(again.op, slot, 1, none_or(again.parts));
+  publish(worker_of(slot));
   raise_interrupt();
 }
 
 void Hub::retell(std::uint32_t slot, nb::handle parts) {
   Slot& told = stranded(slot);
-  copy_row(columns_, kFirstOfBatch, told.row, plan_.kept_row(slot, told.results));
+  Part& part = part_of(slot);
+  copy_row(columns_, kFirstOfBatch, told.row, kept_row(slot));
   set_flags(told.row, false);
   *reinterpret_cast<std::uint64_t*>(columns_[kInfoMask].row(told.row)) = 0;
   told.state = SlotState::kReady;
   told.parts.reset();
-  --in_flight_;
-  ++ready_slots_;
-  ready_.push_back({slot, told.row, 1, kHasBlob, nb::borrow(parts)});
+  --part.in_flight;
+  ++part.ready_slots;
+  part.ready.push_back({slot, told.row, 1, kHasBlob, nb::borrow(parts)});
 }
 
 void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
   retell(slot, parts);
-  Slot& ended = slots_[slot];
-  ended.fresh = true;
-  set_flags(ended.row, true);
-  set_flags(plan_.kept_row(slot, ended.results), true);
+  env_behind(slot).fresh = true;
+  set_flags(slots_[slot].row, true);
+  set_flags(kept_row(slot), true);
 }
 
 // An observe of what only we know.
@@ -215,8 +226,10 @@ bool Hub::answer_here(std::uint32_t slot, Op op, nb::handle parts) {
 void Hub::revive(std::uint32_t slot, nb::handle terminal, bool is_complete) {
   Slot& revived = stranded(slot);
   if (!is_complete) {
-    copy_row(final_columns_, 0, revived.row, plan_.kept_row(slot, revived.results));
+    copy_row(final_columns_, 0, revived.row, kept_row(slot));
     set_flags(revived.row, true);
+    env_behind(slot).fresh = true;
+    if (!spares_.empty()) mount_spare(slot);  // nobody has to wait for the env that is built anew
   }
   revived.op = Op::kRevive;
   revived.parts.reset();
@@ -259,11 +272,11 @@ void Hub::set_flags(std::uint32_t row, bool truncated) {
 }
 
 nb::tuple Hub::last(std::uint32_t slot) const {
-  return nb::make_tuple(plan_.kept_row(slot, slots_[slot].results), none_or(slots_[slot].last_parts));
+  return nb::make_tuple(kept_row(slot), none_or(env_behind(slot).last_parts));
 }
 
 bool Hub::is_over(std::uint32_t slot) const {
-  const std::uint32_t kept = plan_.kept_row(slot, slots_[slot].results);
+  const std::uint32_t kept = kept_row(slot);
   return *reinterpret_cast<const bool*>(columns_[kTerminated].row(kept)) ||
          *reinterpret_cast<const bool*>(columns_[kTruncated].row(kept));
 }
@@ -273,14 +286,14 @@ void Hub::reopen(std::uint32_t worker) {
   for (std::uint64_t blobs : {plan_.blobs_in(worker), plan_.blobs_out(worker)})
     arena_->at<BlobHeader>(blobs)->consumed.store(0);
   Port fresh = make_port(worker);  // its ends begin where the rings do
-  fresh.first_slot = ports_[worker].first_slot;
-  fresh.slots = ports_[worker].slots;
+  fresh.first_env = ports_[worker].first_env;
+  fresh.envs = ports_[worker].envs;
   fresh.absent = true;
   fresh.bell->sleeping.store(0);  // its predecessor may have died in its sleep
   fresh.meter->task.store(0);
-  for (std::uint32_t slot = fresh.first_slot; slot < fresh.first_slot + fresh.slots; ++slot) {
-    progress_[slot].results.store(slots_[slot].results, std::memory_order_relaxed);
-    slots_[slot].fresh = true;
+  for (std::uint32_t env = fresh.first_env; env < fresh.first_env + fresh.envs; ++env) {
+    progress_[env].results.store(envs_[env].results, std::memory_order_relaxed);
+    envs_[env].fresh = true;
   }
   ports_[worker] = std::move(fresh);
 }

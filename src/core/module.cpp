@@ -25,11 +25,11 @@ void* import_numpy() {
   return nullptr;
 }
 
-Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
-               std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
+Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
+               std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
                std::vector<std::uint64_t> column_bytes, bool keeps_last, std::uint32_t log_entries,
                std::uint64_t log_object_bytes) {
-  Plan plan{workers,   slots, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
+  Plan plan{workers,   slots, envs, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
             keeps_last};
   plan.log_entries = log_entries;
   plan.log_object_bytes = log_object_bytes;
@@ -39,14 +39,14 @@ Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames,
 
 nb::bytes as_bytes(Bytes bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
-nb::bytes beginning_of(const EpisodeLog& log, std::uint32_t slot, std::uint64_t entry) {
-  return as_bytes(log.beginning(slot, entry));
+nb::bytes beginning_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
+  return as_bytes(log.beginning(env, entry));
 }
 
-nb::bytes objects_of(const EpisodeLog& log, std::uint32_t slot) { return as_bytes(log.objects(slot)); }
+nb::bytes objects_of(const EpisodeLog& log, std::uint32_t env) { return as_bytes(log.objects(env)); }
 
-int kind_of(const EpisodeLog& log, std::uint32_t slot, std::uint64_t entry) {
-  return static_cast<int>(log.kind(slot, entry));
+int kind_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
+  return static_cast<int>(log.kind(env, entry));
 }
 
 int visit_hub(PyObject* self, visitproc visit, void* arg) {
@@ -87,15 +87,18 @@ NB_MODULE(_core, m) {
       .value("MESSAGE", Op::kMessage)
       .value("CLOSE", Op::kClose)
       .value("REVIVE", Op::kRevive)
-      .value("REBUILD", Op::kRebuild);
+      .value("REBUILD", Op::kRebuild)
+      .value("PREPARE", Op::kPrepare);
   nb::enum_<Autoreset>(m, "Autoreset")
       .value("NEXT_STEP", Autoreset::kNextStep)
       .value("SAME_STEP", Autoreset::kSameStep)
-      .value("DISABLED", Autoreset::kDisabled);
+      .value("DISABLED", Autoreset::kDisabled)
+      .value("BACKGROUND", Autoreset::kBackground);
   m.attr("HAS_FINAL") = kHasFinal;
   m.attr("HAS_NEW_KEYS") = kHasNewKeys;
   m.attr("IS_FAILURE") = kIsFailure;
   m.attr("RENEWAL_DUE") = kRenewalDue;
+  m.attr("SWAP_DUE") = kSwapDue;
   m.attr("IS_MESSAGE") = kIsMessage;
   m.attr("WHOLE_WORKER") = kWholeWorker;
   m.attr("FIRST_LEAF") = kFirstLeaf;
@@ -107,14 +110,15 @@ NB_MODULE(_core, m) {
   nb::class_<Plan>(m, "Plan")
       .def(
           "__init__",
-          [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
-             std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes, std::vector<std::uint64_t> column_bytes,
-             bool keeps_last, std::uint32_t log_entries, std::uint64_t log_object_bytes) {
-            new (self) Plan(make_plan(workers, slots, frames, ring_capacity, blob_bytes, std::move(action_bytes),
+          [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
+             std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
+             std::vector<std::uint64_t> column_bytes, bool keeps_last, std::uint32_t log_entries,
+             std::uint64_t log_object_bytes) {
+            new (self) Plan(make_plan(workers, slots, envs, frames, ring_capacity, blob_bytes, std::move(action_bytes),
                                       std::move(column_bytes), keeps_last, log_entries, log_object_bytes));
           },
-          "workers"_a, "slots"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a, "column_bytes"_a,
-          "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a)
+          "workers"_a, "slots"_a, "envs"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a,
+          "column_bytes"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a)
       .def_ro("actions", &Plan::actions)
       .def_ro("columns", &Plan::columns)
       .def_ro("log_actions", &Plan::log_actions)
@@ -147,27 +151,29 @@ NB_MODULE(_core, m) {
   nb::class_<EpisodeLog>(m, "EpisodeLog")
       .def(nb::init<std::shared_ptr<Arena>, const Plan&>(), "arena"_a, "plan"_a)
       .def_prop_ro("capacity", &EpisodeLog::capacity)
-      .def("entries", &EpisodeLog::entries, "slot"_a)
-      .def("calls", &EpisodeLog::calls, "slot"_a)
-      .def("row", &EpisodeLog::row_of, "slot"_a, "entry"_a)
-      .def("kind", &kind_of, "slot"_a, "entry"_a, "An Entry's number, or what was written over it.")
-      .def("beginning", &beginning_of, "slot"_a, "entry"_a)
-      .def("objects", &objects_of, "slot"_a);
+      .def("entries", &EpisodeLog::entries, "env"_a)
+      .def("calls", &EpisodeLog::calls, "env"_a)
+      .def("row", &EpisodeLog::row_of, "env"_a, "entry"_a)
+      .def("kind", &kind_of, "env"_a, "entry"_a, "An Entry's number, or what was written over it.")
+      .def("beginning", &beginning_of, "env"_a, "entry"_a)
+      .def("objects", &objects_of, "env"_a);
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
-      .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, std::vector<Column>, std::vector<Column>,
-                    std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t>(),
-           "arena"_a, "plan"_a, "slots_of_worker"_a, "columns"_a, "final_columns"_a, "actions"_a, "receive"_a, "send"_a,
-           "spin_ns"_a, "max_running"_a)
-      .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none())
-      .def("send_steps", &Hub::send_steps, "actions"_a.none())
+      .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
+                    std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t>(),
+           "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "actions"_a,
+           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a)
+      .def("split", &Hub::split, "parts"_a)
+      .def("seat_in_order", &Hub::seat_in_order)
+      .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none(), "part"_a = 0)
+      .def("send_steps", &Hub::send_steps, "actions"_a.none(), "part"_a = 0)
       .def("set_choices", &Hub::set_choices, "low"_a, "high"_a)
-      .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "slot"_a, "parts"_a.none())
+      .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "env"_a, "parts"_a.none())
       .def("has_room", &Hub::has_room, "worker"_a)
-      .def("wait", &Hub::wait, "wanted"_a, "timeout_ns"_a)
-      .def("take", &Hub::take, "limit"_a)
-      .def("finish", &Hub::finish)
-      .def("drop_ready", &Hub::drop_ready)
+      .def("wait", &Hub::wait, "wanted"_a, "timeout_ns"_a, "part"_a = 0)
+      .def("take", &Hub::take, "limit"_a, "by_slot"_a = false, "part"_a = 0)
+      .def("finish", &Hub::finish, "part"_a = 0)
+      .def("drop_ready", &Hub::drop_ready, "part"_a = 0)
       .def("take_messages", &Hub::take_messages)
       .def("watch", &Hub::watch, "worker"_a, "pidfd"_a)
       .def("relay", &Hub::relay, "fd"_a)
@@ -178,7 +184,11 @@ NB_MODULE(_core, m) {
       .def("set_alarm", &Hub::set_alarm, "at_ns"_a)
       .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
       .def("doing", &Hub::doing, "worker"_a)
-      .def("progress", &Hub::progress, "slot"_a)
+      .def("progress", &Hub::progress, "env"_a)
+      .def("env_of", &Hub::env_of, "slot"_a)
+      .def("worker_of", &Hub::worker_of, "slot"_a)
+      .def("slot_of", &Hub::slot_of, "env"_a)
+      .def("action_row", &Hub::action_row, "slot"_a)
       .def("last_op", &Hub::last_op, "slot"_a)
       .def("drop", &Hub::drop, "slot"_a)
       .def("resend", &Hub::resend, "slot"_a)
@@ -196,31 +206,33 @@ NB_MODULE(_core, m) {
       .def("arrive", &Hub::arrive, "worker"_a, "pidfd"_a)
       .def("meters", &Hub::meters)
       .def("add_info_column", &Hub::add_info_column, "column"_a)
-      .def_prop_ro("pending", &Hub::pending)
-      .def_prop_ro("ready", &Hub::ready)
+      .def("pending", &Hub::pending, "part"_a = 0)
+      .def("ready", &Hub::ready, "part"_a = 0)
       .def_prop_ro("needs_attention", &Hub::needs_attention)
       .def_prop_ro("waited_ns", &Hub::waited_ns);
 
   nb::class_<WorkerLoop>(m, "WorkerLoop")
       .def(
           "__init__",
-          [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_slot,
-             Autoreset autoreset, std::int64_t spin_ns, std::uint32_t renew_every, bool renews_in_place,
-             bool has_successors, nb::list envs, nb::object hooks, nb::object obs_nest, std::vector<Column> obs,
-             std::vector<Column> final_obs, nb::object action_nest, std::vector<Column> actions) {
-            new (self) WorkerLoop(std::move(arena), std::move(plan),
-                                  {index, first_slot, autoreset, spin_ns, renew_every, renews_in_place, has_successors},
-                                  std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
-                                  action_nest, std::move(actions));
+          [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_env,
+             Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns, std::uint32_t renew_every,
+             bool renews_in_place, bool has_successors, nb::list envs, nb::object hooks, nb::object obs_nest,
+             std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
+             std::vector<Column> actions) {
+            new (self) WorkerLoop(
+                std::move(arena), std::move(plan),
+                {index, first_env, autoreset, resets_ahead, spin_ns, renew_every, renews_in_place, has_successors},
+                std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs), action_nest,
+                std::move(actions));
           },
-          "arena"_a, "plan"_a, "index"_a, "first_slot"_a, "autoreset"_a, "spin_ns"_a, "renew_every"_a,
+          "arena"_a, "plan"_a, "index"_a, "first_env"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a, "renew_every"_a,
           "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a,
           "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)
       .def_prop_ro("current_env", &WorkerLoop::current_env)
-      .def("replace_env", &WorkerLoop::replace_env, "slot"_a, "env"_a)
+      .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a)
       .def("add_info_column", &WorkerLoop::add_info_column, "key"_a, "type"_a, "column"_a);
 
   m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,

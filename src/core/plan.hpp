@@ -6,8 +6,12 @@
 //   192      worker 0             Bell | Meter | command ring | result ring | blobs in | blobs out
 //            worker 1 ...         (each starts on a cache line of its own)
 //            action columns       one row per slot
-//            columns              one row per slot and frame: row = frame * slots + slot
+//            columns              one row per slot and frame: row = frame * slots + the slot's position
+//                                 then, where faults are restarted, two rows per env
 //            log                  headers | beginnings | kinds | objects | action columns, where faults are recorded
+//
+// A slot's position is its number, unless the pool is split: the rows of each part lie together.  There are as many
+// envs as slots, and the spares; progress and logs are the envs', not the slots'.
 //
 // Columns are arrays of rows (never rows of columns), so that a frame of a column is a contiguous
 // (slots, ...) array, and consecutive frames are a (frames, slots, ...) one.  Frame 0 is the scratch
@@ -34,9 +38,13 @@ struct Meter {
   std::atomic<std::uint64_t> busy_ns;            // wall time inside envs
   std::atomic<std::uint64_t> cpu_ns;             // CPU time while there were commands to run
   std::atomic<std::uint64_t> task;               // what it does now, see Task; 0: nothing
-  std::atomic<std::uint32_t> env;                // ... and to which slot, or kWholeWorker
+  std::atomic<std::uint32_t> env;                // ... and to which env, or kWholeWorker
 };
 static_assert(sizeof(Meter) == 64);
+
+inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);  // one writer
+}
 
 // An op and when it began, in one word, so that a reader never takes one's beginning for another's.
 struct Task {
@@ -45,17 +53,17 @@ struct Task {
   }
   static Op op(std::uint64_t task) { return static_cast<Op>((task & kOpMask) - 1); }
   // Whether a worker of ours has written it.
-  static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kRebuild; }
+  static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kPrepare; }
   static std::uint64_t begin_ns(std::uint64_t task) { return task & ~kOpMask; }
   // Whether it is over by then, at which its worker has ended something.  It is cleared after its result is there
   // for all to see, and a worker may die in between.
   static bool is_over(std::uint64_t task, std::uint64_t end_ns) { return (task | kOpMask) < end_ns; }
 
  private:
-  static constexpr std::uint64_t kOpMask = 7;
+  static constexpr std::uint64_t kOpMask = 15;
 };
 
-// How far a slot has come.  Written by its worker, and outlives it: a death report reads it, and the
+// How far an env has come.  Written by its worker, and outlives it: a death report reads it, and the
 // worker's successor goes on counting.
 struct Progress {
   std::atomic<std::uint64_t> resets;
@@ -65,7 +73,7 @@ struct Progress {
 };
 static_assert(sizeof(Progress) == 32);
 
-// Of a slot's log, see episode_log.hpp.  Written by its worker alone.
+// Of an env's log, see episode_log.hpp.  Written by its worker alone.
 struct LogHeader {
   alignas(64) std::atomic<std::uint64_t> entries;  // so far
   std::atomic<std::uint64_t> begun;                // of those: resets
@@ -75,7 +83,7 @@ struct LogHeader {
 static_assert(sizeof(LogHeader) == 64);
 
 struct LogBeginning {
-  static constexpr std::uint32_t kPlaces = 3;  // of a slot
+  static constexpr std::uint32_t kPlaces = 3;  // of an env
 
   std::atomic<std::uint64_t> entry;  // whose it is, plus 1; 0: nobody's
   std::atomic<std::uint32_t> size;
@@ -94,14 +102,15 @@ inline constexpr std::size_t kFirstLeaf = 5;
 struct Plan {
   std::uint32_t workers;
   std::uint32_t slots;
+  std::uint32_t envs;           // one for each slot, and the spares
   std::uint32_t frames;         // the scratch frame counted
   std::uint32_t ring_capacity;  // a power of two
   std::uint64_t blob_bytes;
   std::vector<std::uint64_t> action_bytes;  // of one row, per action column
   std::vector<std::uint64_t> column_bytes;  // of one row, per column
-  bool keeps_last = false;                  // two more frames keep each slot's last row, for when its worker dies
-  std::uint32_t log_entries = 0;            // of each slot's log; 0: there is none
-  std::uint64_t log_object_bytes = 0;       // of each slot's log, for what has no column
+  bool keeps_last = false;                  // two more rows keep each env's last result, for when its worker dies
+  std::uint32_t log_entries = 0;            // of each env's log; 0: there is none
+  std::uint64_t log_object_bytes = 0;       // of each env's log, for what has no column
 
   // Computed by `lay_out`.
   std::vector<std::uint64_t> ports = {}, actions = {}, columns = {};
@@ -110,14 +119,14 @@ struct Plan {
   std::vector<std::uint64_t> log_actions = {};
   std::uint64_t bytes = 0;
 
-  std::uint32_t rows() const { return slots * (frames + (keeps_last ? 2 : 0)); }
+  std::uint32_t rows() const { return slots * frames + (keeps_last ? 2 * envs : 0); }
 
-  std::uint64_t log_rows() const { return std::uint64_t{log_entries} * slots; }
+  std::uint64_t log_rows() const { return std::uint64_t{log_entries} * envs; }
 
-  // Where the n-th result of a slot is kept.  The next one goes elsewhere, so that a worker killed while it
+  // Where the n-th result of an env is kept.  The next one goes elsewhere, so that a worker killed while it
   // writes leaves the one before it whole.
-  std::uint32_t kept_row(std::uint32_t slot, std::uint64_t n) const {
-    return (frames + static_cast<std::uint32_t>(n & 1)) * slots + slot;
+  std::uint32_t kept_row(std::uint32_t env, std::uint64_t n) const {
+    return frames * slots + static_cast<std::uint32_t>(n & 1) * envs + env;
   }
 
   void lay_out() {
@@ -131,14 +140,14 @@ struct Plan {
       return offset;
     };
     for (std::uint32_t w = 0; w < workers; ++w) ports.push_back(place(port_bytes()));
-    progress = place(sizeof(Progress) * slots);
+    progress = place(sizeof(Progress) * envs);
     for (std::uint64_t size : action_bytes) actions.push_back(place(size * slots));
     for (std::uint64_t size : column_bytes) columns.push_back(place(size * rows()));
     if (log_entries != 0) {
-      log_headers = place(sizeof(LogHeader) * slots);
-      log_beginnings = place(sizeof(LogBeginning) * LogBeginning::kPlaces * slots);
+      log_headers = place(sizeof(LogHeader) * envs);
+      log_beginnings = place(sizeof(LogBeginning) * LogBeginning::kPlaces * envs);
       log_kinds = place(log_rows());
-      log_objects = place(log_object_bytes * slots);
+      log_objects = place(log_object_bytes * envs);
       for (std::uint64_t size : action_bytes) log_actions.push_back(place(size * log_rows()));
     }
     bytes = at;

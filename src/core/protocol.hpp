@@ -3,9 +3,9 @@
 // A command names the row that its result goes to: that single choice gives zero-copy frames, rollout
 // storage and spares with no further machinery.
 //
-// Commands and results come in runs: one record for `count` neighbouring slots and as many neighbouring
+// Commands and results come in runs: one record for `count` neighbouring envs and as many neighbouring
 // rows, so that 32 cheap envs cost two records and not 64.  A result's run is what the worker had done
-// when it published, and so may be part of a command's.  Every slot of a command gets exactly one result.
+// when it published, and so may be part of a command's.  Every env of a command gives exactly one result.
 #pragma once
 
 #include <cstddef>
@@ -20,36 +20,51 @@ enum class Op : std::uint32_t {
   kMessage = 3,  // blob: a pickled request for the worker's Python side
   kClose = 4,
   kRevive = 5,   // an env made anew resets; the row's reward, flags and final observation stand
-  kRebuild = 6,  // a message: makes the env of a slot anew
+  kRebuild = 6,  // a message: makes an env anew
+  kPrepare = 7,  // a message: resets an env in advance; blob as for kReset. What fails shows at the next reset
+};
+
+// Whether it fills no row.
+constexpr bool is_message(Op op) {
+  return op == Op::kMessage || op == Op::kClose || op == Op::kRebuild || op == Op::kPrepare;
+}
+
+// What follows the end of an episode.
+enum class Autoreset {
+  kNextStep = 0,    // the next step resets instead
+  kSameStep = 1,    // a reset in the same step
+  kDisabled = 2,    // whatever the caller does
+  kBackground = 3,  // a reset, whose result comes by itself
 };
 
 // Bits of Result::flags.
 inline constexpr std::uint32_t kHasBlob = 1;      // a blob follows in the blob ring
 inline constexpr std::uint32_t kOnSocket = 2;     // ... or on the socket, where it did not fit
-inline constexpr std::uint32_t kIsMessage = 4;    // answers kMessage, kClose or kRebuild, fills no row
+inline constexpr std::uint32_t kIsMessage = 4;    // answers a message, fills no row
 inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an exception
 inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
 inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column
 inline constexpr std::uint32_t kRenewalDue = 64;  // the episode ended, and before the next one the env is to be renewed
+inline constexpr std::uint32_t kSwapDue = 128;  // the first observation of the next episode is to come from another env
 
 // `env` of a command that concerns the whole worker.
 inline constexpr std::uint32_t kWholeWorker = 0xffffffff;
 
 struct Command {
   Op op;                   //  0
-  std::uint32_t env;       //  4  the first slot, or kWholeWorker
-  std::uint32_t row;       //  8  where its result goes; the other slots' follow
-  std::uint32_t count;     // 12  of slots; 1 if there is a blob
+  std::uint32_t env;       //  4  the first env, or kWholeWorker
+  std::uint32_t row;       //  8  where its result goes; the other envs' follow
+  std::uint32_t count;     // 12  of envs; 1 if there is a blob
   std::uint64_t sequence;  // 16  echoed by the results
   std::uint32_t flags;     // 24  kHasBlob, kOnSocket
-  std::uint32_t unused;    // 28
+  std::uint32_t action;    // 28  the row of its action; the other envs' follow
 };
 static_assert(sizeof(Command) == 32 && offsetof(Command, sequence) == 16);
 
 struct Result {
   std::uint32_t env;       //  0  as in the command
   std::uint32_t row;       //  4
-  std::uint32_t count;     //  8  of slots; 1 if any flag is set
+  std::uint32_t count;     //  8  of envs; 1 if any flag is set
   std::uint32_t flags;     // 12
   std::uint64_t sequence;  // 16
   std::uint64_t begin_ns;  // 24  CLOCK_MONOTONIC, the same in every process of a machine

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "blob_parts.hpp"
+#include "env_results.hpp"
 #include "platform.hpp"
 
 #if REMUDA_LINUX
@@ -19,10 +20,6 @@ namespace {
 // Results of cheap steps are made visible together, those of slow ones at once.
 constexpr std::uint64_t kPublishEvery = 20'000;  // ns
 
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<Nanoseconds>(Clock::now().time_since_epoch()).count());
-}
-
 std::uint64_t thread_cpu_ns() {
 #if REMUDA_LINUX
   timespec ts;
@@ -33,49 +30,10 @@ std::uint64_t thread_cpu_ns() {
 #endif
 }
 
-void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
-  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);  // one writer
-}
-
-[[noreturn]] void reject(const std::string& expected, nb::handle got) {
-  auto text = nb::cast<std::string>(nb::repr(got));
-  if (text.size() > 200) {
-    std::size_t end = 200;
-    while ((text[end] & 0xC0) == 0x80) --end;  // not in the middle of a character
-    text = text.substr(0, end) + "...";
-  }
-  throw nb::type_error(("expected " + expected + ", got " + text).c_str());
-}
-
-double number(nb::handle reward) {
-  if (PyFloat_Check(reward.ptr())) return PyFloat_AS_DOUBLE(reward.ptr());
-  double value = PyFloat_AsDouble(reward.ptr());
-  if (value == -1.0 && PyErr_Occurred()) {
-    PyErr_Clear();
-    reject("a number as the reward", reward);
-  }
-  return value;
-}
-
-bool truth(nb::handle flag, const char* name) {
-  int value = PyObject_IsTrue(flag.ptr());
-  if (value < 0) {
-    PyErr_Clear();
-    reject(std::string("a bool as ") + name, flag);
-  }
-  return value != 0;
-}
-
-nb::handle item(const nb::tuple& tuple, Py_ssize_t i) { return PyTuple_GET_ITEM(tuple.ptr(), i); }
-
 nb::list as_list(const Objects& objects) {
   nb::list list;
   for (const nb::object& object : objects) list.append(object);
   return list;
-}
-
-void check_info(nb::handle info) {
-  if (!PyDict_Check(info.ptr())) reject("a dict as the info", info);
 }
 
 }  // namespace
@@ -97,10 +55,10 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
   progress_ = arena_->at<Progress>(plan_.progress);
   for (nb::handle env : envs) {
     envs_.push_back({nb::borrow(env)});
-    const Progress& so_far = progress_[slot_of(envs_.back())];
+    const Progress& so_far = progress_[index_of(envs_.back())];
     envs_.back().results = so_far.results.load(std::memory_order_relaxed);
     envs_.back().needs_reset = so_far.resets.load(std::memory_order_relaxed) != 0;  // we are a successor
-    if (log_.is_on()) log_.add(slot_of(envs_.back()), Entry::kMade);
+    if (log_.is_on()) log_.add(index_of(envs_.back()), Entry::kMade);
   }
   std::uint32_t w = spec_.index;
   bell_ = arena_->at<Bell>(plan_.bell(w));
@@ -125,13 +83,15 @@ bool WorkerLoop::run_available() {
   if (commands_.empty()) return closed_;
   now_ = last_publish_ = now_ns();
   const std::uint64_t cpu_before = thread_cpu_ns();
-  while (!closed_ && commands_.pop(command)) {
-    for (; command.count != 0; --command.count, ++command.env, ++command.row) {
-      execute(command);
-      if (now_ - last_publish_ >= kPublishEvery) publish();
+  do {
+    while (!closed_ && commands_.pop(command)) {
+      for (; command.count != 0; --command.count, ++command.env, ++command.row, ++command.action) {
+        execute(command);
+        if (now_ - last_publish_ >= kPublishEvery) publish();
+      }
     }
-  }
-  publish();
+    publish();
+  } while (!closed_ && reset_one_ahead());
   meter_->task.store(0, std::memory_order_release);  // after the results: who sees this sees those
   add(meter_->cpu_ns, thread_cpu_ns() - cpu_before);
   return closed_;
@@ -177,6 +137,9 @@ void WorkerLoop::execute(const Command& command) {
       case Op::kRebuild:
         rebuild(env_of(command), result);
         break;
+      case Op::kPrepare:
+        prepare(env_of(command), command, result);
+        break;
       case Op::kClose:
         closed_ = true;
         result.flags |= kIsMessage;
@@ -185,84 +148,37 @@ void WorkerLoop::execute(const Command& command) {
     }
   } catch (nb::python_error& error) {
     fail(error, command, result);
-  } catch (nb::builtin_exception& error) {  // raised by us: turn it into the Python exception it stands for
-    PyErr_SetString(error.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError, error.what());
-    nb::python_error python_error;
+  } catch (nb::builtin_exception& error) {
+    nb::python_error python_error = as_python(error);
     fail(python_error, command, result);
   }
 }
 
 // For deadlines and death reports, which the pool makes from outside.
-void WorkerLoop::begin(Op op, std::uint32_t slot, std::uint64_t now) {
-  meter_->env.store(slot, std::memory_order_relaxed);
+void WorkerLoop::begin(Op op, std::uint32_t index, std::uint64_t now) {
+  meter_->env.store(index, std::memory_order_relaxed);
   meter_->task.store(Task::pack(op, now), std::memory_order_release);
 }
 
 std::optional<std::uint32_t> WorkerLoop::current_env() const {
   const bool is_idle = meter_->task.load(std::memory_order_relaxed) == 0;
-  const std::uint32_t slot = meter_->env.load(std::memory_order_relaxed);
-  return is_idle || slot == kWholeWorker ? std::nullopt : std::optional(slot);
+  const std::uint32_t index = meter_->env.load(std::memory_order_relaxed);
+  return is_idle || index == kWholeWorker ? std::nullopt : std::optional(index);
 }
 
-void WorkerLoop::replace_env(std::uint32_t slot, nb::object env) {
-  Env& place = envs_[slot - spec_.first_slot];
+void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
+  Env& place = envs_[index - spec_.first_env];
   place.env = std::move(env);
   place.last_obs.reset();
   place.needs_reset = true;
   place.episodes = 0;
-  if (log_.is_on()) log_.add(slot, Entry::kMade);
+  place.is_due = false;
+  place.ahead.reset();
+  place.ahead_error.reset();
+  if (log_.is_on()) log_.add(index, Entry::kMade);
 }
 
 // -- the ops ---------------------------------------------------------------------------------------
-
-void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
-  nb::object kwargs;
-  nb::object parts = read_blob(command);
-  if (parts.is_valid()) kwargs = hooks_.attr("reset_arguments")(parts);
-  nb::tuple outcome = call_reset(env, kwargs);
-  env.needs_reset = false;
-  Objects objects;
-  write_obs(obs_, item(outcome, 0), result.row, objects);
-  env.last_obs = nb::borrow(item(outcome, 0));
-  write_flags(result.row, 0.0, false, false);
-  keep_last(env, result.row);
-  attach_info(objects, item(outcome, 1), nb::object(), result);
-}
-
-nb::tuple WorkerLoop::call_reset(Env& env, nb::handle kwargs) {
-  const std::uint32_t slot = slot_of(env);
-  if ((env.is_missing && !spec_.has_successors) || (spec_.renews_in_place && renewal_due(env))) renew(env);
-  begin(Op::kReset, slot, now_ns());
-  add(progress_[slot].resets, 1);
-  progress_[slot].steps.store(0, std::memory_order_relaxed);
-  ++env.episodes;
-  if (log_.is_on()) {
-    nb::object beginning = hooks_.attr("beginning")(slot, kwargs.is_valid() ? kwargs : nb::handle(nb::none()));
-    log_.begin(slot, nb::cast<Entry>(beginning[0]), PartBytes(nb::make_tuple(beginning[1])).bytes()[0]);
-  }
-  nb::object outcome;
-  if (kwargs.is_valid())
-    outcome = env.env.attr("reset")(**nb::borrow<nb::dict>(kwargs));
-  else
-    outcome = env.env.attr("reset")();
-  if (!PyTuple_Check(outcome.ptr()) || PyTuple_GET_SIZE(outcome.ptr()) != 2)
-    reject("reset() to return (observation, info)", outcome);
-  check_info(item(nb::borrow<nb::tuple>(outcome), 1));
-  return nb::borrow<nb::tuple>(outcome);
-}
-
-// Where this fails, it is tried again before the next reset, unless that is a successor's.
-void WorkerLoop::renew(Env& env) {
-  const std::uint32_t slot = slot_of(env);
-  begin(Op::kRebuild, slot, now_ns());
-  env.is_missing = true;
-  hooks_.attr("renew")(slot);
-  env.is_missing = false;
-}
-
-bool WorkerLoop::renewal_due(const Env& env) const {
-  return spec_.renew_every != 0 && env.episodes >= spec_.renew_every;
-}
 
 void WorkerLoop::step(Env& env, const Command& command, Result& result) {
   nb::object parts = read_blob(command);
@@ -273,8 +189,8 @@ void WorkerLoop::step(Env& env, const Command& command, Result& result) {
   }
   static PyObject* const name = PyUnicode_InternFromString("step");
   nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
-  nb::object action = action_nest_.read(actions_, command.env, objects);
-  if (log_.is_on()) log_action(command.env, parts);
+  nb::object action = action_nest_.read(actions_, command.action, objects);
+  if (log_.is_on()) log_action(command, parts);
   add(progress_[command.env].steps, 1);
   PyObject* arguments[] = {env.env.ptr(), action.ptr()};
   PyObject* outcome = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
@@ -283,11 +199,11 @@ void WorkerLoop::step(Env& env, const Command& command, Result& result) {
 }
 
 // Before the env sees it: it may be the last.
-void WorkerLoop::log_action(std::uint32_t slot, nb::handle parts) {
+void WorkerLoop::log_action(const Command& command, nb::handle parts) {
   for (std::size_t c = 0; c < actions_.size(); ++c)
-    std::memcpy(log_.next_action(slot, c), actions_[c].row(slot), actions_[c].row_bytes());
-  if (parts.is_valid()) log_.put_objects(slot, PartBytes(parts).bytes());
-  log_.add(slot, Entry::kStep);
+    std::memcpy(log_.next_action(command.env, c), actions_[c].row(command.action), actions_[c].row_bytes());
+  if (parts.is_valid()) log_.put_objects(command.env, PartBytes(parts).bytes());
+  log_.add(command.env, Entry::kStep);
 }
 
 void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
@@ -305,6 +221,7 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   env.needs_reset = done;
   nb::object final;
   if (done && !spec_.renews_in_place && renewal_due(env)) result.flags |= kRenewalDue;
+  env.is_due = done && !(result.flags & kRenewalDue);  // else it is not this env that will be reset
   if (done && spec_.autoreset == Autoreset::kSameStep) {
     // The terminal observation and info are copied before the reset: envs reuse their buffers.
     Objects final_objects;
@@ -314,11 +231,12 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
     // an array of another dtype, a dict) is kept as the env gave it.
     if (!as_is || !PyArray_CheckExact(obs.ptr()) || PyDict_GET_SIZE(info.ptr()) != 0)
       final = hooks_.attr("freeze")(obs, info);
-    if (result.flags & kRenewalDue) {  // the reset is its successor's: this is not the whole result yet
+    if (spec_.resets_ahead) result.flags |= kSwapDue;
+    if (result.flags & (kRenewalDue | kSwapDue)) {  // the reset is another's: this is not the whole result yet
       write_flags(result.row, reward, terminated, truncated);
       return post(result, final.is_valid() ? nb::object(nb::make_tuple(final)) : nb::object());
     }
-    nb::tuple fresh = call_reset(env, nb::object());
+    nb::tuple fresh = outcome_of_reset(env, nb::object());
     env.needs_reset = false;
     obs = nb::borrow(item(fresh, 0));
     info = nb::borrow(item(fresh, 1));
@@ -339,17 +257,6 @@ void WorkerLoop::observe(Env& env, Result& result) {
   attach_info(objects, nb::dict(), nb::object(), result);
 }
 
-void WorkerLoop::revive(Env& env, Result& result) {
-  nb::tuple outcome = call_reset(env, nb::object());
-  env.needs_reset = false;
-  Objects objects;
-  write_obs(obs_, item(outcome, 0), result.row, objects);
-  env.last_obs = nb::borrow(item(outcome, 0));
-  keep_last(env, result.row);
-  result.flags |= kHasFinal;
-  attach_info(objects, item(outcome, 1), nb::object(), result);
-}
-
 void WorkerLoop::message(const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
@@ -357,18 +264,12 @@ void WorkerLoop::message(const Command& command, Result& result) {
   post(result, hooks_.attr("handle")(slot, read_blob(command)));
 }
 
-void WorkerLoop::rebuild(Env& env, Result& result) {
-  result.flags |= kIsMessage;
-  renew(env);
-  post(result, nb::object());
-}
-
 void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
-  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build"};
+  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
   const Op doing = Task::op(meter_->task.load(std::memory_order_relaxed));  // a step may have been resetting
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
   result.flags = kIsFailure;
-  if (command.op == Op::kMessage || command.op == Op::kClose || command.op == Op::kRebuild) result.flags |= kIsMessage;
+  if (is_message(command.op)) result.flags |= kIsMessage;
   if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
   post(result, hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]));
 }
@@ -384,12 +285,12 @@ void WorkerLoop::write_flags(std::uint32_t row, double reward, bool terminated, 
 // Keeps the row for the pool, in case that we do not live to fill the next one.
 void WorkerLoop::keep_last(Env& env, std::uint32_t row) {
   if (!plan_.keeps_last) return;
-  const std::uint32_t slot = slot_of(env), kept = plan_.kept_row(slot, ++env.results);
+  const std::uint32_t index = index_of(env), kept = plan_.kept_row(index, ++env.results);
   for (const Column& column : obs_) std::memcpy(column.row(kept), column.row(row), column.row_bytes());
   // Over as far as the next command is concerned: after a same-step autoreset it is not.
   terminated_[kept] = env.needs_reset && terminated_[row];
   truncated_[kept] = env.needs_reset && truncated_[row];
-  progress_[slot].results.store(env.results, std::memory_order_release);
+  progress_[index].results.store(env.results, std::memory_order_release);
 }
 
 bool WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {

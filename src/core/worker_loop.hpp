@@ -8,12 +8,12 @@
 //   pack(objects, info, new_keys, final) -> parts
 //   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
 //   reset_arguments(parts) -> dict               seed= and options= of this reset
-//   beginning(slot, kwargs | None) -> (Entry, bytes)   of an episode, for the log, where there is one
+//   beginning(env, kwargs | None) -> (Entry, bytes)   of an episode, for the log, where there is one
 //   action_objects(parts) -> list                the parts of an action that have no column
-//   handle(slot | None, parts) -> parts          a request
-//   describe(exception, slot | None, op) -> parts
+//   handle(env | None, parts) -> parts           a request
+//   describe(exception, env | None, op) -> parts
 //   close() -> parts                             close every env; what failed
-//   renew(slot)                                  make an env anew, and replace_env with it
+//   renew(env)                                   make an env anew, and replace_env with it
 //   send(parts), receive() -> parts              the socket
 #pragma once
 
@@ -28,13 +28,12 @@
 
 namespace remuda {
 
-enum class Autoreset { kNextStep = 0, kSameStep = 1, kDisabled = 2 };
-
 // How a space maps to columns: its tree, and the index of its first column.
 struct WorkerSpec {
-  std::uint32_t index;       // of this worker
-  std::uint32_t first_slot;  // it hosts the slots first_slot, first_slot + 1, ...
+  std::uint32_t index;      // of this worker
+  std::uint32_t first_env;  // it hosts the envs first_env, first_env + 1, ...
   Autoreset autoreset;
+  bool resets_ahead;  // an env is reset when its episode ends, unless something else is to be done, before it is asked
   std::int64_t spin_ns;
   std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
   bool renews_in_place;       // by the hooks; else the result says that it is due, and the pool sees to it
@@ -57,10 +56,10 @@ class WorkerLoop {
     ring(*bell_);
   }
 
-  // The slot whose env is being reset, stepped or called, if any. Any thread may ask.
+  // The env that is being reset, stepped or called, if any. Any thread may ask.
   std::optional<std::uint32_t> current_env() const;
   // A fresh env in the place of another.  It resets before it steps.
-  void replace_env(std::uint32_t slot, nb::object env);
+  void replace_env(std::uint32_t index, nb::object env);
 
   void add_info_column(nb::object key, nb::object type, Column column) {
     infos_.add(std::move(key), std::move(type), std::move(column));
@@ -69,11 +68,14 @@ class WorkerLoop {
  private:
   struct Env {
     nb::object env;
-    nb::object last_obs = {};    // for kObserve
-    bool needs_reset = false;    // the episode ended, and next_step autoreset is due
-    bool is_missing = false;     // the one before is closed, and another could not be made yet
-    std::uint32_t episodes = 0;  // begun since it was made
-    std::uint64_t results = 0;   // rows filled, its predecessors' counted
+    nb::object last_obs = {};                          // for kObserve
+    bool needs_reset = false;                          // the episode ended, and next_step autoreset is due
+    bool is_missing = false;                           // the one before is closed, and another could not be made yet
+    std::uint32_t episodes = 0;                        // begun since it was made
+    std::uint64_t results = 0;                         // rows filled, its predecessors' counted
+    bool is_due = false;                               // to be reset ahead
+    nb::object ahead = {};                             // what that reset returned, until it is asked for
+    std::optional<nb::python_error> ahead_error = {};  // ... or raised
   };
 
   void execute(const Command& command);
@@ -84,13 +86,17 @@ class WorkerLoop {
   void revive(Env& env, Result& result);
   void message(const Command& command, Result& result);
   void rebuild(Env& env, Result& result);
+  void prepare(Env& env, const Command& command, Result& result);
   void fail(nb::python_error& error, const Command& command, Result& result);
 
+  nb::tuple outcome_of_reset(Env& env, nb::handle kwargs);
   nb::tuple call_reset(Env& env, nb::handle kwargs);
+  bool reset_one_ahead();
+  void reset_ahead(Env& env, nb::handle kwargs);
   void renew(Env& env);
   bool renewal_due(const Env& env) const;
-  void log_action(std::uint32_t slot, nb::handle parts);
-  void begin(Op op, std::uint32_t slot, std::uint64_t now);
+  void log_action(const Command& command, nb::handle parts);
+  void begin(Op op, std::uint32_t index, std::uint64_t now);
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
   void keep_last(Env& env, std::uint32_t row);
   // Whether it went into its columns as it is; else it was cast on the way.
@@ -98,13 +104,14 @@ class WorkerLoop {
   void attach_info(const Objects& objects, nb::handle info, nb::object final, Result& result);
 
   nb::object read_blob(const Command& command);
+  nb::object read_reset_arguments(const Command& command);
   void post(Result& result, nb::object parts);
   bool join_run(const Result& result);
   void publish();
   void wait_for_command();
-  Env& env_of(const Command& command) { return envs_[command.env - spec_.first_slot]; }
-  std::uint32_t slot_of(const Env& env) const {
-    return spec_.first_slot + static_cast<std::uint32_t>(&env - envs_.data());
+  Env& env_of(const Command& command) { return envs_[command.env - spec_.first_env]; }
+  std::uint32_t index_of(const Env& env) const {
+    return spec_.first_env + static_cast<std::uint32_t>(&env - envs_.data());
   }
 
   std::shared_ptr<Arena> arena_;
@@ -119,7 +126,7 @@ class WorkerLoop {
   Bell* bell_;
   Bell* pool_bell_;
   Meter* meter_;
-  Progress* progress_;  // by slot
+  Progress* progress_;  // by env
   EpisodeLog log_;
   RingConsumer<Command> commands_;
   RingProducer<Result> results_;
@@ -133,7 +140,7 @@ class WorkerLoop {
 
   std::uint64_t now_ = 0;           // the end of what was done last
   std::uint64_t last_publish_ = 0;  // when results were last made visible
-  std::uint32_t unpublished_ = 0;   // slots done since then
+  std::uint32_t unpublished_ = 0;   // results since then
   bool closed_ = false;
   std::atomic<bool> stopped_{false};
 };

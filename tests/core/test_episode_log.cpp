@@ -20,7 +20,7 @@ struct Logged {
       : plan(make_plan(object_bytes)), arena(Arena::create(plan.bytes)), log(arena, plan) {}
 
   static Plan make_plan(std::uint64_t object_bytes) {
-    Plan plan{1, 3, 2, 4, 64, {4, 1}, std::vector<std::uint64_t>(kFirstLeaf, 8)};
+    Plan plan{1, 3, 3, 2, 4, 64, {4, 1}, std::vector<std::uint64_t>(kFirstLeaf, 8)};
     plan.log_entries = kCapacity;
     plan.log_object_bytes = object_bytes;
     plan.lay_out();
@@ -48,7 +48,7 @@ std::string text(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data
 }  // namespace
 
 TEST(a_log_that_is_off_takes_no_room) {
-  Plan plan{1, 3, 2, 4, 64, {4, 1}, std::vector<std::uint64_t>(kFirstLeaf, 8)};
+  Plan plan{1, 3, 3, 2, 4, 64, {4, 1}, std::vector<std::uint64_t>(kFirstLeaf, 8)};
   plan.lay_out();
   CHECK(plan.bytes < Logged::make_plan(0).bytes);
   CHECK(!EpisodeLog(Arena::create(plan.bytes), plan).is_on());

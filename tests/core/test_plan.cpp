@@ -14,12 +14,13 @@ struct Region {
   std::uint64_t begin, bytes, alignment;
 };
 
-Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t frames, std::uint32_t ring_capacity,
-               std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
+Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
+               std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
                std::vector<std::uint64_t> column_bytes, bool keeps_last = false, std::uint32_t log_entries = 0,
                std::uint64_t log_object_bytes = 0) {
   Plan plan{workers,
             slots,
+            envs,
             frames,
             ring_capacity,
             blob_bytes,
@@ -39,7 +40,8 @@ Plan random_plan(Random& random) {
     return sizes;
   };
   auto workers = static_cast<std::uint32_t>(random.between(1, 20));
-  return make_plan(workers, workers * static_cast<std::uint32_t>(random.between(1, 8)),
+  const std::uint32_t slots = workers * static_cast<std::uint32_t>(random.between(1, 8));
+  return make_plan(workers, slots, slots + static_cast<std::uint32_t>(random.below(3)),
                    static_cast<std::uint32_t>(random.between(1, 6)), 2U << random.below(8), 64 * random.below(100),
                    sizes(0, random.below(4)), sizes(kFirstLeaf, random.below(6)), random.below(2) == 0,
                    static_cast<std::uint32_t>(random.below(3) * random.below(100)), random.below(1000));
@@ -56,16 +58,16 @@ std::vector<Region> regions_of(const Plan& plan) {
     regions.push_back({plan.blobs_in(w), blobs, line});
     regions.push_back({plan.blobs_out(w), blobs, line});
   }
-  regions.push_back({plan.progress, sizeof(Progress) * plan.slots, line});
+  regions.push_back({plan.progress, sizeof(Progress) * plan.envs, line});
   for (std::size_t i = 0; i < plan.actions.size(); ++i)
     regions.push_back({plan.actions[i], plan.action_bytes[i] * plan.slots, line});
   for (std::size_t i = 0; i < plan.columns.size(); ++i)
     regions.push_back({plan.columns[i], plan.column_bytes[i] * plan.rows(), line});
   if (plan.log_entries == 0) return regions;
-  regions.push_back({plan.log_headers, sizeof(LogHeader) * plan.slots, line});
-  regions.push_back({plan.log_beginnings, sizeof(LogBeginning) * LogBeginning::kPlaces * plan.slots, line});
+  regions.push_back({plan.log_headers, sizeof(LogHeader) * plan.envs, line});
+  regions.push_back({plan.log_beginnings, sizeof(LogBeginning) * LogBeginning::kPlaces * plan.envs, line});
   regions.push_back({plan.log_kinds, plan.log_rows(), line});
-  regions.push_back({plan.log_objects, plan.log_object_bytes * plan.slots, line});
+  regions.push_back({plan.log_objects, plan.log_object_bytes * plan.envs, line});
   for (std::size_t i = 0; i < plan.log_actions.size(); ++i)
     regions.push_back({plan.log_actions[i], plan.action_bytes[i] * plan.log_rows(), line});
   return regions;
@@ -114,42 +116,43 @@ TEST(equal_numbers_give_equal_offsets) {
 }
 
 TEST(columns_are_arrays_of_all_rows) {
-  Plan plan = make_plan(2, 6, 3, 64, 1024, {8}, {8, 1, 1, 8, 0, 400, 3});
+  Plan plan = make_plan(2, 6, 8, 3, 64, 1024, {8}, {8, 1, 1, 8, 0, 400, 3});
   CHECK_EQ(plan.rows(), 18U);
   CHECK(plan.columns[kFirstLeaf + 1] - plan.columns[kFirstLeaf] >= 400 * 18);
 }
 
 TEST(last_rows_lie_beyond_the_frames_and_alternate) {
-  Plan plan = make_plan(2, 6, 3, 64, 1024, {8}, {8, 1, 1, 8, 0, 400, 3}, true);
-  CHECK_EQ(plan.rows(), 30U);
+  Plan plan = make_plan(2, 6, 8, 3, 64, 1024, {8}, {8, 1, 1, 8, 0, 400, 3}, true);
+  CHECK_EQ(plan.rows(), 34U);
   std::vector<std::uint32_t> rows;
-  for (std::uint32_t slot = 0; slot < 6; ++slot)
-    for (std::uint64_t n : {7, 8}) rows.push_back(plan.kept_row(slot, n));
+  for (std::uint32_t env = 0; env < 8; ++env)
+    for (std::uint64_t n : {7, 8}) rows.push_back(plan.kept_row(env, n));
   std::sort(rows.begin(), rows.end());
   for (std::uint32_t i = 0; i < rows.size(); ++i) CHECK_EQ(rows[i], 18 + i);
   CHECK_EQ(plan.kept_row(4, 7), plan.kept_row(4, 9));
 }
 
 TEST(a_task_is_an_op_and_when_it_began) {
-  for (Op op : {Op::kReset, Op::kStep, Op::kObserve, Op::kMessage, Op::kClose, Op::kRevive, Op::kRebuild}) {
+  for (Op op :
+       {Op::kReset, Op::kStep, Op::kObserve, Op::kMessage, Op::kClose, Op::kRevive, Op::kRebuild, Op::kPrepare}) {
     const std::uint64_t task = Task::pack(op, 123'456'789);
     CHECK(Task::is_sound(task));
     CHECK(Task::op(task) == op);
-    CHECK(Task::begin_ns(task) <= 123'456'789 && 123'456'789 - Task::begin_ns(task) < 8);
+    CHECK(Task::begin_ns(task) <= 123'456'789 && 123'456'789 - Task::begin_ns(task) < 16);
     CHECK(!Task::is_over(task, 123'456'789));
     CHECK(Task::is_over(task, 123'456'800));
   }
   CHECK(!Task::is_sound(0));
-  CHECK(!Task::is_sound(8));
+  CHECK(!Task::is_sound(16));
 }
 
 TEST(room_beyond_4_gigabytes_is_counted_right) {
-  Plan plan = make_plan(1, 1000, 65, 2048, 0, {1}, {8, 1, 1, 8, 0, 1 << 20});
+  Plan plan = make_plan(1, 1000, 1000, 65, 2048, 0, {1}, {8, 1, 1, 8, 0, 1 << 20});
   CHECK(plan.bytes > (65'000ULL << 20));
 }
 
 TEST(a_plan_that_cannot_be_is_refused) {
   for (std::uint32_t capacity : {0, 3, 65})
-    CHECK_THROWS(std::invalid_argument, make_plan(1, 1, 1, capacity, 0, {}, {8, 1, 1, 8, 0}));
-  CHECK_THROWS(std::invalid_argument, make_plan(1, 1, 1, 64, 0, {}, {8, 1, 1, 8}));
+    CHECK_THROWS(std::invalid_argument, make_plan(1, 1, 1, 1, capacity, 0, {}, {8, 1, 1, 8, 0}));
+  CHECK_THROWS(std::invalid_argument, make_plan(1, 1, 1, 1, 64, 0, {}, {8, 1, 1, 8}));
 }

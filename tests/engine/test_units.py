@@ -186,10 +186,10 @@ def test_env_ids(env_ids: list[int]) -> None:
     good = all(0 <= i < 5 for i in env_ids) and len(set(env_ids)) == len(env_ids)
     for given_ids in (env_ids, tuple(env_ids), np.array(env_ids, dtype=np.int16)):
         if good:
-            assert check_env_ids(given_ids, 5) == env_ids
+            assert check_env_ids(given_ids, range(5)) == env_ids
         else:
             with pytest.raises(ValueError, match="expected env_ids to be distinct ints from 0 to 4, got"):
-                check_env_ids(given_ids, 5)
+                check_env_ids(given_ids, range(5))
 
 
 def test_limits_and_timeouts() -> None:
@@ -450,7 +450,7 @@ def test_failures_are_told_together_in_order() -> None:
     faults = Faults(3, in_callers_thread=False)
     faults.not_reset.clear()
     for env_id in (2, None, 0):
-        faults.add_failure(failure(env_id))
+        faults.add_failure(failure(env_id), env_id)
     assert faults.not_reset == {0, 2}
     with pytest.raises(EnvError) as raised:
         faults.raise_any()

@@ -15,6 +15,7 @@ AUTORESET = {
     "next_step": _core.Autoreset.NEXT_STEP,
     "same_step": _core.Autoreset.SAME_STEP,
     "disabled": _core.Autoreset.DISABLED,
+    "background": _core.Autoreset.BACKGROUND,
 }
 
 # The core's fixed columns, in its order: reward, terminated, truncated, and the mask of info columns.
@@ -46,7 +47,7 @@ class Layout:
     """The few numbers from which every offset in the arena follows.
 
     Attributes:
-        slots_of_worker: How many slots each worker hosts; they are dealt out in order.
+        envs_of_worker: How many envs each worker hosts; they are dealt out in order, the spares last.
         frames: Frames that can be lent, the scratch frame not counted.
         observation_space, action_space: Of a single env.
         info_bytes: Room for info columns in each row.
@@ -54,11 +55,13 @@ class Layout:
         keeps_last: Whether each slot's last observation is kept, for when its env fails.
         renew_every: Episodes after which an env is built anew; 0: never.
         renews_workers: Whether a worker with a single env is replaced for that, rather than its env.
-        log_bytes: Of each slot's log of what was done to its env, for when it fails; 0: there is none.
+        log_bytes: Of each env's log of what was done to it, for when it fails; 0: there is none.
+        spares: How many envs back no slot at first.
+        resets_ahead: Whether a worker resets an env as soon as its episode is over, and not when it is told to.
         spin_ns: How long a worker and the pool may spin before they sleep.
     """
 
-    slots_of_worker: tuple[int, ...]
+    envs_of_worker: tuple[int, ...]
     frames: int
     autoreset: str
     observation_space: Space[Any]
@@ -70,6 +73,8 @@ class Layout:
     renew_every: int = 0
     renews_workers: bool = False
     log_bytes: int = 0
+    spares: int = 0
+    resets_ahead: bool = False
     observation: SpaceCodec = field(init=False, repr=False, compare=False)
     action: SpaceCodec = field(init=False, repr=False, compare=False)
     plan: _core.Plan = field(init=False, repr=False, compare=False)
@@ -84,7 +89,7 @@ class Layout:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Layout, (
-            self.slots_of_worker,
+            self.envs_of_worker,
             self.frames,
             self.autoreset,
             self.observation_space,
@@ -96,27 +101,35 @@ class Layout:
             self.renew_every,
             self.renews_workers,
             self.log_bytes,
+            self.spares,
+            self.resets_ahead,
         )
 
     @property
+    def num_envs(self) -> int:
+        """The spares counted."""
+        return sum(self.envs_of_worker)
+
+    @property
     def num_slots(self) -> int:
-        return sum(self.slots_of_worker)
+        return self.num_envs - self.spares
 
     def renews_in_place(self, worker: int) -> bool:
-        return not (self.renews_workers and self.slots_of_worker[worker] == 1)
+        return not (self.renews_workers and self.envs_of_worker[worker] == 1)
 
-    def first_slot(self, worker: int) -> int:
-        return sum(self.slots_of_worker[:worker])
+    def first_env(self, worker: int) -> int:
+        return sum(self.envs_of_worker[:worker])
 
     def _make_plan(self) -> _core.Plan:
         leaves = [column.nbytes for column in self.observation.columns]
         final_leaves = leaves if self.autoreset == "same_step" else []
         log_entries, log_object_bytes = self._divide_log()
         return _core.Plan(
-            workers=len(self.slots_of_worker),
+            workers=len(self.envs_of_worker),
             slots=self.num_slots,
+            envs=self.num_envs,
             frames=self.frames + 1,
-            ring_capacity=_power_of_two(64 + 2 * max(self.slots_of_worker)),
+            ring_capacity=_power_of_two(64 + 2 * max(self.envs_of_worker)),
             blob_bytes=self.blob_bytes,
             action_bytes=[column.nbytes for column in self.action.columns],
             column_bytes=[*(size for _, size in _FIXED), self.info_bytes, *leaves, *final_leaves],
@@ -129,7 +142,7 @@ class Layout:
         """Its entries, and its bytes for what has no column."""
         object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
         entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
-        most = _LOG_ROWS // self.num_slots  # an index of a row is a number of 32 bits
+        most = _LOG_ROWS // self.num_envs  # an index of a row is a number of 32 bits
         entries = min((self.log_bytes - object_bytes) // entry_bytes, most)
         return (max(entries, _LEAST_ENTRIES) if self.log_bytes else 0), object_bytes
 

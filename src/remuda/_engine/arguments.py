@@ -12,19 +12,20 @@ from remuda._backends.pickling import Parts, dump_for_worker
 from remuda.errors import InvalidActionError
 
 
-def check_env_ids(env_ids: Iterable[Any], num_envs: int) -> list[int]:
-    """The ids as ints.
+def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
+    """The ids as ints; `known` are those that there are, ascending.
 
     Raises:
         TypeError: They are no ints (a mask of bools is none either).
         ValueError: One is out of range, or comes twice.
     """
-    expected = f"expected env_ids to be distinct ints from 0 to {num_envs - 1}"
+    whole = known[-1] - known[0] == len(known) - 1
+    expected = f"expected env_ids to be distinct ints {f'from {known[0]} to {known[-1]}' if whole else f'of {known}'}"
     try:
         ids = [_index(env_id) for env_id in env_ids]
     except TypeError:
         raise TypeError(f"{expected}, got {env_ids!r}") from None
-    if any(not 0 <= i < num_envs for i in ids) or len(set(ids)) != len(ids):
+    if len(set(ids)) != len(ids) or not set(ids).issubset(known):
         raise ValueError(f"{expected}, got {ids}")
     return ids
 
@@ -37,6 +38,11 @@ def check_limit(name: str, limit: Any) -> None:
         raise TypeError(f"expected {name} to be an int or None, got {limit!r}") from None
     if not good:
         raise ValueError(f"expected {name} to be at least 0, or None, got {limit}")
+
+
+def check_order(order: Any) -> None:
+    if order not in ("arrival", "slot"):
+        raise ValueError(f"expected order to be 'arrival' or 'slot', got {order!r}")
 
 
 def check_timeout(timeout: Any, name: str = "timeout") -> None:

@@ -31,17 +31,15 @@ class BatchMaker:
         self._hub, self._layout, self._arena = parts.hub, parts.layout, parts.arena
         self._infos, self._exchange = infos, exchange
         self._num_workers = len(parts.backend.workers)
-        self._all_ids = np.arange(len(parts.reports))
-        self._all_ids.flags.writeable = False
 
-    def make(self, taken: tuple[Any, ...]) -> Batch:
-        """`taken`: from the hub."""
+    def make(self, taken: tuple[Any, ...], all_ids: np.ndarray[Any, Any]) -> Batch:
+        """`taken`: from the hub. `all_ids`: what a whole frame has a row for each of."""
         slots, columns, finals, info_arrays, extras = taken
         if extras is not None:
             self._give_columns(extras)
         self.made += 1
         return Batch(
-            self._all_ids if slots is None else slots,
+            all_ids if slots is None else slots,
             self._layout.observation,
             columns,
             finals,

@@ -61,6 +61,10 @@ class Call:
         self._order.append(sequence)
         self._missing.add(sequence)
 
+    def await_also(self, sequence: int) -> None:
+        """One more was asked, whose answer is of no interest unless it is a failure."""
+        self._missing.add(sequence)
+
     def answer(self, sequence: int, parts: Parts) -> None:
         self._missing.discard(sequence)
         self._answers[sequence] = parts

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda import _core
-from remuda._backends.base import Backend
 from remuda._backends.host import load_failure
 from remuda._backends.pickling import Parts, load
 from remuda._engine.calls import Call
 from remuda._engine.faults import Faults
 from remuda._engine.supervisor import Supervisor
 from remuda.errors import ClosedError, StateError
+
+if TYPE_CHECKING:
+    from remuda._engine.start import Started
 
 _FOREVER = -1  # as a timeout, in ns
 _LONGEST = 1e9  # seconds; more would not fit
@@ -31,21 +33,20 @@ class Exchange:
         closing: Whether the envs have been told to close, or killed.
     """
 
-    def __init__(self, backend: Backend, hub: _core.Hub, faults: Faults, supervisor: Supervisor) -> None:
+    def __init__(self, parts: Started, faults: Faults, supervisor: Supervisor) -> None:
         self.faults, self.supervisor = faults, supervisor
         self.closing = False
-        self._backend, self._hub = backend, hub
+        self._backend, self._hub = parts.backend, parts.hub
+        self._num_envs = parts.layout.num_envs
         self._calls = supervisor.addressees
 
     # -- results -----------------------------------------------------------------------------------------
 
-    @property
-    def pending(self) -> int:
-        return self._hub.pending
+    def pending(self, part: int) -> int:
+        return self._hub.pending(part)
 
-    @property
-    def ready(self) -> int:
-        return self._hub.ready
+    def ready(self, part: int) -> int:
+        return self._hub.ready(part)
 
     def send(
         self,
@@ -53,24 +54,34 @@ class Exchange:
         targets: Sequence[int],
         arrays: list[Any],
         blobs: list[Any] | None,
+        part: int,
         *,
         to_all: bool,
     ) -> None:
-        """Sends each of `targets` a command. Raises before anything is sent."""
-        self.faults.check_alive(targets)
+        """Sends each of `targets`, slots of a part, a command. Raises before anything is sent."""
+        self.faults.check_alive(self._hub.env_of(slot) for slot in targets)
         if op == _core.Op.OBSERVE:
             blobs = self.supervisor.settlement.known_observations(targets)
         try:
-            self._hub.send(op, None if to_all else targets, arrays, blobs)
+            self._hub.send(op, None if to_all else targets, arrays, blobs, part)
         except ValueError as in_flight:
             raise StateError(
                 f"expected envs whose last result was received, but {in_flight}; call recv first"
             ) from None
         self._settle_debts(targets)
 
-    def send_steps(self, actions: Any) -> bool:
-        """The short way to step all envs; False when this is not the ordinary case, and nothing was sent."""
-        return self.faults.none and self._hub.send_steps(actions)
+    def send_steps(self, actions: Any, part: int) -> bool:
+        """The short way to step all envs of a part; False when this is not the ordinary case, and nothing was sent."""
+        return self.faults.none and self._hub.send_steps(actions, part)
+
+    @property
+    def spares(self) -> list[int]:
+        """The envs that back no slot now. Each has a worker of its own, of the same number."""
+        return [env for env in range(self._num_envs) if self._hub.slot_of(env) is None]
+
+    def prepare(self, spare: int, arguments: Parts | None) -> None:
+        """Lets a spare reset in advance."""
+        self._post(spare, spare, arguments, _core.Op.PREPARE)
 
     def _settle_debts(self, targets: Sequence[int]) -> None:
         """Without autoreset, an env that has told of the end of its episode must be reset."""
@@ -78,55 +89,62 @@ class Exchange:
             self.faults.owed -= paid
             self.faults.not_reset |= {slot for slot in paid if self._hub.last_op(slot) != _core.Op.RESET}
 
-    def wait(self, wanted: int, timeout: float | None) -> bool:
-        """Whether `wanted` envs are done in time. A death that concerns somebody in flight ends the wait."""
+    def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
+        """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._backend.pump()
         hub, noted = self._hub, self.faults.noted
         while True:
             # Envs whose failure we attend to on the way are done, but the hub forgets them.
-            done = hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline))
+            done = hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline), part)
             if not hub.needs_attention:  # if it is not done either, it was the deadline
                 return done
             if self.attend():
                 return False
             self._backend.pump()  # what we attended to may have given them more to do
 
-    def take(self, limit: int) -> tuple[Any, ...]:
-        return self._hub.take(limit)
+    def take(self, limit: int, part: int, *, by_slot: bool) -> tuple[Any, ...]:
+        return self._hub.take(limit, by_slot, part)
 
-    def finish(self) -> tuple[Any, ...] | None:
-        """The short way to wait for all and take them; None when this is not the ordinary case."""
-        return self._hub.finish() if self.faults.none else None
+    def finish(self, part: int) -> tuple[Any, ...] | None:
+        """The short way to wait for all of a part and take them; None when this is not the ordinary case."""
+        return self._hub.finish(part) if self.faults.none else None
 
-    def discard(self) -> None:
+    def discard(self, part: int) -> None:
         """Waits for whatever is in flight and drops it, faults included."""
-        while self._hub.pending:  # a death ends a wait early
-            self.wait(self._hub.pending, None)
-            self._hub.drop_ready()
+        while pending := self._hub.pending(part):  # a death ends a wait early, and a reset may follow what was dropped
+            self.wait(pending, None, part)
+            self._hub.drop_ready(part)
         self.faults.forget()
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def call(self, worker_and_slot: Sequence[tuple[int, int]], messages: Sequence[Parts]) -> Call:
-        """Sends each slot its message; the answers come together as a `Call`."""
+    def call(self, slots: Sequence[int], messages: Sequence[Parts]) -> Call:
+        """Sends the env of each slot its message; the answers come together as a `Call`."""
+        self.faults.check_alive(self._hub.env_of(slot) for slot in slots)
         call = Call(self._wait_for_call, self.faults)
-        for (worker, slot), parts in zip(worker_and_slot, messages, strict=True):
-            self._expect(call, self._post(worker, slot, parts))
+        for slot, parts in zip(slots, messages, strict=True):
+            self._expect(call, self._post(self._hub.worker_of(slot), self._hub.env_of(slot), parts))
         return call
+
+    def tell_spares(self, call: Call, parts: Parts) -> None:
+        """Sends each env that backs no slot a message, whose answer is waited for but not among the values."""
+        for spare in self.spares:
+            call.await_also(sequence := self._post(spare, spare, parts))
+            self._calls[sequence] = call
 
     def tell(self, worker: int, parts: Parts) -> None:
         """Sends a worker a message whose answer nobody waits for; only a failure of it is noted."""
         self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
 
-    def _post(self, worker: int, slot: int, parts: Parts) -> int:
+    def _post(self, worker: int, env: int, parts: Parts | None, op: _core.Op = _core.Op.MESSAGE) -> int:
         """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring."""
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
         while not self._hub.has_room(worker) or self.supervisor.is_leaving(worker):
             self._pump_once(None)
             self.faults.check_alive(env_ids)
-        return self._hub.post_message(_core.Op.MESSAGE, worker, slot, parts)
+        return self._hub.post_message(op, worker, env, parts)
 
     def _expect(self, call: Call, sequence: int) -> None:
         call.expect(sequence)
@@ -197,9 +215,10 @@ class Exchange:
         return self.faults.urgent
 
     def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
+        """`slot`: whose command this answers, if it does."""
         if flags & _core.RENEWAL_DUE:
             assert slot is not None  # of an env that ended an episode
-            return self.supervisor.renewal_due(worker, slot, parts)
+            return self.supervisor.renewal_due(worker, None if flags & _core.SWAP_DUE else slot, parts)
         try:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
         except Exception:  # no worker of ours would write that
@@ -214,7 +233,8 @@ class Exchange:
         elif failure is not None and flags & _core.IS_MESSAGE:
             self.faults.add_failure(failure)
         elif failure is not None:
-            self.supervisor.env_failed(failure)
+            assert slot is not None  # of the env that failed
+            self.supervisor.env_failed(slot, failure)
 
     def _note_death(self, index: int, stranded: list[int], unanswered: list[int]) -> None:
         error = self.supervisor.worker_died(index, stranded, bool(unanswered))

@@ -18,14 +18,14 @@ from remuda.errors import (
 class Faults:
     """Keeps faults until they are raised, and remembers which envs they cost.
 
-    An env whose code raised must be reset before it can step again; an env whose worker died is lost.
+    A slot whose env raised must be reset before it can step again; an env whose worker died is lost.
     """
 
-    def __init__(self, num_envs: int, in_callers_thread: bool) -> None:
-        self.not_reset = set(range(num_envs))
+    def __init__(self, num_slots: int, in_callers_thread: bool) -> None:
+        self.not_reset = set(range(num_slots))
         self.noted = 0  # how many failures of envs there have been
         self._in_callers_thread = in_callers_thread
-        self.owed: set[int] = set()  # envs whose next result says that their episode was cut off
+        self.owed: set[int] = set()  # slots whose next result says that their episode was cut off
         self._lost: dict[int, RemudaError] = {}
         self._failures: list[Failure] = []
         self._deaths: list[WorkerDiedError] = []
@@ -41,11 +41,12 @@ class Faults:
         """Whether envs were lost that somebody waits for."""
         return bool(self._deaths or self._limits)
 
-    def add_failure(self, failure: Failure) -> None:
+    def add_failure(self, failure: Failure, slot: int | None = None) -> None:
+        """`slot`: that had the env, and waits for its result."""
         self._failures.append(failure)
-        if failure.env_id is not None:
+        if slot is not None:
             self.noted += 1
-            self.not_reset.add(failure.env_id)
+            self.not_reset.add(slot)
 
     def add_interrupt(self, failure: Failure) -> None:
         """It is to be raised, but its env goes on."""
@@ -56,6 +57,14 @@ class Faults:
         self._lost.update(dict.fromkeys(death.env_ids, death))
         if tell:
             self._deaths.append(death)
+
+    def tell_again(self, env_id: int) -> None:
+        """Somebody waits for an env that was lost before."""
+        error = self._lost[env_id]
+        if isinstance(error, WorkerDiedError) and error not in self._deaths:
+            self._deaths.append(error)
+        elif isinstance(error, RestartLimitError) and error not in self._limits:
+            self._limits.append(error)
 
     def add_loss(self, env_ids: Sequence[int], error: RestartLimitError) -> None:
         """These envs failed too often."""
@@ -106,8 +115,8 @@ class Faults:
                     f"env {env_id} was lost to an earlier fault; close the pool and make a new one"
                 ) from self._lost[env_id]
 
-    def check_reset(self, env_ids: Iterable[int]) -> None:
-        if self.not_reset and (missing := sorted(self.not_reset.intersection(env_ids))):
+    def check_reset(self, slots: Iterable[int]) -> None:
+        if self.not_reset and (missing := sorted(self.not_reset.intersection(slots))):
             raise StateError(
                 f"expected envs that have been reset, got env {', '.join(map(str, missing))}; call reset first"
             )

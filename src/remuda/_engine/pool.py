@@ -11,24 +11,22 @@ from typing import Any, Literal
 
 from gymnasium import Space
 
-from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.host import Request
 from remuda._backends.log import logger
 from remuda._backends.output import WorkerOutput
 from remuda._backends.pickling import dump_for_worker
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
-from remuda._engine.arguments import check_env_ids, check_limit, check_timeout, dump_objects
+from remuda._engine.arguments import check_env_ids
 from remuda._engine.batch import Batch
-from remuda._engine.batch_maker import BatchMaker
 from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.cores import usable_cores
-from remuda._engine.exchange import Exchange
-from remuda._engine.faults import Faults
-from remuda._engine.infos import InfoColumns
+from remuda._engine.division import divide
+from remuda._engine.engine import Engine
+from remuda._engine.part import Part
 from remuda._engine.policy import FaultPolicy, OnFault, policy_for
 from remuda._engine.recording import Recording, recording_for
-from remuda._engine.seeding import options_for, reset_arguments, seeds_for
+from remuda._engine.seeding import options_for, reset_arguments, seeds_with_spares
 from remuda._engine.start import (
     AutoresetMode,
     BackendName,
@@ -40,14 +38,12 @@ from remuda._engine.start import (
     start,
 )
 from remuda._engine.stats import PoolStats
-from remuda._engine.supervisor import Supervisor
-from remuda._engine.whereabouts import Tracker
-from remuda.errors import ClosedError, InvalidActionError, StateError
+from remuda.errors import StateError
 
 _ADVISE_AFTER = 256  # batches
 
 
-class Pool:
+class Pool(Part):
     """Runs many envs in parallel workers.
 
         with remuda.Pool([lambda: gymnasium.make("CartPole-v1")] * 64, num_workers=8) as pool:
@@ -59,7 +55,7 @@ class Pool:
     are done. A pool belongs to the process that made it and is used by one thread at a time.
 
     Args:
-        env_fns: One factory for each env. They are called in the workers, never here.
+        env_fns: One factory for each env, spares included. They are called in the workers, never here.
         num_workers: Workers to share the envs; neighbours share a worker. None: one worker for each env, so that
             none suffers from another's crash. "auto": as many as a short measurement finds best.
         backend: "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps them: for
@@ -67,7 +63,12 @@ class Pool:
         start_method: How worker processes start: "forkserver" (the default), "spawn", or "fork".
         autoreset: What happens when an episode ends. "next_step": the next step ignores its action and resets;
             "same_step": the env is reset at once, the terminal observation is in `Batch.final_obs`; "disabled":
-            nothing, call `reset(env_ids=...)`. The meanings are Gymnasium's.
+            nothing, call `reset(env_ids=...)`. The meanings are Gymnasium's. "background": it resets by itself while
+            you go on with the others, and its first observation comes with a later `recv`; until then it is in
+            flight, and must not be sent anything.
+        spares: So many of `env_fns` are spare envs, reset in advance: a slot whose episode is over goes on with one
+            of them at once, and its own becomes a spare and resets in the background. They must be interchangeable.
+            With one worker for each env only.
         frames: How many batches you can hold, as views of shared memory, before further ones are copied out.
         observation_space: Lay rows out for this single-env space, instead of the one that env 0 reports.
         preload: Modules that the fork server imports once, for all workers to share.
@@ -86,11 +87,13 @@ class Pool:
         name: Of the workers, as `ps` and logs show them.
 
     Attributes:
-        num_envs, num_workers, backend, start_method, autoreset: As above, resolved.
+        num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch.
+        num_workers, backend, start_method, autoreset: As above, resolved.
         single_observation_space, single_action_space: Of one env.
         observation_spaces, action_spaces: Of each env; they may differ in bounds.
         metadata, render_mode, spec: Env 0's.
-        workers: Each has `index`, `name`, `pid`, `env_ids`, `exitcode`, `is_alive()` and `output(limit=65536)`.
+        workers: Each has `index`, `name`, `pid`, `env_ids`, `exitcode`, `is_alive()` and `output(limit=65536)`. With
+            spares worker i has env_fns[i], whichever slot that backs now; so do reports of faults.
 
     Raises:
         ValueError, TypeError: An argument that cannot be.
@@ -110,6 +113,7 @@ class Pool:
         backend: BackendName = "process",
         start_method: StartMethod | None = None,
         autoreset: AutoresetMode = "next_step",
+        spares: int = 0,
         frames: int = 4,
         observation_space: Space[Any] | None = None,
         preload: Sequence[str] = (),
@@ -141,6 +145,7 @@ class Pool:
             num_envs=len(factories),
             num_workers=len(factories) if num_workers is None else num_workers,
             autoreset=autoreset,
+            spares=spares,
             frames=frames,
             max_concurrency=max_concurrency,
             pin_workers=pin_workers,
@@ -149,59 +154,55 @@ class Pool:
             **options,
         )
         parts = start(settings, factories, self._cores)
-        self._backend, self._hub, self._layout = parts.backend, parts.hub, parts.layout
-        self._owner = os.getpid()
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
-        self._finalizer = weakref.finalize(self, _stop_abandoned, parts.backend, self._owner)
+        self._finalizer = weakref.finalize(self, _stop_abandoned, parts.backend, os.getpid())
+        super().__init__(Engine(settings, parts), 0, range(parts.layout.num_slots))
 
-        self.num_envs, self.num_workers = settings.num_envs, settings.num_workers
-        self.backend, self.start_method, self.autoreset = backend, settings.start_method, autoreset
+        self.num_workers, self.backend, self.start_method = settings.num_workers, backend, settings.start_method
+        self.autoreset, self.spares = autoreset, spares
         self.single_observation_space = parts.layout.observation_space
         self.single_action_space = parts.layout.action_space
-        self.observation_spaces = tuple(report.observation_space for report in parts.reports)
-        self.action_spaces = tuple(report.action_space for report in parts.reports)
+        self.observation_spaces = tuple(report.observation_space for report in parts.reports[: self.num_envs])
+        self.action_spaces = tuple(report.action_space for report in parts.reports[: self.num_envs])
         self.metadata = dict(parts.reports[0].metadata)
         self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
-        self.closed = False
-        self._is_copy = False
-        # Not closed, no forked copy, and nothing special about it.
-        self._in_order = parts.open_short_way()
+        self._advise = advise
+        self._num_parts = 1
         _pools.add(self)
 
-        self._worker_of = [worker.index for worker in parts.backend.workers for _ in worker.env_ids]
-        self._faults = Faults(self.num_envs, in_callers_thread=backend == "serial")
-        self._tracker = Tracker(parts.hub, parts.layout, parts.arena)
-        infos = InfoColumns(parts.layout.info_bytes)
-        supervisor = Supervisor(settings.faults, parts, start_timeout, self._faults, self._tracker, infos)
-        self._exchange = Exchange(parts.backend, parts.hub, self._faults, supervisor)
-        self._batches = BatchMaker(parts, infos, self._exchange)
-        self._advise = advise
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._engine.closed
 
-    # -- the two calls ---------------------------------------------------------------------------------
+    # -- parts -----------------------------------------------------------------------------------------
 
-    def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
-        """Hands envs their next action and returns at once.
+    def split(self, parts: int) -> tuple[Part, ...]:
+        """Divides the envs, to step some while a policy deals with the others ("double buffering").
 
-        Args:
-            actions: An element of `batch_space(single_action_space, n)`: arrays of n rows, dicts or tuples of
-                such, and for spaces without a fixed size a sequence of n. They are copied.
-            env_ids: The n envs, in the order of the actions; None for all.
+        Each part gets an equal share of every worker's envs, so that all workers are busy with each part. From then on
+        envs are sent and received through the parts; calls and `close` are the pool's as before. `split(1)` makes the
+        pool whole again.
 
         Raises:
-            InvalidActionError: Wrong number, shape, dtype, or out of range for a discrete choice. (The bounds of
-                a Box are the env's affair.) Nothing was sent.
-            StateError: An env has not been reset, or is in flight. Nothing was sent.
-            BrokenPoolError, ClosedError: It can never answer.
+            ValueError: Not from 1 to `num_envs`.
+            StateError: An env is in flight.
         """
-        # What almost always happens has a short way through the core: between two batches of cheap envs the
-        # caches are cold, and every line of Python counts.
-        if env_ids is None and self._in_order and self._exchange.send_steps(actions):
-            return
-        targets = self._targets(env_ids)
-        arrays, objects = self._layout.action.split_batch(actions, len(targets), InvalidActionError)
-        self._faults.check_reset(targets)
-        blobs = None if objects is None else dump_objects(objects, targets)
-        self._exchange.send(_core.Op.STEP, targets, arrays, blobs, to_all=env_ids is None)
+        engine = self._engine
+        engine.check_open()
+        if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= self.num_envs:
+            raise ValueError(
+                f"expected parts to be an int from 1 to {self.num_envs} (the number of envs), got {parts!r}"
+            )
+        if any(engine.hub.pending(part) for part in range(self._num_parts)):
+            raise StateError("expected no env in flight when a pool is split; call recv or discard first")
+        shares = divide([engine.hub.worker_of(slot) for slot in range(self.num_envs)], parts)
+        engine.divide(shares)
+        self._num_parts = parts
+        if parts > 1:
+            return tuple(Part(engine, part, share, self) for part, share in enumerate(shares))
+        self._division = engine.division
+        return (self,)
 
     def send_reset(
         self,
@@ -210,91 +211,21 @@ class Pool:
         options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         env_ids: Iterable[int] | None = None,
     ) -> None:
-        """Tells envs to reset and returns at once; arguments as in `reset`."""
-        targets = self._targets(env_ids)
-        seeds = seeds_for(seed, targets)
-        arguments = [reset_arguments(*pair) for pair in zip(seeds, options_for(options, targets), strict=True)]
-        blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
-        numbers = self._tracker.next_resets(targets)
-        self._exchange.send(_core.Op.RESET, targets, [], blobs, to_all=env_ids is None)
-        self._tracker.note_seeds(targets, seeds, numbers)
-        self._faults.not_reset.difference_update(targets)
-
-    def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
-        """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty."""
-        targets = self._targets(env_ids)
-        self._faults.check_reset(targets)
-        self._exchange.send(_core.Op.OBSERVE, targets, [], None, to_all=env_ids is None)
-
-    def recv(self, min_envs: int | None = None, timeout: float | None = None, max_envs: int | None = None) -> Batch:
-        """Waits for results and takes those that are there.
-
-        Args:
-            min_envs: Wait until so many envs are done; None for all that are in flight.
-            timeout: Seconds to wait at most. Then the batch has what is there: fewer envs, perhaps none. The rest
-                stays in flight, for a later `recv`; nothing is lost.
-            max_envs: Take no more than so many, the first to arrive.
-
-        Returns:
-            A batch of all envs in slot order when all were sent together, else of some in order of arrival.
-
-        Raises:
-            StateError: Nothing was sent.
-            EnvError: Envs raised; the others' results are still there for the next `recv`.
-            WorkerDiedError: A worker died while it had work.
-        """
-        if min_envs is None and timeout is None and max_envs is None and self._in_order:
-            taken = self._exchange.finish()  # the short way, as in `send`
-            if taken is not None:
-                return self._batch(taken)
+        if not self.spares or env_ids is not None:
+            return super().send_reset(seed=seed, options=options, env_ids=env_ids)
+        engine, exchange = self._engine, self._exchange
         self._check_open()
-        check_limit("min_envs", min_envs)
-        check_limit("max_envs", max_envs)
-        check_timeout(timeout)
-        if self._exchange.attend():
-            self._faults.raise_any()
-        there = self._exchange.pending
-        if there == 0:
-            self._faults.raise_any()
-            raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
-        self._exchange.wait(there if min_envs is None else min(min_envs, there), timeout)
-        self._faults.raise_any()
-        return self._batch(self._exchange.take(self._exchange.ready if max_envs is None else max_envs))
-
-    def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        env_ids: Iterable[int] | None = None,
-    ) -> Batch:
-        """Resets envs and waits for their first observations.
-
-        Args:
-            seed: An int seeds env i with `seed + i`; a sequence has a seed (or None) for each env.
-            options: For every env alike, or a sequence with one mapping (or None) for each env.
-            env_ids: Which envs; None for all.
-
-        Raises: As `send_reset` and `recv` do.
-        """
         self._check_quiet()
-        self.send_reset(seed=seed, options=options, env_ids=env_ids)
-        return self.recv()
-
-    def step(self, actions: Any) -> Batch:
-        """Steps every env once: `send`, then `recv` for all."""
-        self.send(actions)
-        return self.recv()
-
-    @property
-    def pending(self) -> int:
-        """How many envs have been sent something whose result has not been received."""
-        return 0 if self.closed else self._exchange.pending
-
-    def discard(self) -> None:
-        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
-        self._check_open()
-        self._exchange.discard()
+        seeds = seeds_with_spares(seed, self.num_envs, engine.layout.num_envs)
+        options_for(options, self._ids)
+        if seed is not None:
+            engine.hub.seat_in_order()  # what follows is a function of the seed
+        super().send_reset(seed=seeds[: self.num_envs], options=options)
+        for spare in exchange.spares:
+            arguments = reset_arguments(seeds[spare], dict(options) if isinstance(options, Mapping) else None)
+            numbers = engine.tracker.next_resets([spare])
+            exchange.prepare(spare, None if arguments is None else dump_for_worker(arguments))
+            engine.tracker.note_seeds([spare], [seeds[spare]], numbers)
 
     # -- calls -----------------------------------------------------------------------------------------
 
@@ -327,23 +258,26 @@ class Pool:
         per_env_args: Sequence[tuple[Any, ...]] | None = None,
     ) -> Call:
         """As `apply`, but returns at once. `per_env_args`: arguments for each env, instead of `args` for all."""
-        targets = self._targets(env_ids)
+        self._engine.check_open()
+        targets = self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
         if per_env_args is None:
             messages = [dump_for_worker(Request(fn, args, kwargs))] * len(targets)
         elif len(per_env_args) != len(targets):
             raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
             messages = [dump_for_worker(Request(fn, one, kwargs)) for one in per_env_args]
-        self._faults.check_alive(targets)
-        return self._exchange.call([(self._worker_of[env_id], env_id) for env_id in targets], messages)
+        return self._exchange.call(targets, messages)
 
     def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
         """The attribute of each env, found through its wrappers."""
         return self.apply(get_attribute, name, env_ids=env_ids)
 
     def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None) -> None:
-        """Sets the attribute of each env to the same value."""
-        self.apply(set_attribute, name, value, env_ids=env_ids)
+        """Sets the attribute of each env to the same value; with `env_ids` None of the spares, too."""
+        call = self.apply_async(set_attribute, (name, value), env_ids=env_ids)
+        if env_ids is None:
+            self._exchange.tell_spares(call, dump_for_worker(Request(set_attribute, (name, value))))
+        call.result()
 
     def set_attrs(self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None) -> None:
         """Sets the attribute of each env to a value of its own."""
@@ -357,20 +291,21 @@ class Pool:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        return tuple(self._backend.workers)
+        return tuple(self._engine.backend.workers)
 
     def stats(self) -> PoolStats:
         """What the pool has done so far."""
-        self._check_open()
-        meters = self._hub.meters()
+        self._engine.check_open()
+        hub, supervisor = self._engine.hub, self._exchange.supervisor
+        meters = hub.meters()
         return PoolStats(
             steps=sum(steps for steps, _, _ in meters),
-            batches=self._batches.made,
+            batches=self._engine.batches.made,
             env_seconds=sum(busy for _, busy, _ in meters) / 1e9,
             cpu_seconds=sum(cpu for _, _, cpu in meters) / 1e9,
-            waited_seconds=self._hub.waited_ns / 1e9,
+            waited_seconds=hub.waited_ns / 1e9,
             steps_by_worker=tuple(steps for steps, _, _ in meters),
-            restarts=self._exchange.supervisor.restarts,
+            restarts=supervisor.restarts,
         )
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:
@@ -386,10 +321,11 @@ class Pool:
             WorkerDiedError: A worker died instead of closing its envs.
             CloseTimeoutError: A worker would not die, ten seconds after SIGKILL.
         """
-        if self.closed:
+        engine = self._engine
+        if engine.closed:
             return
-        self._check_open()
-        self.closed, self._in_order = True, False
+        engine.check_open()
+        engine.close()
         if not self._finalizer.alive:  # the interpreter is exiting, and has stopped the workers already
             return
         deadline = time.monotonic() + (10.0 if timeout is None else timeout)
@@ -400,11 +336,9 @@ class Pool:
         finally:
             self._finalizer.detach()
             try:
-                self._backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
+                engine.backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
             finally:
-                del self._hub  # with it the memory goes, but for what arrays hold
-                for part in (self._exchange, self._tracker, self._batches):
-                    part.release()
+                engine.release()
         if farewells is not None:
             self._exchange.raise_farewells(farewells)
 
@@ -422,13 +356,9 @@ class Pool:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
-        self._check_open()
-        return range(self.num_envs) if env_ids is None else check_env_ids(env_ids, self.num_envs)
-
     def _batch(self, taken: tuple[Any, ...]) -> Batch:
-        batch = self._batches.make(taken)
-        if self._batches.made == _ADVISE_AFTER and self._advise:
+        batch = super()._batch(taken)
+        if self._advise and self._engine.batches.made == _ADVISE_AFTER:
             self._say_advice()
         return batch
 
@@ -438,22 +368,9 @@ class Pool:
         stats = self.stats()
         if stats.steps == 0:
             return
-        cost = observed_cost(stats, self._backend.queued_seconds(), self.num_workers, self._cores)
+        cost = observed_cost(stats, self._engine.backend.queued_seconds(), self.num_workers, self._cores)
         if text := advice(cost, self.num_envs, self.num_workers, self._cores):
             logger.warning("%s", text)
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ClosedError("the pool is closed; make a new one")
-        if self._is_copy:
-            raise StateError(
-                f"this pool belongs to process {self._owner}, got a call from its forked copy {os.getpid()}; "
-                "make a pool of its own there"
-            )
-
-    def _check_quiet(self) -> None:
-        if self.pending:
-            raise StateError(f"expected no env in flight, got {self.pending}; call recv or discard first")
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -461,7 +378,7 @@ _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 def _disown_copies() -> None:
     for pool in _pools:
-        pool._is_copy, pool._in_order = True, False
+        pool._engine.disown()
 
 
 if hasattr(os, "register_at_fork"):  # not where there is no fork

@@ -29,6 +29,13 @@ def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -
     return [None if one is None else int(one) for one in seeds]
 
 
+def seeds_with_spares(seed: int | Sequence[int | None] | None, num_slots: int, num_envs: int) -> list[int | None]:
+    """As `seeds_for` all `num_envs`; a sequence may leave out those beyond `num_slots`, which then get none."""
+    if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, str) and len(seed) == num_slots:
+        return seeds_for(seed, range(num_slots)) + [None] * (num_envs - num_slots)
+    return seeds_for(seed, range(num_envs))
+
+
 def options_for(
     options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, env_ids: Sequence[int]
 ) -> list[dict[str, Any] | None]:

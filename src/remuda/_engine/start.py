@@ -27,7 +27,7 @@ from remuda._engine.recording import Factories, Recorder, Recording
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["process", "thread", "serial"]
 StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
-AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled"]
+AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -39,7 +39,7 @@ _SPIN_NS = 1_000_000
 class Settings:
     """How a pool runs its envs; checked when made. The meaning of each field is documented at `Pool`."""
 
-    num_envs: int
+    num_envs: int  # the spares counted
     num_workers: int
     backend: BackendName = "process"
     start_method: StartMethod = "forkserver"
@@ -55,6 +55,7 @@ class Settings:
     name: str = "remuda"
     faults: FaultPolicy = field(default_factory=FaultPolicy)
     record: Recording | None = None
+    spares: int = 0
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
@@ -78,6 +79,7 @@ class Settings:
             raise TypeError(
                 f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
             )
+        self._check_spares()
         check_output(self.worker_output)
         if self.backend != "process" and self.worker_output != "inherit":
             raise ValueError(
@@ -87,6 +89,27 @@ class Settings:
         check_timeout(self.start_timeout, "start_timeout")
         if self.start_timeout is not None and self.start_timeout < 0:
             raise ValueError(f"expected start_timeout to be at least 0, or None, got {self.start_timeout}")
+
+    def _check_spares(self) -> None:
+        if not _is_int(self.spares) or not 0 <= self.spares < self.num_envs:
+            raise ValueError(
+                f"expected spares to be an int from 0 to {self.num_envs - 1} (one less than there are env_fns), "
+                f"got {self.spares!r}"
+            )
+        if self.spares and self.num_workers != self.num_envs:
+            raise ValueError(
+                f"expected num_workers=None (one for each env) with spares={self.spares}, got {self.num_workers}: "
+                "the slow reset of one env would hold up the others of its worker"
+            )
+        if self.spares and self.max_concurrency is not None:
+            raise ValueError(
+                f"expected max_concurrency=None with spares={self.spares}, got {self.max_concurrency}: "
+                "spares reset while others step"
+            )
+
+    @property
+    def resets_ahead(self) -> bool:
+        return self.max_concurrency is None and (self.spares > 0 or self.autoreset == "background")
 
     def make_backend(self) -> Backend:
         if self.backend == "serial":
@@ -102,7 +125,7 @@ class Settings:
         """Whether a worker may have to be replaced."""
         return self.backend == "process" and (self.faults.restarts or self.faults.renew_every is not None)
 
-    def slots_of_worker(self) -> tuple[int, ...]:
+    def envs_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
         share, rest = divmod(self.num_envs, self.num_workers)
         return tuple(share + (w < rest) for w in range(self.num_workers))
@@ -186,7 +209,7 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
 
 def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
     assignments, first = [], 0
-    for index, count in enumerate(settings.slots_of_worker()):
+    for index, count in enumerate(settings.envs_of_worker()):
         info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))
         rebuilds = settings.faults.restarts or settings.faults.renew_every is not None
         assignments.append(Assignment(info, env_fns[first : first + count], rebuilds))
@@ -203,7 +226,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
     check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
     return Layout(
-        slots_of_worker=settings.slots_of_worker(),
+        envs_of_worker=settings.envs_of_worker(),
         frames=settings.frames,
         autoreset=settings.autoreset,
         observation_space=observation_space,
@@ -213,6 +236,8 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         renew_every=settings.faults.renew_every or 0,
         renews_workers=settings.backend == "process",
         log_bytes=0 if settings.record is None else settings.record.bytes_per_env,
+        spares=settings.spares,
+        resets_ahead=settings.resets_ahead,
     )
 
 
@@ -227,7 +252,8 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
     return _core.Hub(
         arena=arena,
         plan=layout.plan,
-        slots_of_worker=list(layout.slots_of_worker),
+        envs_of_worker=list(layout.envs_of_worker),
+        autoreset=AUTORESET[layout.autoreset],
         columns=layout.fixed_columns(arena) + layout.obs_columns(arena),
         final_columns=layout.final_columns(arena),
         actions=layout.action_columns(arena),

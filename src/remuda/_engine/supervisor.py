@@ -43,6 +43,7 @@ OPERATIONS = {
     _core.Op.CLOSE: "close",
     _core.Op.REVIVE: "reset",
     _core.Op.REBUILD: "build",
+    _core.Op.PREPARE: "reset",
 }
 _FAREWELL = 5.0  # seconds for the worker of an env that is renewed to close it
 
@@ -105,32 +106,32 @@ class Supervisor:
 
     # -- what happens ------------------------------------------------------------------------------------
 
-    def env_failed(self, failure: Failure) -> None:
+    def env_failed(self, slot: int, failure: Failure) -> None:
         """An env raised; its slot is stranded."""
-        slot = failure.env_id
-        assert slot is not None
+        env = failure.env_id
+        assert env is not None
         if failure.worker in self._doomed:  # it is settled when that has died
             return self._hub.resend(slot)
-        if self.closing or self._faults.is_lost(slot):
+        if self.closing or self._faults.is_lost(env):
             return self._hub.drop(slot)
-        failure = replace(failure, where=self._tracker.where(slot))
+        failure = replace(failure, where=self._tracker.where(env))
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:
             failure = self._recorder.record_failure(failure)
         if is_interrupt or not self._policy.restarts:
-            self._faults.add_failure(failure)
+            self._faults.add_failure(failure, slot)
             self._hub.drop(slot)
             return None
         if failure.operation == "build" and self._can_die(failure.worker):
             self._hub.resend(slot)  # to the successor
-            return self.rebuild_failed(slot, failure)
-        fault = self._fault(slot, "exception", failure.operation, EnvError([failure]))
+            return self.rebuild_failed(env, failure)
+        fault = self._fault(env, "exception", failure.operation, EnvError([failure]))
         if not self._bear([fault]):
             self._hub.drop(slot)
             return None
         if failure.operation != "build":  # that is tried again anyway, before the next reset
-            sequence = self._hub.post_message(_core.Op.REBUILD, failure.worker, slot, None)
-            self.addressees[sequence] = _Rebuild(self, slot)
+            sequence = self._hub.post_message(_core.Op.REBUILD, failure.worker, env, None)
+            self.addressees[sequence] = _Rebuild(self, env)
         self.settlement.settle(slot, fault)
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
@@ -146,8 +147,13 @@ class Supervisor:
 
         `awaited`: somebody waits for its answer to a call.
         """
+        first = self._backend.workers[index].env_ids[0]
+        if self._faults.is_lost(first) and index not in self._restarts:  # it was sent something all the same
+            self._faults.tell_again(first)
+            self._drop(stranded)
+            return self._faults.lost(first)
         if index in self._restarts:  # it was given up
-            error: RemudaError = self._faults.lost(self._backend.workers[index].env_ids[0])
+            error: RemudaError = self._faults.lost(first)
             del self._restarts[index]
             self._drop(stranded)
             return error
@@ -160,24 +166,26 @@ class Supervisor:
         self._record(index, error)
         if self.closing or not self._policy.restarts:
             if isinstance(error, WorkerDiedError):
-                self._faults.add_death(error, tell=bool(stranded))
+                is_spare = self._hub.slot_of(first) is None  # nobody would ever ask for it
+                self._faults.add_death(error, tell=bool(stranded) or (is_spare and not self.closing))
             self._drop(stranded)
         else:
             self._restart(index, stranded, error)
         return error
 
-    def renewal_due(self, worker: int, slot: int, terminal: Parts | None) -> None:
+    def renewal_due(self, worker: int, slot: int | None, terminal: Parts | None) -> None:
         """An env has run its number of episodes: its worker, which has no other, closes it and goes.
 
-        With same-step autoreset its slot is stranded: the reset that belongs to the result is its successor's.
+        With same-step autoreset its slot is stranded: the reset that belongs to the result is its successor's, or
+        (`slot` is None) that of a spare.
         """
         self._leaving[worker] = time.monotonic() + _FAREWELL
         self._hub.post_message(_core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
-        if self._layout.autoreset == "same_step":
+        if self._layout.autoreset == "same_step" and slot is not None:
             self._hub.revive(slot, terminal, True)
         self._set_alarm()
 
-    def rebuild_failed(self, slot: int, failure: Failure) -> None:
+    def rebuild_failed(self, env: int, failure: Failure) -> None:
         """An env could not be built anew in its worker: the worker goes, or else tries again before the next reset."""
         if self.closing:
             return
@@ -188,7 +196,7 @@ class Supervisor:
             self._doomed[failure.worker] = lambda **_: error
             self._backend.kill(failure.worker)
         else:
-            self._bear([self._fault(slot, "exception", "build", error)])
+            self._bear([self._fault(env, "exception", "build", error)])
 
     def look(self) -> None:
         """Goes on with restarts, as far as they have come."""
@@ -230,15 +238,18 @@ class Supervisor:
     def _restart(self, index: int, stranded: Sequence[int], error: RemudaError) -> None:
         envs = self._backend.workers[index].env_ids
         reason, operation = _reason(error, envs)
-        faults = [self._fault(slot, _kind(error), operation, error, shared=slot != reason) for slot in envs]
+        faults = [self._fault(env, _kind(error), operation, error, shared=env != reason) for env in envs]
         if not self._bear(faults):
             return self._drop(stranded)
         self._replace(index, self._quota.next_restart(index))
         for fault in faults:
-            if fault.env_id in stranded:
-                self.settlement.settle(fault.env_id, fault)
+            slot = self._hub.slot_of(fault.env_id)
+            if slot is None:
+                continue  # a spare: nobody is told
+            if slot in stranded:
+                self.settlement.settle(slot, fault)
             else:
-                self.settlement.settle_idle(fault.env_id, fault)
+                self.settlement.settle_idle(slot, fault)
 
     def _replace(self, index: int, at: float) -> None:
         self._backend.vacate(index)
@@ -274,6 +285,9 @@ class Supervisor:
         del self._restarts[worker]
         self._hub.arrive(worker, pidfd)
         self._backend.deliver(worker)
+        for env in self._backend.workers[worker].env_ids:
+            if self._hub.slot_of(env) is None:
+                self._hub.post_message(_core.Op.PREPARE, worker, env, None)
 
     def _start_failed(self, index: int, restart: _Restart, error: Exception) -> None:
         told = error if isinstance(error, RemudaError) else RemudaError(f"worker {index} could not be started: {error}")
@@ -281,7 +295,7 @@ class Supervisor:
         self._backend.kill(index)  # it may hang, or wait for a loop
         envs = self._backend.workers[index].env_ids
         reason, operation = _reason(told, envs)
-        if not self._bear([self._fault(slot, _kind(told), operation, told, shared=slot != reason) for slot in envs]):
+        if not self._bear([self._fault(env, _kind(told), operation, told, shared=env != reason) for env in envs]):
             return self._hub.give_up(index)
         restart.at, restart.deadline = self._quota.next_restart(index), None
 
@@ -308,9 +322,9 @@ class Supervisor:
 
     # -- faults ------------------------------------------------------------------------------------------
 
-    def _fault(self, slot: int, kind: Any, operation: str, error: RemudaError, *, shared: bool = False) -> Fault:
-        worker = worker_of(self._backend.workers, slot)
-        return Fault(slot, worker.index, kind, operation, self._tracker.where(slot), error, shared)
+    def _fault(self, env: int, kind: Any, operation: str, error: RemudaError, *, shared: bool = False) -> Fault:
+        worker = worker_of(self._backend.workers, env)
+        return Fault(env, worker.index, kind, operation, self._tracker.where(env), error, shared)
 
     def _bear(self, faults: Sequence[Fault]) -> bool:
         """Charges faults that happened at once; False when they are too many, and their envs are lost."""
@@ -334,14 +348,14 @@ class Supervisor:
 
     def _death_of(self, index: int, stranded: Sequence[int], awaited: bool) -> RemudaError:
         worker = self._backend.workers[index]
-        op, slot = self._hub.doing(index)
+        op, env = self._hub.doing(index)
         if op is None and stranded:  # it had work, but did not come to it
-            op, slot = self._hub.last_op(stranded[0]), stranded[0]
+            op, env = self._hub.last_op(stranded[0]), self._hub.env_of(stranded[0])
         operation = OPERATIONS[op] if op is not None else "call" if awaited else "nothing"
         if self.closing:
             operation = "close"
         make = self._doomed.pop(index, WorkerDiedError)
-        return death_of(worker, operation, None if slot is None else self._tracker.where(slot), make)
+        return death_of(worker, operation, None if env is None else self._tracker.where(env), make)
 
     def _timeout_error(self, op: _core.Op, context: dict[str, Any]) -> EnvTimeoutError:
         name = _DEADLINES.get(OPERATIONS[op], "step_timeout")
@@ -360,13 +374,13 @@ class _Rebuild:
     """Waits for an env to be built anew in its worker."""
 
     supervisor: Supervisor
-    slot: int
+    env: int
 
     def answer(self, sequence: int, parts: Parts) -> None:
         """It worked."""
 
     def fail(self, sequence: int, failure: Failure) -> None:
-        self.supervisor.rebuild_failed(self.slot, failure)
+        self.supervisor.rebuild_failed(self.env, failure)
 
     def abandon(self, error: RemudaError) -> None:
         """Its worker died: that is another fault."""

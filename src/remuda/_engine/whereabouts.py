@@ -16,7 +16,7 @@ class Tracker:
     def __init__(self, hub: _core.Hub, layout: Layout, arena: _core.Arena) -> None:
         self._hub, self._action = hub, layout.action
         self._actions = layout.action_columns(arena)
-        self._seeds: dict[int, tuple[int, int]] = {}  # by slot: the seed, and the number of the reset that had it
+        self._seeds: dict[int, tuple[int, int]] = {}  # by env: the seed, and the number of the reset that had it
 
     def next_resets(self, env_ids: Sequence[int]) -> list[int]:
         """The number that the next reset of each of these will have."""
@@ -42,7 +42,10 @@ class Tracker:
     def _last_action(self, env_id: int) -> Any:
         if self._action.num_objects:  # those are not kept
             return None
-        return self._action.build_one([column.read(env_id) for column in self._actions], [])
+        if (slot := self._hub.slot_of(env_id)) is None:
+            return None  # a spare has forgotten
+        row = self._hub.action_row(slot)
+        return self._action.build_one([column.read(row) for column in self._actions], [])
 
     def release(self) -> None:
         """Lets go of the shared memory."""

@@ -112,8 +112,8 @@ class Stage:
         self._hub.send(op, None, arrays, None if parts is None else [parts])
         self._loop.run_available()
         self._hub.wait(1, 0)
-        self.is_spoilt = not self._hub.ready and self._host.error is None
-        if self._hub.ready:
+        self.is_spoilt = not self._hub.ready() and self._host.error is None
+        if self._hub.ready():
             self._hub.take(1)
 
     def _objects_of(self, index: int) -> list[Any]:
@@ -130,7 +130,8 @@ class Stage:
         return _core.Hub(
             arena=arena,
             plan=self._layout.plan,
-            slots_of_worker=[1],
+            envs_of_worker=[1],
+            autoreset=_core.Autoreset.DISABLED,
             columns=self._layout.fixed_columns(arena) + self._layout.obs_columns(arena),
             final_columns=[],
             actions=self._layout.action_columns(arena),

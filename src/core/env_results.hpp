@@ -1,0 +1,54 @@
+// What envs return and raise, checked: an env may be anybody's.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+namespace remuda {
+
+namespace nb = nanobind;
+
+[[noreturn]] inline void reject(const std::string& expected, nb::handle got) {
+  auto text = nb::cast<std::string>(nb::repr(got));
+  if (text.size() > 200) {
+    std::size_t end = 200;
+    while ((text[end] & 0xC0) == 0x80) --end;  // not in the middle of a character
+    text = text.substr(0, end) + "...";
+  }
+  throw nb::type_error(("expected " + expected + ", got " + text).c_str());
+}
+
+inline double number(nb::handle reward) {
+  if (PyFloat_Check(reward.ptr())) return PyFloat_AS_DOUBLE(reward.ptr());
+  double value = PyFloat_AsDouble(reward.ptr());
+  if (value == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    reject("a number as the reward", reward);
+  }
+  return value;
+}
+
+inline bool truth(nb::handle flag, const char* name) {
+  int value = PyObject_IsTrue(flag.ptr());
+  if (value < 0) {
+    PyErr_Clear();
+    reject(std::string("a bool as ") + name, flag);
+  }
+  return value != 0;
+}
+
+inline nb::handle item(const nb::tuple& tuple, Py_ssize_t i) { return PyTuple_GET_ITEM(tuple.ptr(), i); }
+
+// What is raised by us, as the Python exception it stands for.
+inline nb::python_error as_python(const nb::builtin_exception& error) {
+  PyErr_SetString(error.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError, error.what());
+  return nb::python_error();
+}
+
+inline void check_info(nb::handle info) {
+  if (!PyDict_Check(info.ptr())) reject("a dict as the info", info);
+}
+
+}  // namespace remuda
