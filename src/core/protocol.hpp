@@ -5,7 +5,7 @@
 //
 // Commands and results come in runs: one record for `count` neighbouring envs and as many neighbouring
 // rows, so that 32 cheap envs cost two records and not 64.  A result's run is what the worker had done
-// when it published, and so may be part of a command's.  Every env of a command gives exactly one result.
+// of a command when it published.  Every env of a command gives exactly one result.
 #pragma once
 
 #include <cstddef>

@@ -345,6 +345,7 @@ void WorkerLoop::post(Result& result, nb::object parts) {
 bool WorkerLoop::join_run(const Result& result) {
   Result* run = results_.unpublished();
   if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
+  if (run->sequence != result.sequence) return false;  // another command's may be for another part of the pool
   if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
   ++run->count;
   run->end_ns = result.end_ns;

@@ -120,7 +120,8 @@ class Part:
             EnvError: Envs raised; the others' results are still there for the next `recv`.
             WorkerDiedError: A worker died while it had work.
         """
-        if min_envs is None and timeout is None and max_envs is None and self._engine.short_way == self._division:
+        is_plain = min_envs is None and timeout is None and max_envs is None and order == "arrival"
+        if is_plain and self._engine.short_way == self._division:
             taken = self._exchange.finish(self._part)  # the short way, as in `send`
             if taken is not None:
                 return self._batch(taken)

@@ -1,0 +1,270 @@
+"""Background autoreset: a finished env leaves at once, resets by itself, and comes back with its first observation."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import EnvFn, Gate, HookedEnv, counting, hooked
+
+from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
+
+BACKENDS = ("process", "thread", "serial")
+CONCURRENT = ("process", "thread")
+LENGTHS = (3, 1, 5, 2, 4)  # of the episodes of each env
+
+
+def uneven(num_envs: int, **hooks: Callable[..., Any]) -> list[EnvFn]:
+    return [
+        (lambda tag=i: HookedEnv(tag, LENGTHS[tag % len(LENGTHS)], **hooks))  # type: ignore[misc]
+        for i in range(num_envs)
+    ]
+
+
+def waiting_for(gate: Gate, tag: int = 0, length: int = 2) -> list[EnvFn]:
+    """Two envs, one of whose autoresets stands before a gate."""
+    return hooked(2, (tag,), length, autoreset=lambda _: gate.wait())
+
+
+def go_on(pool: Pool, batch: Batch) -> None:
+    """Steps whoever can be stepped."""
+    if len(going := batch.env_ids[~(batch.terminated | batch.truncated)]):
+        pool.send(np.arange(len(going)), going)
+
+
+def trajectories(pool: Pool, rows: int) -> dict[int, list[tuple[Any, ...]]]:
+    """What each env tells, `rows` of it; actions depend on env and row alone."""
+    told: dict[int, list[tuple[Any, ...]]] = {i: [] for i in range(pool.num_envs)}
+    pool.send_reset(seed=3)
+    while min(map(len, told.values())) < rows:
+        batch = pool.recv(min_envs=1)
+        going = []
+        for row, env_id in enumerate(batch.env_ids.tolist()):
+            told[env_id].append((batch.obs[row].tolist(), batch.reward[row], batch.terminated[row], batch.infos[row]))
+            if not batch.terminated[row]:
+                going.append(env_id)
+        if going:
+            pool.send([len(told[env_id]) % 100 for env_id in going], going)
+    return {env_id: rows_of[:rows] for env_id, rows_of in told.items()}
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_env_tells_what_it_would_tell_alone(num_workers: int, backend: Any) -> None:
+    with Pool(uneven(5), autoreset="background", backend=backend, num_workers=num_workers) as pool:
+        told = trajectories(pool, rows=12)
+    for env_id, rows in told.items():
+        length = LENGTHS[env_id]
+        for at, (obs, reward, terminated, info) in enumerate(rows):
+            episode, step = divmod(at, length + 1)
+            action = -1 if step == 0 else at % 100
+            assert obs == [env_id, episode + 1, step, action]
+            assert (reward, terminated, info) == (max(action, 0), step == length, {})
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_the_others_go_on_meanwhile(backend: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(waiting_for(gate), autoreset="background", backend=backend) as pool:
+        pool.reset()
+        for _ in range(2):
+            batch = pool.step([7, 8])
+        assert batch.terminated.all()
+        assert pool.pending == 2  # they reset by themselves
+        gate.await_arrival()
+        for expected in ([1, 2, 0, -1], [1, 2, 1, 5], [1, 2, 2, 5], [1, 3, 0, -1]):
+            batch = pool.recv(min_envs=1)
+            assert batch.obs.tolist() == [expected]
+            if not batch.terminated[0]:
+                pool.send([5], [1])
+        gate.open()
+        batch = pool.recv(order="slot")
+        assert batch.obs[:, :3].tolist() == [[0, 2, 0], [1, 3, 1]]
+        assert batch.reward.tolist() == [0.0, 5.0]
+        assert not batch.terminated.any()
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_a_reset_begins_before_its_episode_was_received(backend: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(waiting_for(gate, length=1), autoreset="background", backend=backend) as pool:
+        pool.reset()
+        pool.send([1, 1])
+        gate.await_arrival()  # nobody has asked the pool for anything
+        assert pool.recv().terminated.all()
+        gate.open()
+        assert pool.recv().obs[:, 1].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_an_env_that_resets_is_sent_nothing(backend: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(waiting_for(gate, length=1), autoreset="background", backend=backend) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        gate.await_arrival()
+        for send in (lambda: pool.send([1], [0]), lambda: pool.send_reset(env_ids=[0]), lambda: pool.send([1, 1])):
+            with pytest.raises(StateError, match="env 0 is in flight"):
+                send()
+        gate.open()
+        assert pool.recv().obs[:, 1].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reset_that_is_asked_for_is_made_all_the_same(backend: Any) -> None:
+    with Pool(counting(2, length=1), autoreset="background", backend=backend) as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        pool.recv()
+        assert pool.reset(seed=4, options={"a": 1}).obs[:, 1].tolist() == [3, 3]
+        assert pool.get_attr("last_seed") == [4, 5]
+        assert pool.get_attr("last_options") == [{"a": 1}] * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_discard_leaves_every_env_in_an_episode(backend: Any) -> None:
+    with Pool(uneven(5), autoreset="background", backend=backend, num_workers=2) as pool:
+        pool.reset()
+        pool.send([1] * 5)
+        pool.discard()
+        assert pool.pending == 0
+        assert pool.step([2] * 5).obs[:, 1].tolist() == [1, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_fewer_may_run_than_there_are(backend: Any) -> None:
+    with Pool(uneven(5), autoreset="background", backend=backend, max_concurrency=1) as pool:
+        assert len(trajectories(pool, rows=6)[4]) == 6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_infos_of_resets_and_ends_come_with_their_rows(backend: Any) -> None:
+    def tell_reset(env: HookedEnv) -> Any:
+        return env.observe(), {"began": env.episodes}
+
+    def tell_step(env: HookedEnv, action: int) -> Any:
+        return env.observe(), 0.0, env.steps >= 2, False, {"step": env.steps}
+
+    envs = hooked(3, range(3), reset=tell_reset, autoreset=tell_reset, step=tell_step)
+    with Pool(envs, autoreset="background", backend=backend) as pool:
+        told = trajectories(pool, rows=6)
+    for rows in told.values():
+        assert [info for *_, info in rows] == [
+            {"began": 1}, {"step": 1}, {"step": 2}, {"began": 2}, {"step": 1}, {"step": 2}
+        ]  # fmt: skip
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------
+
+
+def fail(*_: Any) -> None:
+    raise ValueError("no field")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reset_that_raises_is_told_with_the_next_batch(num_workers: int, backend: Any) -> None:
+    envs = hooked(2, (0,), 1, autoreset=fail)
+    with Pool(envs, autoreset="background", backend=backend, num_workers=num_workers) as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        with pytest.raises(EnvError, match="no field") as raised:
+            pool.recv()
+        (failure,) = raised.value.failures
+        assert (failure.env_id, failure.operation, failure.where.step) == (0, "reset", 0)  # type: ignore[union-attr]
+        assert pool.recv().env_ids.tolist() == [1]
+        with pytest.raises(StateError, match="env 0"):
+            pool.send([1, 1])
+
+
+def die_once(directory: Path) -> Callable[[HookedEnv], None]:
+    def die(env: HookedEnv) -> None:
+        if not (directory / f"died-{env.tag}").exists():
+            (directory / f"died-{env.tag}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
+
+
+def test_a_worker_that_dies_in_a_reset_is_told() -> None:
+    kill = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+    with Pool(hooked(2, (0,), 1, autoreset=kill), autoreset="background") as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        with pytest.raises(WorkerDiedError, match="while it did reset|reset") as raised:
+            while True:
+                pool.recv(min_envs=2)
+        assert raised.value.env_ids == (0,)
+
+
+def test_a_worker_that_was_dead_before_its_env_was_to_reset_is_told(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(waiting_for(gate, length=1), autoreset="background") as pool:
+        pool.reset()
+        pool.send([1, 1])
+        gate.await_arrival()
+        os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
+        while pool.workers[0].is_alive():
+            pass
+        pool.call("pid", env_ids=[1])  # it is noticed, and nobody waits for that env
+        batch = pool.recv(max_envs=2)
+        with pytest.raises(WorkerDiedError) as raised:
+            while True:
+                go_on(pool, batch)
+                batch = pool.recv(min_envs=2)
+        assert raised.value.env_ids == (0,)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_restarts_join_the_others_again(num_workers: int, tmp_path: Path) -> None:
+    envs = hooked(2, (0, 1), 2, autoreset=die_once(tmp_path))
+    with Pool(envs, autoreset="background", num_workers=num_workers, faults="restart") as pool:
+        pool.send_reset()
+        episodes = {0: 0, 1: 0}
+        while min(episodes.values()) < 4:
+            batch = pool.recv(min_envs=1)
+            for env_id, ended in zip(batch.env_ids.tolist(), batch.terminated, strict=True):
+                episodes[env_id] += bool(ended)
+            go_on(pool, batch)
+        assert pool.stats().restarts == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["died-0", "died-1"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_episode_that_a_fault_cut_off_is_followed_by_a_reset(backend: Any) -> None:
+    def raise_at_two(env: HookedEnv, action: int) -> None:
+        if env.total_steps == 2:
+            fail()
+
+    with Pool(hooked(2, (0,), step=raise_at_two), autoreset="background", backend=backend, faults="restart") as pool:
+        pool.reset()
+        pool.step([1, 1])
+        batch = pool.step([2, 2])
+        assert batch.truncated.tolist() == [True, False]
+        assert batch.infos[0]["fault"].env_id == 0
+        pool.send([3], [1])
+        batch = pool.recv(order="slot")
+        assert batch.obs.tolist() == [[0, 1, 0, -1], [1, 1, 3, 3]]
+
+
+def test_a_reset_in_the_background_has_a_deadline(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    policy = FaultPolicy("restart", reset_timeout=0.2)
+    envs = [waiting_for(gate, length=1)[0], *counting(2)[1:]]
+    with Pool(envs, autoreset="background", faults=policy) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        gate.await_arrival()  # and stays there
+        for _ in itertools.count():
+            batch = pool.recv(min_envs=1)
+            if 0 in batch.env_ids:
+                break
+            pool.send([1], [1])
+        assert batch.obs[batch.env_ids.tolist().index(0)].tolist() == [0, 1, 0, -1]
+        assert pool.stats().restarts == 1

@@ -1,0 +1,258 @@
+"""A split pool: its parts are sent and received apart from each other, each with frames of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector.utils import concatenate, create_empty_array
+from hypothesis import given
+from hypothesis import strategies as st
+from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
+
+from remuda import EnvError, InvalidActionError, Pool, StateError
+from remuda._engine.division import divide
+
+BACKENDS = ("process", "thread", "serial")
+CONCURRENT = ("process", "thread")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_env_does_what_it_would_do_in_one_piece(num_workers: int, backend: Any) -> None:
+    with Pool(counting(8, length=3), backend=backend, num_workers=num_workers) as pool:
+        parts = pool.split(3)
+        assert sorted(env_id for part in parts for env_id in part.env_ids.tolist()) == list(range(8))
+        for part in parts:
+            part.send_reset(seed=7)
+        for step in range(10):
+            for part in parts:
+                batch = part.recv()
+                assert batch.env_ids.tolist() == part.env_ids.tolist()
+                assert batch.obs[:, 0].tolist() == part.env_ids.tolist()
+                assert set(batch.obs[:, 2].tolist()) == {step % 4}
+                part.send(part.env_ids * 10)
+        for part in parts:
+            assert part.recv().reward.tolist() == (part.env_ids * 10).tolist()
+        assert pool.get_attr("last_seed") == [None] * 8  # of the autoreset; calls are the pool's
+        for part in parts:
+            part.reset(seed=7)
+        assert pool.get_attr("last_seed") == list(range(7, 15))
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.data())
+def test_shares_are_equal(workers: list[int], data: st.DataObject) -> None:
+    worker_of = sorted(workers)
+    parts = data.draw(st.integers(1, len(worker_of)))
+    shares = divide(worker_of, parts)
+    assert sorted(env for share in shares for env in share) == list(range(len(worker_of)))
+    sizes = [len(share) for share in shares]
+    assert len(sizes) == parts
+    assert max(sizes) - min(sizes) <= 1
+    for worker in set(worker_of):
+        of_worker = [sum(worker_of[env] == worker for env in share) for share in shares]
+        assert max(of_worker) - min(of_worker) <= 1
+        for share in shares:
+            assert share == sorted(share)
+
+
+def test_all_workers_are_busy_with_each_part() -> None:
+    with Pool(counting(8), num_workers=2, backend="serial") as pool:
+        assert [part.env_ids.tolist() for part in pool.split(2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_a_part_does_not_wait_for_another(backend: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([gate, None]), backend=backend) as pool:
+        slow, quick = pool.split(2)
+        slow.reset()
+        quick.reset()
+        slow.send([1])
+        gate.await_arrival()
+        for step in range(1, 5):
+            assert quick.step([step]).obs.tolist() == [[1, 1, step, step]]
+        assert (slow.pending, quick.pending) == (1, 0)
+        quick.send([6])
+        gate.open()
+        assert slow.recv().obs.tolist() == [[0, 1, 1, 1]]
+        assert quick.recv().reward.tolist() == [6.0]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_batches_are_views_of_frames_that_nobody_writes_to(num_workers: int, backend: Any) -> None:
+    with Pool(counting(6), backend=backend, num_workers=num_workers, frames=3) as pool:
+        held = [(pool.reset().obs, [0] * 6)]
+        for count in (2, 3, 1, 2):
+            parts = pool.split(count)
+            for part in parts:
+                part.reset()
+            for step in range(1, 3):
+                for part in parts:
+                    held.append((part.step([step] * part.num_envs).obs, [step] * part.num_envs))
+            for part in parts:
+                for step in range(3, 8):
+                    part.step([step] * part.num_envs)
+        for obs, steps in held:
+            assert obs[:, 2].tolist() == steps
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_zero_copy(backend: Any) -> None:
+    with Pool(counting(4), backend=backend, num_workers=2) as pool:
+        for part in pool.split(2):
+            part.reset()
+            batch = part.step([1, 2])
+            assert type(batch.obs.base).__name__ == "Lease"
+            some = part.env_ids[:1]
+            part.send([1], some)
+            assert part.recv().env_ids.tolist() == some.tolist()
+
+
+@pytest.mark.parametrize("make", [NestedEnv, TextEnv])
+def test_nests_and_objects(make: Callable[[], Any]) -> None:
+    def told(backend: Any) -> list[Any]:
+        with Pool([lambda: make()] * 4, backend=backend, num_workers=2) as pool:
+            parts, seen = pool.split(2), []
+            for part in parts:
+                seen.append(part.reset(seed=1).obs)
+            pool.single_action_space.seed(0)
+            for step in range(5):
+                for part in parts:
+                    if make is TextEnv:
+                        actions: Any = [chr(97 + env_id) * step for env_id in part.env_ids]
+                    else:
+                        actions = stack(pool, [pool.single_action_space.sample() for _ in part.env_ids])
+                    seen.append(part.step(actions).obs)
+            return seen
+
+    np.testing.assert_equal(told("process"), told("serial"))
+
+
+def stack(pool: Pool, actions: list[Any]) -> Any:
+    empty = create_empty_array(pool.single_action_space, len(actions), fn=np.zeros)
+    return concatenate(pool.single_action_space, actions, empty)
+
+
+# -- misuse --------------------------------------------------------------------------------------------------
+
+
+def test_a_split_pool_is_used_through_its_parts() -> None:
+    with Pool(counting(4), backend="serial") as pool:
+        pool.reset()
+        first, second = pool.split(2)
+        uses: list[Callable[[], Any]] = [
+            lambda: pool.step([1] * 4), lambda: pool.reset(), lambda: pool.send([1], [0]), lambda: pool.recv(),
+            lambda: pool.send_observe(), lambda: pool.discard(),
+        ]  # fmt: skip
+        for use in uses:
+            with pytest.raises(StateError, match="split"):
+                use()
+        first.step([1, 1])
+        with pytest.raises(
+            ValueError, match=r"distinct ints of \[0, 2\]" if first.env_ids[1] == 2 else "distinct ints"
+        ):
+            first.send([1], second.env_ids[:1])
+        with pytest.raises(InvalidActionError):
+            first.send([1] * 4)
+        (whole,) = pool.split(1)
+        assert whole is pool
+        assert pool.step([1] * 4).obs[:, 2].tolist() == [2 if i in first.env_ids else 1 for i in range(4)]
+        with pytest.raises(StateError, match="split"):
+            first.step([1, 1])
+
+
+def test_nothing_is_split_in_flight() -> None:
+    with Pool(counting(4), backend="serial") as pool:
+        pool.send_reset()
+        with pytest.raises(StateError, match="in flight"):
+            pool.split(2)
+        pool.recv()
+        first, _ = pool.split(2)
+        first.send([1, 1])
+        with pytest.raises(StateError, match="in flight"):
+            pool.split(1)
+        first.discard()
+        pool.split(1)
+
+
+@pytest.mark.parametrize("parts", [0, 5, True, 1.5, "2"])
+def test_parts_that_cannot_be(parts: Any) -> None:
+    with Pool(counting(4), backend="serial") as pool, pytest.raises(ValueError, match="from 1 to 4"):
+        pool.split(parts)
+
+
+def test_parts_keep_their_pool_open_and_no_longer() -> None:
+    pool = Pool(counting(4))
+    workers = pool.workers
+    parts = pool.split(2)
+    del pool
+    gc.collect()
+    assert parts[1].reset().env_ids.tolist() == parts[1].env_ids.tolist()
+    del parts
+    gc.collect()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+# -- faults --------------------------------------------------------------------------------------------------
+
+
+def fail(*_: Any) -> None:
+    raise ValueError("no field")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_fault_of_one_part_leaves_the_other_whole(backend: Any) -> None:
+    with Pool(hooked(4, (3,), step=fail), backend=backend) as pool:
+        parts = pool.split(2)
+        theirs = next(part for part in parts if 3 in part.env_ids)
+        other = next(part for part in parts if part is not theirs)
+        for part in parts:
+            part.reset()
+        theirs.send([1, 1])
+        with pytest.raises(EnvError):
+            theirs.recv()
+        assert other.step([1, 1]).reward.tolist() == [1.0, 1.0]
+        assert len(theirs.recv()) == 1
+        theirs.reset()
+
+
+@pytest.mark.parametrize("num_workers", [2, 4])
+def test_restarts(num_workers: int) -> None:
+    with Pool(counting(4), num_workers=num_workers, faults="restart") as pool:
+        parts = pool.split(2)
+        for part in parts:
+            part.reset()
+        for _ in range(3):
+            os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
+            while pool.workers[0].is_alive():
+                pass
+            truncated = {}
+            for part in parts:
+                batch = part.step([1, 1])
+                truncated.update(zip(batch.env_ids.tolist(), batch.truncated.tolist(), strict=True))
+            assert truncated == {env_id: env_id in pool.workers[0].env_ids for env_id in range(4)}
+            for part in parts:
+                part.step([1, 1])
+        assert pool.stats().restarts == 3
+
+
+# -- with spares ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_spares_serve_all_parts(backend: Any) -> None:
+    with Pool(counting(6, length=1), spares=2, backend=backend) as pool:
+        pool.reset(seed=0)
+        first, second = pool.split(2)
+        for part in (first, second):
+            assert part.step([1, 1]).terminated.all()
+        assert first.step([1, 1]).obs[:, 0].tolist() == [4, 5]
+        assert second.step([1, 1]).obs[:, 0].tolist() == first.env_ids.tolist()
