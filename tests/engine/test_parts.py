@@ -156,9 +156,7 @@ def test_a_split_pool_is_used_through_its_parts() -> None:
             with pytest.raises(StateError, match="split"):
                 use()
         first.step([1, 1])
-        with pytest.raises(
-            ValueError, match=r"distinct ints of \[0, 2\]" if first.env_ids[1] == 2 else "distinct ints"
-        ):
+        with pytest.raises(ValueError, match=r"distinct ints of \[0, 2\]"):
             first.send([1], second.env_ids[:1])
         with pytest.raises(InvalidActionError):
             first.send([1] * 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from gymnasium import spaces
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from pool_envs import CountingEnv, EnvFn, Gate, Gauge, HookedEnv, NestedEnv, TextEnv, counting, gated
+from pool_envs import CountingEnv, EnvFn, Gate, Gauge, HookedEnv, NestedEnv, TextEnv, counting, gated, hooked
 
 from remuda import Batch, Pool, StateError
 
@@ -75,6 +76,42 @@ def test_limits_of_recv(backend: Any) -> None:
         pool.send_reset()
         pool.recv(min_envs=0, timeout=-1)
         pool.discard()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_by_arrival_or_by_slot(backend: Any) -> None:
+    with Pool(counting(4), backend=backend) as pool:
+        pool.reset()
+        for pending, env_id in enumerate((2, 0, 3), start=1):
+            pool.send([env_id], [env_id])
+            pool.recv(min_envs=pending, max_envs=0)  # it has arrived
+        batch = pool.recv(min_envs=1)
+        assert batch.env_ids.tolist() == batch.reward.tolist() == [2, 0, 3]
+        for pending, env_id in enumerate((2, 0, 3), start=1):
+            pool.send([env_id], [env_id])
+            pool.recv(min_envs=pending, max_envs=0)
+        batch = pool.recv(max_envs=2, order="slot")
+        assert batch.env_ids.tolist() == batch.reward.tolist() == [0, 2]  # the first two to arrive
+        assert pool.recv(order="slot").env_ids.tolist() == [3]
+        pool.send_observe()
+        with pytest.raises(ValueError, match="order to be 'arrival' or 'slot', got 'random'"):
+            pool.recv(order="random")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nobody_starves(num_workers: int, backend: Any) -> None:
+    """Whoever is served and is done again at once comes after all that were done before."""
+    with Pool(counting(4), backend=backend, num_workers=num_workers) as pool:
+        pool.send_reset()
+        served = []
+        for _ in range(20):
+            batch = pool.recv(min_envs=4, max_envs=1)  # all four are done
+            served += batch.env_ids.tolist()
+            pool.send([1], batch.env_ids)
+        for turn in range(0, 20, 4):
+            assert served[turn : turn + 4] == served[:4]
+        assert sorted(served[:4]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -241,7 +278,9 @@ class Model(RuleBasedStateMachine):
     length = 3
 
     @initialize(
-        num_workers=st.integers(1, 4), frames=st.integers(1, 4), mode=st.sampled_from(["next_step", "disabled"])
+        num_workers=st.integers(1, 4),
+        frames=st.integers(1, 4),
+        mode=st.sampled_from(["next_step", "disabled", "background"]),
     )
     def start(self, num_workers: int, frames: int, mode: Any) -> None:
         self.mode = mode
@@ -266,13 +305,16 @@ class Model(RuleBasedStateMachine):
     def _note(self, i: int, reward: float = 0.0, done: bool = False) -> None:
         self.expected[i] = (self.envs[i].observe().tolist(), reward, done)
 
+    def _begin_episode(self, i: int) -> None:
+        self.envs[i].reset()
+        self.reset[i], self.done[i] = True, False
+
     @rule(ids=st.permutations(range(4)), count=st.integers(0, 4))
     def send_reset(self, ids: list[int], count: int) -> None:
         ids = self._idle(ids[:count], must_be_reset=False)
         self.pool.send_reset(env_ids=ids)
         for i in ids:
-            self.envs[i].reset()
-            self.reset[i], self.done[i] = True, False
+            self._begin_episode(i)
             self._note(i)
 
     @rule(ids=st.permutations(range(4)), count=st.integers(1, 4))
@@ -283,8 +325,7 @@ class Model(RuleBasedStateMachine):
         self.pool.send(actions, env_ids=ids)
         for i, action in zip(ids, actions, strict=True):
             if self.done[i] and self.mode == "next_step":
-                self.envs[i].reset()
-                self.done[i] = False
+                self._begin_episode(i)
                 self._note(i)
             else:
                 _, reward, self.done[i], _, _ = self.envs[i].step(action)
@@ -301,15 +342,16 @@ class Model(RuleBasedStateMachine):
         min_envs=st.one_of(st.none(), st.integers(0, 5)),
         max_envs=st.one_of(st.none(), st.integers(0, 5)),
         timeout=st.sampled_from([None, 0, 0.001]),
+        order=st.sampled_from(["arrival", "slot"]),
         hold=st.booleans(),
     )
-    def recv(self, min_envs: int | None, max_envs: int | None, timeout: float | None, hold: bool) -> None:
+    def recv(self, min_envs: int | None, max_envs: int | None, timeout: float | None, order: Any, hold: bool) -> None:
         pending = len(self.expected)
         if not pending:
             with pytest.raises(StateError, match="got none"):
                 self.pool.recv(min_envs, timeout, max_envs)
             return
-        batch = self.pool.recv(min_envs, timeout, max_envs)
+        batch = self.pool.recv(min_envs, timeout, max_envs, order)
         limit = pending if max_envs is None else max_envs
         least = pending if min_envs is None else min_envs
         assert len(batch) <= limit
@@ -319,6 +361,11 @@ class Model(RuleBasedStateMachine):
             obs, reward, done = self.expected.pop(i)  # exactly once: a second time is a KeyError
             assert batch.obs[row].tolist() == obs
             assert (batch.reward[row], batch.terminated[row], batch.truncated[row]) == (reward, done, False)
+            if done and self.mode == "background":
+                self._begin_episode(i)
+                self._note(i)
+        if order == "slot":
+            assert batch.env_ids.tolist() == sorted(batch.env_ids.tolist())
         if hold:
             self.held.append((batch, batch.reward.tolist()))
 
@@ -333,6 +380,9 @@ class Model(RuleBasedStateMachine):
     @rule()
     def discard(self) -> None:
         self.pool.discard()
+        for i, (_, _, done) in self.expected.items():
+            if done and self.mode == "background":
+                self._begin_episode(i)
         self.expected.clear()
 
     @rule(ids=st.permutations(range(4)), count=st.integers(0, 4))
@@ -380,12 +430,17 @@ TestModelOnThreads = ThreadModel.TestCase
 TestModelOnThreads.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
-@pytest.mark.parametrize("seed", range(3))
+def dawdle(env: HookedEnv, action: int) -> None:
+    time.sleep((17 * env.tag + 31 * int(action)) % 7 * 1e-4)  # so that they arrive in any order
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_a_random_walk_on_processes(seed: int) -> None:
     """As the model, but one long walk: starting processes for each of hundreds would take too long."""
     rng = np.random.default_rng(seed)
     n = 5
-    with Pool(counting(n), num_workers=int(rng.integers(1, n + 1))) as pool:
+    envs = hooked(n, range(n), step=dawdle) if seed % 2 else counting(n)
+    with Pool(envs, num_workers=int(rng.integers(1, n + 1))) as pool:
         pool.reset()
         steps, expected = [0] * n, {}
         for _ in range(600):
@@ -397,9 +452,8 @@ def test_a_random_walk_on_processes(seed: int) -> None:
                 steps[i] += 1
                 expected[i] = (steps[i], action)
             if expected:
-                batch = pool.recv(
-                    int(rng.integers(0, 3)), [None, 0, 1e-4][rng.integers(3)], int(rng.integers(1, n + 1))
-                )
+                timeout, order = [None, 0, 1e-4][rng.integers(3)], ["arrival", "slot"][rng.integers(2)]
+                batch = pool.recv(int(rng.integers(0, 3)), timeout, int(rng.integers(1, n + 1)), order)  # type: ignore[arg-type]
                 for row, i in enumerate(batch.env_ids.tolist()):
                     assert tuple(batch.obs[row, 2:].tolist()) == expected.pop(i)
             assert pool.pending == len(expected)

@@ -47,9 +47,8 @@ def run(pool: Pool, mode: Any, steps: int, seed: int | None = 0) -> list[Any]:
     for _ in range(steps):
         batch = step(pool, mode, batch)
         final = None if batch.final_obs is None else batch.final_obs[batch.terminated].tolist()
-        told.append(
-            (batch.env_ids.tolist(), batch.obs.tolist(), batch.reward.tolist(), batch.terminated.tolist(), final)
-        )
+        arrays = (batch.env_ids, batch.obs, batch.reward, batch.terminated)
+        told.append((*[array.tolist() for array in arrays], final))
     return told
 
 
