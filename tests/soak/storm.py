@@ -158,7 +158,7 @@ class Storm:
             self._send(over, resets=True, calm=calm)
             self._recv()
         self._send(self._everybody, calm=calm)
-        self._recv()
+        self._recv_all()
 
     def step_some(self, min_envs: int) -> None:
         """One round in which those go on that are done first."""
@@ -170,8 +170,7 @@ class Storm:
 
     def settle(self) -> None:
         """Goes on until no trouble is left, and every worker has answered."""
-        if self._sent:
-            self._recv()
+        self._recv_all()
         while self._troubles:  # of a worker that was hit while it was idle, or an env whose fuse still burns
             self.step_all(calm=True)
         self.step_all(calm=True)
@@ -200,6 +199,11 @@ class Storm:
             self._sent |= {env_id: (None, action) for env_id, action in zip(env_ids, actions, strict=True)}
         for attack in filter(None, attacks):
             self._hit(*attack)
+
+    def _recv_all(self) -> None:
+        """Background resets too, which follow the rows that end episodes."""
+        while self._sent:
+            self._recv()
 
     def _recv(self, **limits: Any) -> None:
         batch = self._pool.recv(**limits)
@@ -273,7 +277,7 @@ class Storm:
             assert row.is_plain, row
             self._begin(env_id, seed, row.obs, row.info)
         elif self._episodes[env_id].over:  # the step was an autoreset
-            assert self._pool.autoreset == "next_step" and row.is_plain, row
+            assert self._pool.autoreset in ("next_step", "background") and row.is_plain, row
             self._begin(env_id, self._box.seed(env_id), row.obs, row.info)
         elif same_step and (row.terminated or row.truncated):
             fresh = dict(row.info)
@@ -282,6 +286,8 @@ class Storm:
             self._begin(env_id, self._box.seed(env_id), row.obs, fresh)
         else:
             self._note_step(env_id, action, row)
+            if self._episodes[env_id].over and self._pool.autoreset == "background":
+                self._sent[env_id] = None, None
 
     def _begin(self, env_id: int, seed: int, obs: Any, info: dict[str, Any]) -> None:
         if env_id in self._episodes:

@@ -36,6 +36,8 @@ STORMS = [  # number, env, autoreset, workers, how many to wait for: all, or the
     (3, "noise", "next_step", 5, 4),
     (4, "noise", "same_step", 16, None),
     (5, "noise", "disabled", 8, 1),
+    (6, "CartPole", "background", 16, 4),
+    (7, "noise", "background", 5, None),
 ]
 
 
