@@ -66,10 +66,10 @@ def measure_here(options: argparse.Namespace) -> Sample:
     """Start one contender in this process, step it a little, and weigh its workers."""
     workload = workloads.resolve(options.env)
     plan = Plan(workload, options.num_envs, options.num_envs, start_method=options.start_method)
-    runner = Runner(registry.find(options.contender), time.perf_counter)
+    runner = Runner(registry.find(options.contender), plan, time.perf_counter)
     actions = workloads.sample_actions(workloads.probe_action_space(workload), options.num_envs, 16, seed=0)
     try:
-        runner.build(plan, actions)
+        runner.build(actions)
         runner.warm_up(WARM_UP_SECONDS)
     finally:
         runner.close()

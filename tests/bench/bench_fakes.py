@@ -53,6 +53,7 @@ class FakeContender(Contender):
     clock: ClassVar[FakeClock]
     log: ClassVar[list[tuple[str, str]]]
     step_seconds: ClassVar[float] = 0.25
+    rewards: ClassVar[Sequence[float]] = ()
     fails_at: ClassVar[str] = ""
     failure: ClassVar[BaseException] = RuntimeError("out of hay\nand out of water")
 
@@ -64,9 +65,13 @@ class FakeContender(Contender):
         self._note("reset")
         self.clock.now += 2.0
 
-    def step(self, actions: Any) -> None:
+    def begin_turn(self, seed: int) -> None:
+        self._note("begin turn")
+
+    def step(self, actions: Any) -> Sequence[float]:
         self._note("step")
         self.clock.now += self.step_seconds
+        return self.rewards
 
     def close(self) -> None:
         self._note("close")
@@ -101,6 +106,7 @@ def result(*entries: Entry) -> Result:
         rounds=3,
         seconds=3.0,
         cores=2,
+        loops=2,
         entries=entries,
     )
 

@@ -44,7 +44,7 @@ def test_a_failed_row_says_so_and_its_error_follows() -> None:
 
 def test_notes_tell_the_ideal_and_who_disturbed_the_others() -> None:
     text = text_of(sample_result())
-    assert "ideal: 2 cores x the plain loop = 220,000 env steps/s" in text
+    assert "ideal: 2 x the plain loop = 220,000 env steps/s" in text
     assert "slow: its idle workers took 10% of the CPU while others were measured" in text
     assert "remuda: its idle" not in text
 

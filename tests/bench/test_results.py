@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bench_fakes import entry, result, sample_result
 
@@ -36,6 +38,13 @@ def test_the_ideal_is_the_plain_loop_on_every_core() -> None:
     assert found.ideal == 220.0
     assert found.ratio_to_ideal(found.plain) == 0.5
     assert found.ratio_to_ideal(found.remuda) == pytest.approx(180 / 110 / 2)
+
+
+def test_the_ideal_may_be_so_many_plain_loops_whatever_the_cores() -> None:
+    found = replace(result(entry("plain loop", [100]), entry("remuda", [800])), loops=16)
+    assert found.ideal == 1600.0
+    assert found.ratio_to_ideal(found.remuda) == 0.5
+    assert found.remuda.cpu_share(found.cores) == 0.75
 
 
 def test_how_many_times_as_fast_remuda_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -11,6 +12,7 @@ from remuda._bench.contenders import Plan
 from remuda._bench.results import Result
 from remuda._bench.rounds import Progress, race
 from remuda._bench.workloads import Workload, WorkloadError
+from remuda._engine.cores import usable_cores
 
 PLAN = Plan(COUNTING, num_envs=4, num_workers=2)
 STEP_SECONDS = {"plain": 1.0, "ours": 0.25, "theirs": 0.5}
@@ -68,7 +70,33 @@ def test_a_step_longer_than_a_turn_is_taken_once(clock: FakeClock) -> None:
     assert (turn.env_steps, turn.seconds) == (4, 100.0)
 
 
-@pytest.mark.parametrize("phase", ["build", "reset", "step"])
+def test_a_lead_in_can_be_asked_to_be_longer(kinds: list[type[FakeContender]]) -> None:
+    result = race(kinds, replace(PLAN, lead_in=5.0), seconds=30.0, rounds=3, clock=kinds[0].clock)
+    counted = sum(turn.env_steps for turn in result.entries[1].turns) // PLAN.num_envs
+    warm_up, lead_ins = 2, 3 * 20
+    assert kinds[0].log.count(("ours", "step")) == counted + warm_up + lead_ins
+
+
+def test_every_turn_is_announced_to_who_takes_it(kinds: list[type[FakeContender]]) -> None:
+    run(kinds)
+    ours = [what for name, what in kinds[0].log if name == "ours"]
+    assert [what for what, _ in groupby(ours)] == ["build", "reset", *["begin turn", "step"] * 4, "close"]
+
+
+def test_where_the_rewards_count_their_sum_is_the_steps(kinds: list[type[FakeContender]]) -> None:
+    for kind in kinds:
+        kind.rewards = (1.0, 0.0, 1.0)
+    plan = replace(PLAN, workload=replace(COUNTING, reward_is_steps=True))
+    result = race(kinds, plan, seconds=30.0, rounds=3, clock=kinds[0].clock)
+    assert [entry.steps_per_second for entry in result.entries] == [2.0, 8.0, 4.0]
+
+
+def test_the_ideal_is_a_plain_loop_on_each_core_or_as_many_as_asked_for(kinds: list[type[FakeContender]]) -> None:
+    assert run(kinds).loops == usable_cores()
+    assert race(kinds, replace(PLAN, loops=7), seconds=3.0, rounds=1, clock=kinds[0].clock).loops == 7
+
+
+@pytest.mark.parametrize("phase", ["build", "reset", "begin turn", "step"])
 def test_who_raises_drops_out_and_the_others_go_on(kinds: list[type[FakeContender]], phase: str) -> None:
     kinds[2].fails_at = phase
     plain, ours, theirs = run(kinds).entries

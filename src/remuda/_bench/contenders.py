@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gymnasium import Space
 from gymnasium.vector.utils import iterate
+
+from remuda import Batch
 
 from .workloads import EnvFactory, Workload, touch
 
@@ -27,6 +30,16 @@ class Plan:
     start_method: str | None = None
     """How processes are started, where the contender lets one choose; None: each one's own default."""
     seed: int = 0
+    min_envs: int | None = None
+    """How many results those wait for that can go on with some of the envs; None: all."""
+    background_resets: bool = False
+    """Finished envs reset while others step, where the contender can do that."""
+    spares: int = 0
+    """Envs that stand in for those that reset, where the contender has such."""
+    loops: int | None = None
+    """The ideal is so many plain loops at once; None: one for each core."""
+    lead_in: float = 0.0
+    """Seconds, at least, that are stepped before each turn and not counted: until the envs are in their stride."""
 
     @property
     def env_fns(self) -> list[EnvFactory]:
@@ -52,11 +65,17 @@ class Contender(ABC):
         """Reset all envs, and return once all have."""
 
     @abstractmethod
-    def step(self, actions: Any) -> None:
-        """Make ``num_envs`` env steps, and read what a learner reads: observations, rewards, one info key."""
+    def step(self, actions: Any) -> Any:
+        """Make ``num_envs`` env steps, or fewer, and read what a learner reads: observations, rewards, one info key.
+
+        Returns the rewards, or their sum: see `Workload.reward_is_steps`.
+        """
 
     @abstractmethod
     def close(self) -> None: ...
+
+    def begin_turn(self, seed: int) -> None:  # noqa: B027 - most have nothing to do
+        """Called before each turn: for those whose envs go on by themselves when nobody steps them."""
 
     def prepare(self, space: Space[Any], batch: Any) -> Any:
         """A batch of actions, an element of ``space``, in the form `step` takes; it is not timed."""
@@ -79,7 +98,8 @@ class Contender(ABC):
 class PlainLoop(Contender):
     """One env in a bare Python loop: the measure of all others, times the cores.
 
-    As in Gymnasium's default autoreset, the step after an episode's end is a reset, and counts as a step.
+    As in Gymnasium's default autoreset, the step after an episode's end is a reset, and counts as a step (but where the
+    rewards count: it takes them for granted, so that its pace does not suffer from adding them up).
     """
 
     name = "plain loop"
@@ -93,24 +113,30 @@ class PlainLoop(Contender):
     def reset(self, seed: int) -> None:
         self._env.reset(seed=seed)
 
-    def step(self, actions: Any) -> None:
+    def step(self, actions: Any) -> int:
         env, done, info_key = self._env, self._done, self.workload.info_key
+        resets = 0
         for action in actions:
             if done:
                 _, info = env.reset()
                 done = False
+                resets += 1
             else:
                 _, _, terminated, truncated, info = env.step(action)
                 done = terminated or truncated
             if info_key is not None:
                 info.get(info_key)
         self._done = done
+        return len(actions) - resets
 
     def close(self) -> None:
         self._env.close()
 
     def prepare(self, space: Space[Any], batch: Any) -> list[Any]:
-        return list(iterate(space, batch))
+        """As many actions as whole periods have, and no fewer than the batch has."""
+        actions = list(iterate(space, batch))
+        period = self.workload.period
+        return list(itertools.islice(itertools.cycle(actions), -(-len(actions) // period) * period))
 
 
 class Remuda(Contender):
@@ -139,12 +165,14 @@ class Remuda(Contender):
     def reset(self, seed: int) -> None:
         self._pool.reset(seed=seed)
 
-    def step(self, actions: Any) -> None:
-        batch = self._pool.step(actions)
+    def step(self, actions: Any) -> Any:
+        return self._read(self._pool.step(actions))
+
+    def _read(self, batch: Batch) -> Any:
         touch(batch.obs)
-        _ = batch.reward
         if self.workload.info_key is not None:
             batch.infos.stack().get(self.workload.info_key)
+        return batch.reward
 
     def close(self) -> None:
         self._pool.close()

@@ -26,11 +26,12 @@ class _GymnasiumVector(Contender):
     def reset(self, seed: int) -> None:
         self._envs.reset(seed=seed)
 
-    def step(self, actions: Any) -> None:
-        obs, _, _, _, infos = self._envs.step(actions)
+    def step(self, actions: Any) -> Any:
+        obs, rewards, _, _, infos = self._envs.step(actions)
         touch(obs)
         if self.workload.info_key is not None:
             infos.get(self.workload.info_key)
+        return rewards
 
     def close(self) -> None:
         self._envs.close()
@@ -50,7 +51,7 @@ class GymnasiumAsync(_GymnasiumVector):
         self._envs.close(terminate=True)  # an orderly close waits for workers that may have died
 
     def worker_pids(self) -> list[int]:
-        return _pids(self._envs.processes)
+        return pids(self._envs.processes)
 
 
 class GymnasiumSync(_GymnasiumVector):
@@ -78,10 +79,11 @@ class Sb3(Contender):
         self._envs.seed(seed)
         self._envs.reset()
 
-    def step(self, actions: Any) -> None:
-        obs, _, _, infos = self._envs.step(actions)
+    def step(self, actions: Any) -> Any:
+        obs, rewards, _, infos = self._envs.step(actions)
         touch(obs)
         _read_each(infos, self.workload.info_key)
+        return rewards
 
     def close(self) -> None:
         self._envs.close()
@@ -90,7 +92,7 @@ class Sb3(Contender):
         return list(iterate(space, batch))
 
     def worker_pids(self) -> list[int]:
-        return _pids(self._envs.processes)
+        return pids(self._envs.processes)
 
 
 class SuperSuit(Contender):
@@ -111,16 +113,17 @@ class SuperSuit(Contender):
     def reset(self, seed: int) -> None:
         self._envs.reset(seed=seed)
 
-    def step(self, actions: Any) -> None:
-        obs, _, _, _, infos = self._envs.step(actions)
+    def step(self, actions: Any) -> Any:
+        obs, rewards, _, _, infos = self._envs.step(actions)
         touch(obs)
         _read_each(infos, self.workload.info_key)
+        return rewards
 
     def close(self) -> None:
         self._envs.close()
 
     def worker_pids(self) -> list[int]:
-        return _pids(getattr(self._envs, "procs", ()))
+        return pids(getattr(self._envs, "procs", ()))
 
 
 class _VectorOfOne:
@@ -162,25 +165,30 @@ class Tianshou(Contender):
 
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
-        self._envs = self.load().SubprocVectorEnv(plan.env_fns, share_memory=True, context=plan.start_method)
+        make = self.load().SubprocVectorEnv
+        self._envs = make(plan.env_fns, share_memory=True, context=plan.start_method, **self._more(plan))
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return {}
 
     def reset(self, seed: int) -> None:
         self._envs.seed(seed)
         self._envs.reset()
 
-    def step(self, actions: Any) -> None:
-        obs, _, terminated, truncated, infos = self._envs.step(actions)
+    def step(self, actions: Any) -> Any:
+        obs, rewards, terminated, truncated, infos = self._envs.step(actions)
         touch(obs)
         _read_each(infos, self.workload.info_key)
         finished = np.flatnonzero(terminated | truncated)
         if finished.size:
             self._envs.reset(finished)
+        return rewards
 
     def close(self) -> None:
         self._envs.close()
 
     def worker_pids(self) -> list[int]:
-        return _pids(worker.process for worker in self._envs.workers)
+        return pids(worker.process for worker in self._envs.workers)
 
 
 class PufferLib(Contender):
@@ -205,15 +213,16 @@ class PufferLib(Contender):
     def reset(self, seed: int) -> None:
         self._envs.reset(seed)
 
-    def step(self, actions: Any) -> None:
-        infos = self._envs.step(actions)[4]
+    def step(self, actions: Any) -> Any:
+        _, rewards, _, _, infos, *_ = self._envs.step(actions)
         _read_each(infos, self.workload.info_key)
+        return rewards
 
     def close(self) -> None:
         self._envs.close()
 
     def worker_pids(self) -> list[int]:
-        return _pids(self._envs.processes)
+        return pids(self._envs.processes)
 
 
 def _puffer_workers(plan: Plan, cores: int) -> int:
@@ -228,7 +237,8 @@ def _puffer_env(make_env: EnvFactory, **kwargs: Any) -> Any:
     return emulation.GymnasiumPufferEnv(env_creator=make_env, **kwargs)
 
 
-def _pids(processes: Any) -> list[int]:
+def pids(processes: Any) -> list[int]:
+    """As `Contender.worker_pids` has it, of objects with a ``pid``."""
     return [process.pid for process in processes]
 
 

@@ -30,7 +30,7 @@ def render(result: Result) -> RenderableType:
 def notes(result: Result) -> Iterator[str]:
     """What a reader has to know to judge the table."""
     if result.ideal is not None:
-        yield f"ideal: {_plural(result.cores, 'core')} x the plain loop = {result.ideal:,.0f} env steps/s"
+        yield f"ideal: {result.loops} x the plain loop = {result.ideal:,.0f} env steps/s"
     yield f"medians of {_plural(result.rounds, 'interleaved round')} on {machine.describe()}"
     for entry in result.entries:
         share = entry.idle_cpu_share(result.cores)
@@ -103,6 +103,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "rounds": result.rounds,
         "seconds": result.seconds,
         "cores": result.cores,
+        "ideal_loops": result.loops,
         "ideal_steps_per_second": result.ideal,
         "machine": {
             "cpu": machine.cpu_model(),

@@ -75,6 +75,8 @@ class Result:
     """Time each contender was given, all rounds together."""
     cores: int
     """Cores this process may use."""
+    loops: int
+    """The ideal is so many plain loops at once."""
     entries: Sequence[Entry]
 
     @property
@@ -87,13 +89,13 @@ class Result:
 
     @property
     def ideal(self) -> float | None:
-        """Env steps per second if every core ran the plain loop undisturbed."""
+        """Env steps per second if so many plain loops ran undisturbed."""
         plain = self.plain.steps_per_second
-        return None if plain is None else plain * self.cores
+        return None if plain is None else plain * self.loops
 
     def ratio_to_ideal(self, entry: Entry) -> float | None:
         ratio = paired_ratio(entry, self.plain)
-        return None if ratio is None else ratio / self.cores
+        return None if ratio is None else ratio / self.loops
 
     def advantage_over(self, entry: Entry) -> float | None:
         """How many times as fast as ``entry`` remuda is."""

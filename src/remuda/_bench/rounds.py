@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from remuda._engine.cores import usable_cores
 
 from .contenders import Contender, Plan
@@ -41,21 +43,23 @@ class Runner:
     Whatever it raises takes it out of the race and goes into its record; the others go on.
     """
 
-    def __init__(self, kind: type[Contender], clock: Clock) -> None:
+    def __init__(self, kind: type[Contender], plan: Plan, clock: Clock) -> None:
         self.entry = Entry(kind.name)
         self._kind = kind
+        self._plan = plan
         self._clock = clock
         self._contender: Contender | None = None
         self._pids: list[int] = []
         self._batches: Iterator[Any] = iter(())
-        self._num_envs = 0
+        self._count_of = _sum if plan.workload.reward_is_steps else self._all_envs
 
     @property
     def is_running(self) -> bool:
         return self._contender is not None
 
-    def build(self, plan: Plan, actions: Actions) -> None:
+    def build(self, actions: Actions) -> None:
         """Import the library, then start the workers and reset the envs, timed."""
+        plan = self._plan
         try:
             self._kind.load()
             begin = self._clock()
@@ -68,25 +72,24 @@ class Runner:
         except Exception as error:
             self._drop_out(error)
         self.entry.num_workers = len(self._pids)
-        self._num_envs = plan.num_envs
 
     def warm_up(self, seconds: float) -> None:
         """Step for a while, so that caches, allocators and spin budgets settle; then weigh the workers."""
-        self._step_for(seconds)
+        self._begin_turn(seconds)
         self._settle()
         self.entry.worker_mb = mean_pss_mb(self._pids)
 
     def take_turn(self, seconds: float, others: Sequence[Runner]) -> None:
         """Step for ``seconds`` and record it, along with what the others' idle workers used meanwhile."""
         gc.collect()
-        self._step_for(seconds * LEAD_IN)
+        self._begin_turn(max(seconds * LEAD_IN, self._plan.lead_in))
         idle_before = [other.workers_cpu() for other in others]
         cpu_before = self._cpu()
-        batches, elapsed = self._step_for(seconds)
+        env_steps, elapsed = self._step_for(seconds)
         cpu = self._cpu() - cpu_before
         if not self.is_running:
             return
-        self.entry.turns.append(Turn(batches * self._num_envs, elapsed, cpu))
+        self.entry.turns.append(Turn(env_steps, elapsed, cpu))
         for other, before in zip(others, idle_before, strict=True):
             other.entry.idle_seconds += elapsed
             other.entry.idle_cpu_seconds += other.workers_cpu() - before
@@ -104,22 +107,34 @@ class Runner:
             except Exception as error:
                 self.entry.error = self.entry.error or one_line(error)
 
+    def _begin_turn(self, lead_in: float) -> None:
+        """Have the contender ready for a turn, and step it for ``lead_in`` seconds."""
+        if self._contender is not None:
+            try:
+                self._contender.begin_turn(self._plan.seed)
+            except Exception as error:
+                self._drop_out(error)
+        self._step_for(lead_in)
+
     def _step_for(self, seconds: float) -> tuple[int, float]:
-        """Step until ``seconds`` are over, at least once; how many batches, and in what time."""
-        contender, batches, clock, count = self._contender, self._batches, self._clock, 0
+        """Step until ``seconds`` are over, at least once; how many env steps, and in what time."""
+        contender, batches, clock, count_of = self._contender, self._batches, self._clock, self._count_of
+        count = 0
         if contender is None:
             return 0, 0.0
         begin = clock()
         try:
             while True:
-                contender.step(next(batches))
-                count += 1
+                count += count_of(contender.step(next(batches)))
                 elapsed = clock() - begin
                 if elapsed >= seconds:
                     return count, elapsed
         except Exception as error:
             self._drop_out(error)
             return 0, 0.0
+
+    def _all_envs(self, rewards: Any) -> int:
+        return self._plan.num_envs
 
     def _cpu(self) -> float:
         return time.process_time() + self.workers_cpu()
@@ -149,7 +164,7 @@ def race(
     """
     space = probe_action_space(plan.workload)
     actions = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)
-    runners = [Runner(kind, clock) for kind in kinds]
+    runners = [Runner(kind, plan, clock) for kind in kinds]
     result = _blank_result(plan, rounds, seconds, [runner.entry for runner in runners])
     turn_seconds = seconds / rounds
     steps = itertools.count()
@@ -160,7 +175,7 @@ def race(
     try:
         for runner in runners:
             announce(f"starting {runner.entry.name}")
-            runner.build(plan, actions)
+            runner.build(actions)
         for runner in runners:
             announce(f"warming up {runner.entry.name}")
             runner.warm_up(min(turn_seconds, WARM_UP_SECONDS))
@@ -175,7 +190,12 @@ def race(
     return result
 
 
+def _sum(rewards: Any) -> int:
+    return int(np.sum(rewards))
+
+
 def _blank_result(plan: Plan, rounds: int, seconds: float, entries: Sequence[Entry]) -> Result:
+    cores = usable_cores()
     return Result(
         env=plan.workload.name,
         num_envs=plan.num_envs,
@@ -184,6 +204,7 @@ def _blank_result(plan: Plan, rounds: int, seconds: float, entries: Sequence[Ent
         start_method=plan.start_method,
         rounds=rounds,
         seconds=seconds,
-        cores=usable_cores(),
+        cores=cores,
+        loops=plan.loops or cores,
         entries=entries,
     )

@@ -38,6 +38,12 @@ class Workload:
     make_env: EnvFactory
     info_key: str | None = None
     """Read from every env's info at every step, by every contender; None: infos are not looked at."""
+    reward_is_steps: bool = False
+    """A step's reward is 1, a reset's 0: what counts is the sum of the rewards received. Otherwise a contender's step
+    counts as one of every env, whatever they did in it."""
+    period: int = 1
+    """So many steps in a row (a reset in place of a step included) always take equally long: the plain loop, which has
+    one env only, makes a multiple of so many at a time."""
 
 
 def resolve(target: str) -> Workload:
