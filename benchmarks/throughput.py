@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from envs import WORKLOADS, workloads
-from readme import write_section
+from script import parse_options, publish
+from tables import failures, figure, head, row, verdict
 
 from remuda._bench import machine, registry, report
 from remuda._bench.contenders import Plan
@@ -73,7 +72,14 @@ CASES = (
 
 
 def main() -> None:
-    options = parse_options()
+    options = parse_options(
+        __doc__,
+        workloads=list(WORKLOADS),
+        peers=registry.PEERS,
+        against=["remuda-per-env", "gymnasium"],
+        seconds=5.0,
+        quick=1.0,
+    )
     cases = [case for case in CASES if case.workload in options.only]
     if "mujoco" in options.only and importlib.util.find_spec("mujoco") is None:
         cases = [case for case in cases if case.workload != "mujoco"]
@@ -83,37 +89,12 @@ def main() -> None:
     for case in cases:
         print(f"{case.workload}, {case.num_envs} envs ...", file=sys.stderr, flush=True)
         results.append(measure(case, loads[case.workload], options))
-    text = "\n".join(markdown(cases, results))
-    print(text)
-    if options.json is not None:
-        options.json.write_text(json.dumps([report.to_json(result) for result in results], indent=2) + "\n")
-    if options.readme:
-        write_section("throughput", text)
-
-
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="1 second a contender instead of 5")
-    parser.add_argument("--only", type=_names, default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
-    parser.add_argument("--against", type=_names, default=["remuda-per-env", "gymnasium"], help="the peers")
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default: 5)")
-    parser.add_argument("--json", type=Path, help="write every round's figures here")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
-    options = parser.parse_args()
-    unknown = [name for name in options.only if name not in WORKLOADS]
-    if unknown:
-        parser.error(f"expected --only to name {', '.join(WORKLOADS)}, got {', '.join(unknown)}")
-    return options
-
-
-def _names(text: str) -> list[str]:
-    return text.split(",")
+    publish("throughput", markdown(cases, results), map(report.to_json, results), options)
 
 
 def measure(case: Case, workload: Workload, options: argparse.Namespace) -> Result:
     plan = Plan(workload, case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    seconds = 1.0 if options.quick else 5.0
-    return race(registry.line_up(options.against), plan, seconds=seconds, rounds=options.rounds)
+    return race(registry.line_up(options.against), plan, seconds=options.seconds, rounds=options.rounds)
 
 
 def markdown(cases: Sequence[Case], results: Sequence[Result]) -> Iterator[str]:
@@ -121,26 +102,16 @@ def markdown(cases: Sequence[Case], results: Sequence[Result]) -> Iterator[str]:
     if not results:
         return
     names = [entry.name for entry in results[0].entries[1:]]
-    yield _row(["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)])
-    yield _row(["---"] * (5 + len(names)))
+    yield from head(["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)])
     for case, result in zip(cases, results, strict=True):
         ratios = [_ratio(result, name) for name in names]
         for goal in case.goals:
             reached = goal.measured(result)
-            cells = [result.env, str(case.num_envs), str(goal), _figure(reached), verdict(goal, reached)]
-            yield _row([*cells, *ratios])
+            cells = [result.env, str(case.num_envs), str(goal), figure(reached), verdict(goal.at_least, reached)]
+            yield row([*cells, *ratios])
     yield ""
     yield _conditions(results[0])
-    for result in results:
-        for entry in result.entries:
-            if entry.error is not None:
-                yield f"\n{entry.name} failed on {result.env}, {result.num_envs} envs: `{entry.error}`"
-
-
-def verdict(goal: Goal, reached: float | None) -> str:
-    if reached is None:
-        return "not measured"
-    return "pass" if reached >= goal.at_least else "**falls short**"
+    yield from failures(results)
 
 
 def _conditions(result: Result) -> str:
@@ -156,14 +127,6 @@ def _ratio(result: Result, name: str) -> str:
     if entry is None or entry.error is not None:
         return "failed"
     return report.ratio(result.ratio_to_ideal(entry))
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
