@@ -5,25 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from bench_fakes import COUNTING, CountingEnv
+from gymnasium.vector.utils import batch_space
 
 from remuda._bench import registry
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
+from remuda._bench.partial import RemudaPartial
 from remuda._bench.peers import PufferLib, _puffer_workers
-from remuda._bench.registry import PEERS, UnavailableError
+from remuda._bench.registry import PEERS, UNEVEN_PEERS, UnavailableError
 from remuda._bench.workloads import Workload, probe_action_space, resolve, sample_actions
 
 NUM_ENVS = 3
-ALL: list[type[Contender]] = [PlainLoop, Remuda, *PEERS.values()]
+ALL: list[type[Contender]] = [
+    PlainLoop,
+    Remuda,
+    RemudaPartial,
+    *dict.fromkeys([*PEERS.values(), *UNEVEN_PEERS.values()]),
+]
 
 
 def plan(workload: Workload, **options: object) -> Plan:
     return Plan(workload, NUM_ENVS, num_workers=1, **options)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=ALL, ids=lambda kind: kind.name)
+@pytest.fixture(params=ALL, ids=lambda kind: kind.__name__)
 def kind(request: pytest.FixtureRequest) -> type[Contender]:
     contender: type[Contender] = request.param
     if not contender.is_installed():
@@ -35,6 +44,7 @@ def kind(request: pytest.FixtureRequest) -> type[Contender]:
 def contender(kind: type[Contender]) -> Iterator[Contender]:
     with closing(kind(plan(resolve("CartPole-v1")))) as contender:
         contender.reset(seed=0)
+        contender.begin_turn(seed=0)
         yield contender
 
 
@@ -83,12 +93,22 @@ def test_the_plain_loop_resets_in_place_of_a_step() -> None:
     assert envs[0].calls == ["reset", "step", "step", "step", "reset", "step"]
 
 
+def test_the_plain_loop_takes_whole_periods_and_counts_no_resets() -> None:
+    workload = replace(COUNTING, period=4)  # three steps and a reset
+    loop = PlainLoop(plan(workload))
+    loop.reset(seed=0)
+    actions = loop.prepare(batch_space(CountingEnv.action_space, 5), np.arange(5) % 3)
+    assert actions == [0, 1, 2, 0, 1, 0, 1, 2]
+    assert loop.step(actions) == 6
+
+
 def test_an_info_key_is_read_wherever_it_is(kind: type[Contender]) -> None:
     workload = Workload("counting", CountingEnv, info_key="phase")
     if kind is PufferLib:
         pytest.skip("passes on numbers only")
     with closing(kind(plan(workload))) as contender:
         contender.reset(seed=0)
+        contender.begin_turn(seed=0)
         actions = sample_actions(CountingEnv.action_space, NUM_ENVS, count=8, seed=0)
         for batch in actions.batches:
             contender.step(contender.prepare(actions.space, batch))

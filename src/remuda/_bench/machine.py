@@ -6,7 +6,16 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-_PACKAGES = ("remuda", "gymnasium", "numpy", "stable-baselines3", "supersuit", "tianshou", "pufferlib-core")
+_PACKAGES = (
+    "remuda",
+    "gymnasium",
+    "numpy",
+    "stable-baselines3",
+    "supersuit",
+    "tianshou",
+    "pufferlib-core",
+    "DI-engine",
+)
 
 
 def describe() -> str:

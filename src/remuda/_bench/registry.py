@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .contenders import Contender, PlainLoop, Remuda, RemudaPerEnv, RemudaSupervised
+from .partial import DiEngine, DiEnginePrompt, TianshouPartial
 from .peers import GymnasiumAsync, GymnasiumSync, PufferLib, Sb3, SuperSuit, Tianshou
 
-PEERS: dict[str, type[Contender]] = {
-    contender.name: contender
-    for contender in (
-        RemudaPerEnv,
-        RemudaSupervised,
-        GymnasiumAsync,
-        GymnasiumSync,
-        Sb3,
-        SuperSuit,
-        Tianshou,
-        PufferLib,
-    )
-}
+
+def _by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
+    return {contender.name: contender for contender in contenders}
+
+
+PEERS = _by_name(RemudaPerEnv, RemudaSupervised, GymnasiumAsync, GymnasiumSync, Sb3, SuperSuit, Tianshou, PufferLib)
+UNEVEN_PEERS = _by_name(GymnasiumAsync, Sb3, TianshouPartial, DiEngine, DiEnginePrompt)
+"""Where envs differ in how long they take: those that go on with some of them, and those that wait for all."""
 
 
 class UnavailableError(Exception):
@@ -31,11 +27,11 @@ def line_up(peers: Iterable[str]) -> list[type[Contender]]:
     return [PlainLoop, Remuda, *(find(name) for name in dict.fromkeys(peers))]
 
 
-def find(name: str) -> type[Contender]:
+def find(name: str, among: Mapping[str, type[Contender]] = PEERS) -> type[Contender]:
     """The contender of that name, ready to be built. Raises `UnavailableError`."""
-    if name not in PEERS:
-        raise UnavailableError(f"unknown peer {name!r}: expected one of {', '.join(PEERS)}")
-    contender = PEERS[name]
+    if name not in among:
+        raise UnavailableError(f"unknown peer {name!r}: expected one of {', '.join(among)}")
+    contender = among[name]
     if not contender.is_installed():
         raise UnavailableError(f'peer {name!r} is not installed: pip install "{contender.package}"')
     return contender

@@ -1,0 +1,99 @@
+"""Envs that sleep, so that cores are not what limits them: what is missing from the ideal was lost in waiting.
+
+Sleeps are dealt from a deck: each of its cards once, in an order that the env's own seeded generator shuffles, before
+any comes again. So a hundred steps take their mean, and a short turn says as much about a contender as a long one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from dataclasses import dataclass
+from statistics import NormalDist, mean
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from remuda._bench.workloads import Workload
+
+GOLDEN = (5**0.5 - 1) / 2
+"""Its multiples by 1, 2, 3, ... spread evenly between whole numbers, however many there are."""
+
+
+@dataclass(frozen=True)
+class Sleeps:
+    """How long an env sleeps, in seconds."""
+
+    name: str
+    steps: tuple[float, ...]
+    """The deck."""
+    reset: float = 0.0
+    episode_steps: int | None = None
+    """None: episodes never end."""
+
+    @property
+    def seconds_a_step(self) -> float:
+        """What a step takes in the mean, its share of the reset included."""
+        return mean(self.steps) + (self.reset / self.episode_steps if self.episode_steps else 0.0)
+
+    @property
+    def period(self) -> int:
+        return len(self.steps) if self.episode_steps is None else self.episode_steps + 1
+
+    def workload(self) -> Workload:
+        return Workload(self.name, functools.partial(SleepingEnv, self), reward_is_steps=True, period=self.period)
+
+
+class SleepingEnv(gymnasium.Env[Any, Any]):
+    """Sleeps, and gives a reward of 1 for each step.
+
+    A reset with a seed leaves but a part of the first episode, and takes longer by the same part of a reset: another
+    part for each seed. So the envs of a pool end their episodes one by one, evenly spread over the time of an episode
+    and a reset if each starts as soon as it can, and over the steps of an episode if they step together.
+    """
+
+    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, sleeps: Sleeps) -> None:
+        self._sleeps = sleeps
+        self._obs = np.zeros(4, np.float32)
+        self._left: list[float] = []
+        self._steps = 0
+        self._share = 0.0
+        """How much of an episode is left out of the first one; 0.0 after that."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self._left = []
+            self._share = (seed + 1) * GOLDEN % 1.0
+        time.sleep(self._sleeps.reset * (2.0 - self._share if self._share else 1.0))
+        self._steps = math.floor(self._share * (self._sleeps.episode_steps or 0))
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not self._left:
+            self._left = self.np_random.permutation(self._sleeps.steps).tolist()
+        time.sleep(self._left.pop())
+        self._steps += 1
+        is_over = self._steps == self._sleeps.episode_steps
+        if is_over:
+            self._share = 0.0
+        return self._obs, 1.0, False, is_over, {}
+
+
+def lognormal_quantiles(count: int, average: float, sigma: float = 0.5) -> tuple[float, ...]:
+    """A lognormal distribution as so many equally likely values; ``sigma`` is the deviation of their logarithms."""
+    exponents = NormalDist(0.0, sigma)
+    values = [math.exp(exponents.inv_cdf((index + 0.5) / count)) for index in range(count)]
+    return tuple(value * average / mean(values) for value in values)
+
+
+SLEEPS = {
+    "lognormal": Sleeps("2 ms a step, lognormal; 20 ms in 1 % of them", (*lognormal_quantiles(99, 2e-3), 20e-3)),
+    "resets": Sleeps("1 ms a step; 200 ms a reset, after 100 steps", (1e-3,) * 100, reset=0.2, episode_steps=100),
+}
