@@ -49,11 +49,11 @@ def test_a_hundred_steps_take_their_mean_in_another_order_for_each_seed(slept: l
     for seed in (3, 4, 3):
         env.reset(seed=seed)
         slept.clear()
-        for _ in range(200):
+        for _ in range(250):
             env.step(0)
         orders.append(list(slept))
-        assert slept[:100] != slept[100:]
-        assert sorted(slept[:100]) == sorted(slept[100:]) == sorted(SLEEPS["lognormal"].steps)
+        assert slept[:100] != slept[100:200]
+        assert sorted(slept[:100]) == sorted(slept[100:200]) == sorted(SLEEPS["lognormal"].steps)
     assert orders[0] == orders[2] != orders[1]
 
 
@@ -116,6 +116,15 @@ def test_the_ideal_and_what_waiting_for_others_leaves_of_it(case: Case, ideal: f
     assert case in CASES
     assert case.ideal == pytest.approx(ideal)
     assert case.bound == pytest.approx(bound)
+
+
+def test_what_contenders_are_asked_for() -> None:
+    without_end, with_spares = CASES[0].plan(), CASES[3].plan()
+    asked = [(p.min_envs, p.background_resets, p.spares, p.loops) for p in (without_end, with_spares)]
+    assert asked == [(4, False, 0, 16), (1, True, 16, 32)]
+    assert without_end.lead_in == 0.0
+    assert with_spares.lead_in == 0.4  # by then every env has begun its first episode
+    assert {(p.num_envs, p.num_workers) for p in (without_end, with_spares)} == {(16, 16)}
 
 
 TINY = Sleeps("tiny", (0.0, 1e-4))
