@@ -6,6 +6,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -128,6 +129,7 @@ def test_what_contenders_are_asked_for() -> None:
 
 
 TINY = Sleeps("tiny", (0.0, 1e-4))
+SHORT = Sleeps("short", (0.0,), reset=1e-4, episode_steps=3)
 
 
 @pytest.mark.parametrize("min_envs", [1, 2, 4])
@@ -137,6 +139,19 @@ def test_those_that_are_installed_step_envs_that_sleep(min_envs: int) -> None:
     found = race(kinds, plan, seconds=0.05, rounds=2)
     assert {entry.name: entry.error for entry in found.entries} == dict.fromkeys([kind.name for kind in kinds])
     assert all(turn.env_steps >= min_envs for entry in found.entries for turn in entry.turns)
+
+
+@pytest.mark.parametrize("spares", [0, 4])
+def test_resets_in_the_background_count_for_nothing(spares: int) -> None:
+    plan = Plan(SHORT.workload(), 4, 4, min_envs=1, background_resets=True, spares=spares, lead_in=2 * SHORT.reset)
+    with closing(RemudaPartial(plan)) as contender:
+        contender.reset(seed=0)
+        for seed in (0, 1):
+            contender.begin_turn(seed)
+            received = [contender.step(np.zeros(4, np.int64)) for _ in range(200)]
+            rewards = np.concatenate(received)
+            assert set(rewards) == {0.0, 1.0}
+            assert np.count_nonzero(rewards) > np.count_nonzero(rewards == 0.0)  # three steps to a reset
 
 
 def test_a_case_is_measured_as_its_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +170,7 @@ class FakePool:
     """Hands out the batches it is given, and notes what it is sent."""
 
     def __init__(self, env_fns: Sequence[object], **options: Any) -> None:
-        self.options = options
+        self.env_fns, self.options = env_fns, options
         self.log: list[Any] = []
         self.batches: list[Namespace] = []
 
@@ -177,7 +192,7 @@ def test_an_env_that_resets_by_itself_is_sent_nothing_until_it_is_back(monkeypat
     monkeypatch.setattr(RemudaPartial, "load", classmethod(lambda cls: Namespace(Pool=FakePool)))
     contender = RemudaPartial(Plan(RESETS.workload(), 4, 4, min_envs=2, background_resets=True, spares=3))
     pool = contender._pool
-    assert (pool.options["autoreset"], pool.options["spares"]) == ("background", 3)
+    assert (len(pool.env_fns), pool.options["autoreset"], pool.options["spares"]) == (4 + 3, "background", 3)
 
     contender.begin_turn(seed=7)
     pool.batches = [arrivals([2, 0, 3], terminated=[1]), arrivals([2, 3], terminated=[0], truncated=[1])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ class RemudaPartial(Remuda):
     """`remuda.Pool`, one env a worker: `recv` of at least so many, and `send` to those."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        super().__init__(replace(plan, num_envs=plan.num_envs + plan.spares))  # it counts the spares among its envs
         self._min_envs = plan.min_envs
         self._resets_itself = plan.background_resets
 
