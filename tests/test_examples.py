@@ -1,0 +1,25 @@
+"""The programs in ``examples/``, cut short, do what they say."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def test_double_buffering(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)  # for the workers, too
+    example = importlib.import_module("double_buffering")
+    monkeypatch.setattr(example, "ROUNDS", 1)
+    monkeypatch.setattr(example, "BATCHES", 3)
+    thought_about: list[int] = []
+    think = example.policy
+    monkeypatch.setattr(example, "policy", lambda obs: (thought_about.append(len(obs)), think(obs))[1])
+    example.main()
+    assert thought_about == [16] * 3 + [8] * 6
+    output = capsys.readouterr().out
+    assert re.fullmatch(r"lockstep: \S+ env steps/s\nsplit:    \S+ env steps/s\nratio:    \d+\.\d\d\n", output)
