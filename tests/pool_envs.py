@@ -200,6 +200,32 @@ class HookedEnv(CountingEnv):
         self._run("close")
 
 
+class LevelEnv(HookedEnv):
+    """Observes (tag, episodes, steps, level), of which its reset options tell the last; -1 where they do not."""
+
+    def observe(self) -> Any:
+        return np.array([self.tag, self.episodes, self.steps, (self.last_options or {}).get("level", -1)])
+
+
+class DiceEnv(gymnasium.Env[Any, Any]):
+    """All that it tells is drawn by its generator, and how long its episodes are; actions change nothing."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(0, 1, (2,), np.float64)
+        self.action_space = spaces.Discrete(1000)
+        self.last_seed: int | None = None
+        self.info: Info = {}  # one dict, time and again
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.last_seed = seed
+        return self.np_random.random(2), self.info
+
+    def step(self, action: Any) -> StepResult:
+        obs, (chance, cut) = self.np_random.random(2), self.np_random.random(2)
+        return obs, float(chance), bool(chance < 0.2), bool(cut < 0.1), self.info
+
+
 class FusedEnv(CountingEnv):
     """A CountingEnv that raises in the method that its `fuse` names, and has a `mark` that it loses with its life."""
 
@@ -239,6 +265,10 @@ def hooked(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, 
         (lambda tag=i: HookedEnv(tag, length, **(hooks if tag in which else {})))  # type: ignore[misc]
         for i in range(num_envs)
     ]
+
+
+def levelled(num_envs: int, length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
+    return [(lambda tag=i: LevelEnv(tag, length, **hooks)) for i in range(num_envs)]  # type: ignore[misc]
 
 
 def gated(gates: Sequence[Gate | None], phase: str = "step") -> list[EnvFn]:

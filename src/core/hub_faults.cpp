@@ -150,6 +150,13 @@ nb::tuple Hub::progress(std::uint32_t env) const {
                         progress.steps.load(std::memory_order_relaxed));
 }
 
+nb::tuple Hub::seeded(std::uint32_t env) const {
+  const Progress& progress = progress_[env];
+  const std::uint64_t seed = progress.seed.load(std::memory_order_acquire);
+  return nb::make_tuple(
+      seed, progress.resets.load(std::memory_order_relaxed) - progress.seeded_at.load(std::memory_order_relaxed));
+}
+
 // Nothing more is read from it.
 void Hub::distrust(std::uint32_t worker) {
   ports_[worker].corrupt = true;

@@ -185,6 +185,7 @@ NB_MODULE(_core, m) {
       .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
       .def("doing", &Hub::doing, "worker"_a)
       .def("progress", &Hub::progress, "env"_a)
+      .def("seeded", &Hub::seeded, "env"_a)
       .def("env_of", &Hub::env_of, "slot"_a)
       .def("worker_of", &Hub::worker_of, "slot"_a)
       .def("slot_of", &Hub::slot_of, "env"_a)
@@ -233,6 +234,9 @@ NB_MODULE(_core, m) {
       .def("stop", &WorkerLoop::stop)
       .def_prop_ro("current_env", &WorkerLoop::current_env)
       .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a)
+      .def("complete_resets", &WorkerLoop::complete_resets, "on"_a)
+      .def("count_episode", &WorkerLoop::count_episode, "env"_a, "seed"_a)
+      .def("reset_anew", &WorkerLoop::reset_anew, "env"_a)
       .def("add_info_column", &WorkerLoop::add_info_column, "key"_a, "type"_a, "column"_a);
 
   m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,

@@ -69,9 +69,13 @@ struct Progress {
   std::atomic<std::uint64_t> resets;
   std::atomic<std::uint64_t> steps;    // begun since the last reset
   std::atomic<std::uint64_t> results;  // rows filled
-  std::uint64_t unused;
+  // Where each episode has a seed of its own: which one that is derived from, by the pool's count, and the number of
+  // the reset that was the first to be.
+  std::atomic<std::uint64_t> seed;
+  std::atomic<std::uint64_t> seeded_at;
+  std::uint64_t unused[3];
 };
-static_assert(sizeof(Progress) == 32);
+static_assert(sizeof(Progress) == 64);
 
 // Of an env's log, see episode_log.hpp.  Written by its worker alone.
 struct LogHeader {

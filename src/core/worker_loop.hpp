@@ -7,7 +7,8 @@
 //   flatten(obs) -> (arrays, objects)            an observation that does not fit as it is, or raise
 //   pack(objects, info, new_keys, final) -> parts
 //   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
-//   reset_arguments(parts) -> dict               seed= and options= of this reset
+//   reset_arguments(env, parts) -> dict          what the caller names for this reset
+//   complete_reset(env, dict | None) -> (dict, additions to its info | None)   where that is on
 //   beginning(env, kwargs | None) -> (Entry, bytes)   of an episode, for the log, where there is one
 //   action_objects(parts) -> list                the parts of an action that have no column
 //   handle(env | None, parts) -> parts           a request
@@ -61,6 +62,13 @@ class WorkerLoop {
   // A fresh env in the place of another.  It resets before it steps.
   void replace_env(std::uint32_t index, nb::object env);
 
+  // Whether the hooks are asked about every reset, autoresets included.
+  void complete_resets(bool on) { completes_resets_ = on; }
+  // The number of the episode that begins with the reset under way, since its env was given this seed.
+  std::uint64_t count_episode(std::uint32_t index, std::uint64_t seed);
+  // What an env was reset for ahead is no longer so: if it was, it is to be reset once more.
+  void reset_anew(std::uint32_t index);
+
   void add_info_column(nb::object key, nb::object type, Column column) {
     infos_.add(std::move(key), std::move(type), std::move(column));
   }
@@ -89,10 +97,11 @@ class WorkerLoop {
   void prepare(Env& env, const Command& command, Result& result);
   void fail(nb::python_error& error, const Command& command, Result& result);
 
-  nb::tuple outcome_of_reset(Env& env, nb::handle kwargs);
-  nb::tuple call_reset(Env& env, nb::handle kwargs);
+  nb::tuple outcome_of_reset(Env& env, nb::object kwargs);
+  nb::tuple call_reset(Env& env, nb::object kwargs);
   bool reset_one_ahead();
-  void reset_ahead(Env& env, nb::handle kwargs);
+  void reset_ahead(Env& env, nb::object kwargs);
+  bool forget_ahead(Env& env);
   void renew(Env& env);
   bool renewal_due(const Env& env) const;
   void log_action(const Command& command, nb::handle parts);
@@ -142,6 +151,7 @@ class WorkerLoop {
   std::uint64_t last_publish_ = 0;  // when results were last made visible
   std::uint32_t unpublished_ = 0;   // results since then
   bool closed_ = false;
+  bool completes_resets_ = false;
   std::atomic<bool> stopped_{false};
 };
 

@@ -129,7 +129,7 @@ class Whereabouts:
         env_id: The env.
         episode: 0 for the one that began with its first reset; None before that.
         step: Steps begun in the episode.
-        seed: Of the last reset that was given one; None when none was.
+        seed: Of the last reset that was given one; None when none was. With "per_episode" seeding every reset is.
         resets_since_seed: Resets after that one: the episode continues its random numbers.
         action: The last one sent to it in a step; None before the first.
     """

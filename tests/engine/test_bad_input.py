@@ -241,6 +241,7 @@ def test_wrong_seeds_and_options(arguments: dict[str, Any], error: type[Exceptio
         ({"num_workers": True}, ValueError, "got True"),
         ({"backend": "cloud"}, ValueError, "backend to be one of .* got 'cloud'"),
         ({"autoreset": "never"}, ValueError, "autoreset to be one of .* got 'never'"),
+        ({"seeding": "often"}, ValueError, r"seeding to be one of \('gymnasium', 'per_episode'\), got 'often'"),
         ({"frames": 0}, ValueError, "frames.* got 0"),
         ({"frames": 64}, ValueError, "frames.* got 64"),
         ({"frames": 2.5}, ValueError, "frames.* got 2.5"),

@@ -155,6 +155,29 @@ def test_bad_arguments_are_refused_before_any_worker_starts() -> None:
             AsyncVectorEnv([explode], **options)  # type: ignore[arg-type]
 
 
+def test_episodes_with_seeds_of_their_own() -> None:
+    def formula(seed: int, env_id: int, episode: int) -> int:
+        return int(np.random.SeedSequence(seed, spawn_key=(env_id, episode)).generate_state(1)[0]) % 2**31
+
+    envs = AsyncVectorEnv(
+        [lambda: EchoEnv(length=2)] * 3, seeding="per_episode", num_workers=2, autoreset_mode="SameStep"
+    )
+    _, infos = envs.reset(seed=5)
+    assert infos["episode_seed"].tolist() == [formula(5, i, 0) for i in range(3)]
+    drawn = [envs.single_action_space.sample() for _ in range(20)]
+    envs.step([0, 0, 0])
+    _, _, _, _, infos = envs.step([0, 0, 0])
+    assert infos["episode_seed"].tolist() == [formula(5, i, 1) for i in range(3)]
+    assert "episode_seed" not in infos["final_info"]
+    _, infos = envs.reset(seed=[1, None, 2], options={"reset_mask": np.array([True, True, False])})
+    assert infos["episode_seed"].tolist() == [formula(1, 0, 0), formula(5, 1, 2), 0]
+    assert infos["_episode_seed"].tolist() == [True, True, False]
+    _, infos = envs.reset(seed=5, options={"reset_mask": np.array([True, False, True])})
+    assert infos["episode_seed"].tolist() == [formula(5, 0, 0), 0, formula(5, 2, 0)]
+    assert [envs.single_action_space.sample() for _ in range(20)] == drawn
+    envs.close()
+
+
 def test_a_subclass_goes_by_its_name() -> None:
     class Mine(AsyncVectorEnv[Any, Any]):
         pass

@@ -185,6 +185,21 @@ def test_the_last_of_many_episodes_begins_with_the_random_numbers_of_then(
     )
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_episode_with_a_seed_of_its_own_and_remembered_options(backend: Any, tmp_path: Path) -> None:
+    env_fns = hooked(2, step=drawing(0.003))
+    with recording(env_fns, tmp_path, backend=backend, seeding="per_episode") as pool:
+        pool.set_reset_options({"level": 3})
+        pool.reset(seed=4)
+        error = fail(pool, lambda i: i % 1000)
+    record = load_record(error.record)
+    assert record.episode is not None and record.episode > 0
+    state = np.random.SeedSequence(4, spawn_key=(1, record.episode)).generate_state(1)[0]
+    assert record.beginning is not None
+    assert (record.beginning.seed, record.beginning.options) == (int(state) % 2**31, {"level": 3})
+    assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in step")
+
+
 @pytest.mark.parametrize("generator", ["PCG64DXSM", "MT19937", "Philox", "SFC64"])
 def test_random_states_of_every_kind(generator: str, tmp_path: Path) -> None:
     def use_it(env: Any) -> None:

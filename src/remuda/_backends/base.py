@@ -10,6 +10,7 @@ from remuda import _core
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.pickling import Parts
+from remuda._backends.resets import ResetDefaults
 from remuda._backends.worker_info import WorkerInfo
 from remuda.errors import Failure, MemoryVerdict, RemudaError, Whereabouts
 
@@ -119,7 +120,14 @@ class Backend(Protocol):
     def poll_successor(self, worker: int) -> Sequence[EnvReport] | Failure | None:
         """What a successor has to say; None for nothing yet. Raises WorkerDiedError when it died instead."""
 
-    def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> int:
+    def join(
+        self,
+        worker: int,
+        layout: Layout,
+        arena: _core.Arena,
+        info_columns: Sequence[InfoColumn],
+        defaults: ResetDefaults,
+    ) -> int:
         """Starts the loop of a successor that has built its envs; returns its pidfd."""
 
     def deliver(self, worker: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -19,6 +19,7 @@ from remuda._backends.channel import Channel
 from remuda._backends.layout import AUTORESET, InfoColumn, Layout
 from remuda._backends.log import logger
 from remuda._backends.pickling import Parts, dump, load
+from remuda._backends.resets import ResetDefaults, SeedBase
 from remuda._backends.worker_info import WorkerInfo, worker_context
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
 
@@ -97,6 +98,7 @@ class EnvHost:
         self._layout: Layout | None = None
         self._arena: _core.Arena | None = None
         self._loop: _core.WorkerLoop | None = None
+        self._defaults = ResetDefaults()
         self._current: int | None = None  # the env that is being built or closed
 
     @property
@@ -145,8 +147,10 @@ class EnvHost:
                     f"expected env_fns[{slot}] to build an env of its own, got the same object as env_fns[{other}]"
                 )
 
-    def start(self, layout: Layout, arena: _core.Arena) -> _core.WorkerLoop:
+    def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
+        """`defaults`: of a successor: what resets are given by now."""
         self._layout, self._arena = layout, arena
+        self._defaults = defaults or ResetDefaults()
         self._loop = _core.WorkerLoop(
             arena=arena,
             plan=layout.plan,
@@ -166,6 +170,7 @@ class EnvHost:
             action_nest=layout.action.nest,
             actions=layout.action_columns(arena),
         )
+        self._loop.complete_resets(bool(self._defaults))
         return self._loop
 
     def close(self) -> Parts:
@@ -204,9 +209,15 @@ class EnvHost:
         with told_what("an observation and an info", (objects, info)):
             return dump((objects, info, new_keys, final))
 
-    def reset_arguments(self, parts: Parts) -> dict[str, Any]:
+    def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any]:
         arguments: dict[str, Any] = load(parts)
+        if isinstance(arguments.get("seed"), SeedBase):  # for this reset and those that follow
+            self._defaults.bases[env] = arguments.pop("seed")
+            self._get_loop().complete_resets(True)
         return arguments
+
+    def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        return self._defaults.complete(env, named, self._get_loop().count_episode)
 
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
         return describe_beginning(self.envs[slot - self.info.env_ids[0]], arguments or {})
@@ -226,7 +237,6 @@ class EnvHost:
 
     def renew(self, slot: int) -> None:
         """Builds the env of a slot anew, in the place of the one that is there."""
-        assert self._loop is not None  # it asks
         i = slot - self.info.env_ids[0]
         try:
             self.envs[i].close()
@@ -245,9 +255,8 @@ class EnvHost:
         self._put(i, env)
 
     def _put(self, i: int, env: Any) -> None:
-        assert self._loop is not None
         self.envs[i] = env
-        self._loop.replace_env(self.info.env_ids[i], env)
+        self._get_loop().replace_env(self.info.env_ids[i], env)
 
     def send(self, parts: Parts) -> None:
         self._channel.send(parts)
@@ -258,13 +267,24 @@ class EnvHost:
     # -- requests that concern the whole worker ----------------------------------------------------------
 
     def add_info_columns(self, columns: Sequence[InfoColumn]) -> None:
-        assert self._arena is not None and self._loop is not None  # messages come only while the loop runs
+        assert self._arena is not None  # messages come only while the loop runs
         for column in columns:
-            self._loop.add_info_column(column.key, column.type, self._get_layout().info_column(self._arena, column))
+            array = self._get_layout().info_column(self._arena, column)
+            self._get_loop().add_info_column(column.key, column.type, array)
+
+    def remember_options(self, options: Mapping[int, bytes | None]) -> None:
+        self._defaults.remember_options(options)
+        self._get_loop().complete_resets(bool(self._defaults))
+        for env in options:
+            self._get_loop().reset_anew(env)
 
     def _get_layout(self) -> Layout:
         assert self._layout is not None  # set before the loop that calls us exists
         return self._layout
+
+    def _get_loop(self) -> _core.WorkerLoop:
+        assert self._loop is not None  # it asks
+        return self._loop
 
 
 _ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")

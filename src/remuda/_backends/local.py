@@ -11,6 +11,7 @@ from remuda._backends.channel import LocalChannel
 from remuda._backends.host import BuildError, EnvHost, EnvReport, build_error, load_failure
 from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.output import check_limit
+from remuda._backends.resets import ResetDefaults
 from remuda.errors import InvalidEnvError
 
 
@@ -62,7 +63,14 @@ class LocalBackend:
     def deliver(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
-    def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> NoReturn:
+    def join(
+        self,
+        worker: int,
+        layout: Layout,
+        arena: _core.Arena,
+        info_columns: Sequence[InfoColumn],
+        defaults: ResetDefaults,
+    ) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
 

@@ -24,6 +24,7 @@ from remuda._backends.oom import OomWatch
 from remuda._backends.output import Output, WorkerOutput, open_outputs
 from remuda._backends.pickling import Parts, dump_for_worker, load
 from remuda._backends.relay import Relay
+from remuda._backends.resets import ResetDefaults
 from remuda._backends.verbosity import Verbosity
 from remuda._backends.worker_process import Orders, pickle_registrations
 from remuda.errors import (
@@ -222,7 +223,7 @@ class ProcessBackend:
     # -- service ---------------------------------------------------------------------------------------
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:
-        parts = dump_for_worker((layout, ()))
+        parts = dump_for_worker((layout, (), ResetDefaults()))
         for worker in self.workers:
             self._start_loop(worker, arena, parts)
 
@@ -262,9 +263,17 @@ class ProcessBackend:
             poller.register(fd, select.POLLIN)
         return self._read_report(successor) if poller.poll(0) else None
 
-    def join(self, worker: int, layout: Layout, arena: _core.Arena, info_columns: Sequence[InfoColumn]) -> int:
+    def join(
+        self,
+        worker: int,
+        layout: Layout,
+        arena: _core.Arena,
+        info_columns: Sequence[InfoColumn],
+        defaults: ResetDefaults,
+    ) -> int:
         successor = self.workers[worker]
-        self._start_loop(successor, arena, dump_for_worker((layout, tuple(info_columns))))
+        known = defaults.part(successor.env_ids)
+        self._start_loop(successor, arena, dump_for_worker((layout, tuple(info_columns), known)))
         return successor.process.pidfd
 
     def deliver(self, worker: int) -> None:

@@ -110,9 +110,9 @@ def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
     report(b"built", *parts)
     del orders, env_fns, reports, parts
     (arena_fd,) = channel.recv_fds(1)
-    layout, info_columns = channel.recv_object()
+    layout, info_columns, defaults = channel.recv_object()
     gc.freeze()  # the envs live as long as we do: no collection need look at them again
-    loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes))
+    loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes), defaults)
     os.close(arena_fd)
     host.add_info_columns(info_columns)
     loop.run()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 
+from remuda._backends.resets import ResetDefaults
+from remuda._engine.action_spaces import ActionSpaces
 from remuda._engine.batch_maker import BatchMaker
 from remuda._engine.exchange import Exchange
 from remuda._engine.faults import Faults
 from remuda._engine.infos import InfoColumns
+from remuda._engine.resets import Resets
+from remuda._engine.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.start import Settings, Started
 from remuda._engine.supervisor import Supervisor
 from remuda._engine.whereabouts import Tracker
@@ -36,11 +40,21 @@ class Engine:
         self.backend, self.hub, self.layout = parts.backend, parts.hub, parts.layout
         self.reports = parts.reports
         self.faults = Faults(parts.layout.num_slots, in_callers_thread=settings.backend == "serial")
-        self.tracker = Tracker(parts.hub, parts.layout, parts.arena)
-        infos = InfoColumns(parts.layout.info_bytes)
-        supervisor = Supervisor(settings.faults, parts, settings.start_timeout, self.faults, self.tracker, infos)
+        infos, defaults = InfoColumns(parts.layout.info_bytes), ResetDefaults()
+        per_episode = settings.seeding == "per_episode"
+        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds()
+        self.tracker = Tracker(parts.hub, parts.layout, parts.arena, seeds)
+        supervisor = Supervisor(
+            settings.faults, parts, settings.start_timeout, self.faults, self.tracker, infos, defaults
+        )
         self.exchange = Exchange(parts, self.faults, supervisor)
         self.batches = BatchMaker(parts, infos, self.exchange)
+        action_spaces = [report.action_space for report in parts.reports[: parts.layout.num_slots]]
+        self.action_spaces = ActionSpaces(parts.layout.action_space, action_spaces)
+        if per_episode:
+            self.action_spaces = self.action_spaces.separate()
+        seeded = self.action_spaces if per_episode else None
+        self.resets = Resets(parts, seeds, defaults, seeded, self.tracker, self.exchange)
 
     def check_open(self) -> None:
         if self.closed:
@@ -67,5 +81,5 @@ class Engine:
     def release(self) -> None:
         """Lets go of the shared memory, which goes with it, but for what arrays hold."""
         del self.hub
-        for part in (self.exchange, self.tracker, self.batches):
+        for part in (self.exchange, self.tracker, self.batches, self.resets):
             part.release()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from remuda import _core
-from remuda._backends.pickling import dump_for_worker
 from remuda._engine.arguments import check_env_ids, check_limit, check_order, check_timeout, dump_objects
 from remuda._engine.batch import Batch
 from remuda._engine.engine import Engine
-from remuda._engine.seeding import options_for, reset_arguments, seeds_for
+from remuda._engine.resets import Options
+from remuda._engine.seeds import Seed
 from remuda.errors import InvalidActionError, StateError
 
 
@@ -71,23 +71,9 @@ class Part:
         blobs = None if objects is None else dump_objects(objects, targets)
         self._exchange.send(_core.Op.STEP, targets, arrays, blobs, self._part, to_all=env_ids is None)
 
-    def send_reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        env_ids: Iterable[int] | None = None,
-    ) -> None:
+    def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
         """Tells envs to reset and returns at once; arguments as in `reset`."""
-        targets, engine = self._targets(env_ids), self._engine
-        seeds = seeds_for(seed, targets)
-        arguments = [reset_arguments(*pair) for pair in zip(seeds, options_for(options, targets), strict=True)]
-        blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
-        envs = [engine.hub.env_of(slot) for slot in targets]
-        numbers = engine.tracker.next_resets(envs)
-        self._exchange.send(_core.Op.RESET, targets, [], blobs, self._part, to_all=env_ids is None)
-        engine.tracker.note_seeds(envs, seeds, numbers)
-        engine.faults.not_reset.difference_update(targets)
+        self._engine.resets.send(self._targets(env_ids), seed, options, self._part, to_all=env_ids is None)
 
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
         """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty."""
@@ -142,21 +128,24 @@ class Part:
         limit = exchange.ready(self._part) if max_envs is None else max_envs
         return self._batch(exchange.take(limit, self._part, by_slot=order == "slot"))
 
-    def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        env_ids: Iterable[int] | None = None,
-    ) -> Batch:
+    def reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> Batch:
         """Resets envs and waits for their first observations.
 
         Args:
-            seed: An int seeds env i with `seed + i`; a sequence has a seed (or None) for each env.
-            options: For every env alike, or a sequence with one mapping (or None) for each env.
+            seed: An int seeds env i with `seed + i`; a sequence has a seed (or None) for each env. With
+                seeding="per_episode" both are what the seeds of env i's episodes from now on are derived from,
+                autoresets' too: the n-th, counted from 0, gets the lower 31 bits of
+                `numpy.random.SeedSequence(seed, spawn_key=(i, n)).generate_state(1)[0]`; an int is the same for all
+                envs. An env without a seed counts on from its last one, or from one that the pool has drawn. A seed
+                for env i seeds `action_spaces[i]` too, one for env 0 also `single_action_space`.
+            options: For every env alike, or a sequence with one mapping (or None) for each env. They are this reset's
+                alone; without any an env gets those of `set_reset_options`.
             env_ids: Which envs; None for all.
 
-        Raises: As `send_reset` and `recv` do.
+        Raises:
+            ValueError, TypeError: Arguments of another form; with "per_episode" also a seed below 0. Nothing was sent.
+            StateError: An env is in flight. Nothing was sent.
+            EnvError, WorkerDiedError, BrokenPoolError, ClosedError: As `send` and `recv` do.
         """
         self._check_quiet()
         self.send_reset(seed=seed, options=options, env_ids=env_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -26,7 +26,8 @@ from remuda._engine.engine import Engine
 from remuda._engine.part import Part
 from remuda._engine.policy import FaultPolicy, OnFault, policy_for
 from remuda._engine.recording import Recording, recording_for
-from remuda._engine.seeding import options_for, reset_arguments, seeds_with_spares
+from remuda._engine.resets import Options
+from remuda._engine.seeds import Seed, Seeding
 from remuda._engine.start import (
     AutoresetMode,
     BackendName,
@@ -69,6 +70,9 @@ class Pool(Part):
         spares: So many of `env_fns` are spare envs, reset in advance: a slot whose episode is over goes on with one
             of them at once, and its own becomes a spare and resets in the background. They must be interchangeable.
             With one worker for each env only.
+        seeding: What a seed is good for. "gymnasium": for one reset; the episodes that follow go on with the env's
+            random numbers. "per_episode": for all that follow too: each has a seed of its own, derived from the seed,
+            the env and the episode's number, and told as `info["episode_seed"]`; see `reset`.
         frames: How many batches you can hold, as views of shared memory, before further ones are copied out.
         observation_space: Lay rows out for this single-env space, instead of the one that env 0 reports.
         preload: Modules that the fork server imports once, for all workers to share.
@@ -88,7 +92,7 @@ class Pool(Part):
 
     Attributes:
         num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch.
-        num_workers, backend, start_method, autoreset: As above, resolved.
+        num_workers, backend, start_method, autoreset, seeding: As above, resolved.
         single_observation_space, single_action_space: Of one env.
         observation_spaces, action_spaces: Of each env; they may differ in bounds.
         metadata, render_mode, spec: Env 0's.
@@ -114,6 +118,7 @@ class Pool(Part):
         start_method: StartMethod | None = None,
         autoreset: AutoresetMode = "next_step",
         spares: int = 0,
+        seeding: Seeding = "gymnasium",
         frames: int = 4,
         observation_space: Space[Any] | None = None,
         preload: Sequence[str] = (),
@@ -146,6 +151,7 @@ class Pool(Part):
             num_workers=len(factories) if num_workers is None else num_workers,
             autoreset=autoreset,
             spares=spares,
+            seeding=seeding,
             frames=frames,
             max_concurrency=max_concurrency,
             pin_workers=pin_workers,
@@ -159,11 +165,11 @@ class Pool(Part):
         super().__init__(Engine(settings, parts), 0, range(parts.layout.num_slots))
 
         self.num_workers, self.backend, self.start_method = settings.num_workers, backend, settings.start_method
-        self.autoreset, self.spares = autoreset, spares
+        self.autoreset, self.spares, self.seeding = autoreset, spares, seeding
         self.single_observation_space = parts.layout.observation_space
-        self.single_action_space = parts.layout.action_space
+        self.single_action_space = self._engine.action_spaces.single
         self.observation_spaces = tuple(report.observation_space for report in parts.reports[: self.num_envs])
-        self.action_spaces = tuple(report.action_space for report in parts.reports[: self.num_envs])
+        self.action_spaces = self._engine.action_spaces.each
         self.metadata = dict(parts.reports[0].metadata)
         self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
         self._advise = advise
@@ -204,28 +210,30 @@ class Pool(Part):
         self._division = engine.division
         return (self,)
 
-    def send_reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        env_ids: Iterable[int] | None = None,
-    ) -> None:
+    def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
         if not self.spares or env_ids is not None:
             return super().send_reset(seed=seed, options=options, env_ids=env_ids)
-        engine, exchange = self._engine, self._exchange
         self._check_open()
         self._check_quiet()
-        seeds = seeds_with_spares(seed, self.num_envs, engine.layout.num_envs)
-        options_for(options, self._ids)
-        if seed is not None:
-            engine.hub.seat_in_order()  # what follows is a function of the seed
-        super().send_reset(seed=seeds[: self.num_envs], options=options)
-        for spare in exchange.spares:
-            arguments = reset_arguments(seeds[spare], dict(options) if isinstance(options, Mapping) else None)
-            numbers = engine.tracker.next_resets([spare])
-            exchange.prepare(spare, None if arguments is None else dump_for_worker(arguments))
-            engine.tracker.note_seeds([spare], [seeds[spare]], numbers)
+        self._engine.resets.send_with_spares(self._ids, seed, options)
+
+    def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
+        """Sets the options of all resets to come that name none, autoresets included, until it is called again.
+
+        They hold for resets that begin after what the envs have been sent so far, and outlive restarts of workers and
+        envs. An env that has been reset in advance, and not been asked for it yet, is reset once more. What is passed
+        is copied at once, and each reset gets a copy.
+
+        Args:
+            options: For every env alike; a sequence with one mapping (or None) for each env; None: no more options.
+            env_ids: Which envs; None for all. With spares there is but one mapping, for all.
+
+        Raises:
+            ValueError, TypeError: Options of another form, or that cannot be pickled. Those before stay in force.
+            BrokenPoolError, ClosedError: It can never be done.
+        """
+        self._engine.check_open()
+        self._engine.resets.remember(None if env_ids is None else check_env_ids(env_ids, self._ids), options)
 
     # -- calls -----------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from remuda._engine.arguments import check_timeout
 from remuda._engine.memory import check_memory
 from remuda._engine.policy import FaultPolicy
 from remuda._engine.recording import Factories, Recorder, Recording
+from remuda._engine.seeds import SEEDINGS, Seeding
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["process", "thread", "serial"]
@@ -56,6 +57,7 @@ class Settings:
     faults: FaultPolicy = field(default_factory=FaultPolicy)
     record: Recording | None = None
     spares: int = 0
+    seeding: Seeding = "gymnasium"
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
@@ -73,6 +75,8 @@ class Settings:
             raise ValueError(f"expected backend to be one of {BACKENDS}, got {self.backend!r}")
         if self.autoreset not in AUTORESET:
             raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {self.autoreset!r}")
+        if self.seeding not in SEEDINGS:
+            raise ValueError(f"expected seeding to be one of {SEEDINGS}, got {self.seeding!r}")
         if not _is_int(self.frames) or not 1 <= self.frames < _core.MAX_FRAMES:
             raise ValueError(f"expected frames to be an int from 1 to {_core.MAX_FRAMES - 1}, got {self.frames!r}")
         if self.observation_space is not None and not isinstance(self.observation_space, Space):

@@ -12,6 +12,7 @@ from remuda._backends.base import death_of, worker_of
 from remuda._backends.host import EnvReport, build_error
 from remuda._backends.log import logger
 from remuda._backends.pickling import Parts
+from remuda._backends.resets import ResetDefaults
 from remuda._engine.agreement import check_agreement
 from remuda._engine.calls import Addressee
 from remuda._engine.faults import Faults
@@ -82,12 +83,14 @@ class Supervisor:
         faults: Faults,
         tracker: Tracker,
         infos: InfoColumns,
+        defaults: ResetDefaults,
     ) -> None:
         self._policy, self._start_timeout = policy, start_timeout
         self._backend, self._hub = parts.backend, parts.hub
         self._layout, self._arena = parts.layout, parts.arena
         self._faults, self._tracker = faults, tracker
         self._infos, self._recorder = infos, parts.recorder
+        self._defaults = defaults
         self._restarts: dict[int, _Restart] = {}
         self._doomed: dict[int, Callable[..., RemudaError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
@@ -281,7 +284,7 @@ class Supervisor:
                 raise StartTimeoutError(f"worker {worker} did not build its envs within {self._start_timeout} s")
             return
         self._check_spaces(worker, reports)
-        pidfd = self._backend.join(worker, self._layout, self._arena, self._infos.columns)
+        pidfd = self._backend.join(worker, self._layout, self._arena, self._infos.columns, self._defaults)
         del self._restarts[worker]
         self._hub.arrive(worker, pidfd)
         self._backend.deliver(worker)

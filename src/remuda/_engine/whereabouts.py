@@ -7,35 +7,31 @@ from typing import Any
 
 from remuda import _core
 from remuda._backends.layout import Layout
+from remuda._engine.seeds import Seeds
 from remuda.errors import Whereabouts
 
 
 class Tracker:
     """Knows every env's episode, step, seed and last action. It costs nothing until somebody asks."""
 
-    def __init__(self, hub: _core.Hub, layout: Layout, arena: _core.Arena) -> None:
+    def __init__(self, hub: _core.Hub, layout: Layout, arena: _core.Arena, seeds: Seeds) -> None:
         self._hub, self._action = hub, layout.action
         self._actions = layout.action_columns(arena)
-        self._seeds: dict[int, tuple[int, int]] = {}  # by env: the seed, and the number of the reset that had it
+        self._seeds = seeds
 
     def next_resets(self, env_ids: Sequence[int]) -> list[int]:
         """The number that the next reset of each of these will have."""
         return [self._hub.progress(env_id)[0] + 1 for env_id in env_ids]
 
-    def note_seeds(self, env_ids: Sequence[int], seeds: Sequence[int | None], resets: Sequence[int]) -> None:
-        """They were told to reset with these, and those resets have these numbers."""
-        noted = zip(env_ids, seeds, resets, strict=True)
-        self._seeds.update({env_id: (seed, number) for env_id, seed, number in noted if seed is not None})
-
     def where(self, env_id: int) -> Whereabouts:
         resets, steps = self._hub.progress(env_id)
-        seed, at = self._seeds.get(env_id, (None, resets))
+        seed, resets_since_seed = self._seeds.latest(env_id, resets, self._hub.seeded(env_id))
         return Whereabouts(
             env_id=env_id,
             episode=resets - 1 if resets else None,
             step=steps,
             seed=seed,
-            resets_since_seed=max(0, resets - at),
+            resets_since_seed=resets_since_seed,
             action=self._last_action(env_id) if steps else None,
         )
 

@@ -46,17 +46,17 @@ def refuse_worker(worker: Callable[..., None] | None) -> None:
     )
 
 
-def one_seed_each(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
-    """Return a seed for each env: ``seed + i`` for an int."""
-    if seed is None:
-        return [None] * num_envs
-    if isinstance(seed, (int, np.integer)):
-        return [int(seed) + i for i in range(num_envs)]
-    if len(seed) != num_envs:
+def check_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> None:
+    """Raise ``ValueError`` for a sequence that has not one for each env."""
+    if seed is not None and not isinstance(seed, (int, np.integer)) and len(seed) != num_envs:
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seed)}."
         )
-    return seed
+
+
+def seeds_of(env_ids: Sequence[int], seed: int | Sequence[int | None] | None) -> int | Sequence[int | None] | None:
+    """Return the part of seeds for all envs that is for these."""
+    return seed if seed is None or isinstance(seed, (int, np.integer)) else [seed[i] for i in env_ids]
 
 
 def split_mask(

@@ -55,6 +55,9 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         max_concurrency: at most this many workers run ``reset`` or ``step`` at once; calls are not limited.
         num_workers: how many workers share the envs; ``None``: one each; "auto": as many as measuring says.
         backend: "process", "thread" or "serial".
+        seeding: "gymnasium": a seed is good for one reset. "per_episode": every episode that follows, autoresets
+            included, has a seed of its own derived from it, told as ``infos["episode_seed"]``; ``single_action_space``
+            is seeded too, ``action_space`` is not.
         frames: batches that can be held at once without a copy.
         preload: modules that the forkserver imports once for all workers.
         threads_per_worker: threads of numeric libraries in a worker; ``None``: leave them alone.
@@ -92,6 +95,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         *,
         num_workers: int | Literal["auto"] | None = None,
         backend: Literal["process", "thread", "serial"] = "process",
+        seeding: Literal["gymnasium", "per_episode"] = "gymnasium",
         frames: int = 4,
         preload: Sequence[str] = (),
         threads_per_worker: int | None = 1,
@@ -123,6 +127,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             backend=backend,
             start_method=context,
             autoreset=POOL_MODE[self.autoreset_mode],
+            seeding=seeding,
             frames=frames,
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
             preload=preload,
@@ -190,7 +195,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         """Reset all envs, or those under ``options["reset_mask"]``.
 
         Args:
-            seed: an int gives env i ``seed + i``; a sequence has one seed (or ``None``) for each env.
+            seed: an int gives env i ``seed + i``; a sequence has one seed (or ``None``) for each env. With
+                ``seeding="per_episode"`` see :meth:`remuda.Pool.reset`.
             options: go to every env's ``reset``, but for ``reset_mask``: a bool array (num_envs,), at least
                 one True. The envs under False are not reset; they return their current observation and no
                 info. The dict is not changed.
@@ -213,16 +219,16 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
         self._assert_is_running()
-        seeds = arguments.one_seed_each(seed, self.num_envs)
+        arguments.check_seeds(seed, self.num_envs)
         self._assert_nothing_pending("reset_async")
         mask, options = arguments.split_mask(options, self.num_envs)
         self._drop_unclaimed()
         if mask is None:
-            self._pool.send_reset(seed=seeds, options=options)
+            self._pool.send_reset(seed=seed, options=options)
         else:
             chosen, others = np.flatnonzero(mask).tolist(), np.flatnonzero(~mask).tolist()
             self._pool.send_observe(env_ids=others)
-            self._pool.send_reset(seed=[seeds[i] for i in chosen], options=options, env_ids=chosen)
+            self._pool.send_reset(seed=arguments.seeds_of(chosen, seed), options=options, env_ids=chosen)
         self._state, self._scattered = AsyncState.WAITING_RESET, mask is not None
 
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
