@@ -101,6 +101,7 @@ class WorkerLoop {
   nb::tuple call_reset(Env& env, nb::object kwargs);
   bool reset_one_ahead();
   void reset_ahead(Env& env, nb::object kwargs);
+  void catch_up(Env& env, const nb::object& kwargs);
   bool forget_ahead(Env& env);
   void renew(Env& env);
   bool renewal_due(const Env& env) const;

@@ -31,11 +31,12 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
 
 // A plain reset may have been made already.
 nb::tuple WorkerLoop::outcome_of_reset(Env& env, nb::object kwargs) {
-  env.is_due = false;
   if (kwargs.is_valid()) {
+    catch_up(env, kwargs);
     forget_ahead(env);
     return call_reset(env, std::move(kwargs));
   }
+  env.is_due = false;
   nb::object ahead = std::move(env.ahead);
   auto ahead_error = std::move(env.ahead_error);
   env.ahead.reset();
@@ -45,6 +46,13 @@ nb::tuple WorkerLoop::outcome_of_reset(Env& env, nb::object kwargs) {
     throw nb::python_error(*ahead_error);
   }
   return ahead.is_valid() ? nb::borrow<nb::tuple>(ahead) : call_reset(env, std::move(kwargs));
+}
+
+// Before a reset with arguments: whether there was time for the one ahead of it must not matter to the env's random
+// numbers, with which it goes on unless it is given a seed.
+void WorkerLoop::catch_up(Env& env, const nb::object& kwargs) {
+  if (env.is_due && spec_.resets_ahead && !PyDict_GetItemString(kwargs.ptr(), "seed")) reset_ahead(env, nb::object());
+  env.is_due = false;
 }
 
 // Whether there was anything. It has been no episode: whether it was begun in time is chance.
@@ -89,6 +97,7 @@ void WorkerLoop::reset_ahead(Env& env, nb::object kwargs) {
 // In advance; `reset_ahead` may have been there before.
 void WorkerLoop::prepare(Env& env, const Command& command, Result& result) {
   nb::object kwargs = read_reset_arguments(command);
+  if (kwargs.is_valid()) catch_up(env, kwargs);
   if (kwargs.is_valid() || !(env.ahead.is_valid() || env.ahead_error)) reset_ahead(env, std::move(kwargs));
   result.flags |= kIsMessage;
   post(result, nb::object());
