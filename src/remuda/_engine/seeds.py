@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from remuda._backends.resets import ResetDefaults, SeedBase
 from remuda._engine.seeding import entropy_for, seeds_for
@@ -26,8 +26,8 @@ class Seeds(Protocol):
             ValueError, TypeError: A sequence of another length, or a seed that cannot be one.
         """
 
-    def note(self, orders: Sequence[Order], envs: Sequence[int], resets: Sequence[int]) -> None:
-        """They were sent, as resets of these numbers."""
+    def note(self, orders: Sequence[Any], envs: Sequence[int], resets: Sequence[int]) -> None:
+        """They, `orders` of ours, were sent as resets of these numbers."""
 
     def latest(self, env: int, resets: int, seeded: tuple[int, int]) -> tuple[int | None, int]:
         """The last seed of an env, and how many resets came after that one.
@@ -47,9 +47,9 @@ class GymnasiumSeeds:
     def orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[int | None]:
         return seeds_for(seed, ids)
 
-    def note(self, orders: Sequence[Order], envs: Sequence[int], resets: Sequence[int]) -> None:
+    def note(self, orders: Sequence[Any], envs: Sequence[int], resets: Sequence[int]) -> None:
         given = zip(envs, orders, resets, strict=True)
-        self._given.update({env: (seed, number) for env, seed, number in given if isinstance(seed, int)})
+        self._given.update({env: (seed, number) for env, seed, number in given if seed is not None})
 
     def latest(self, env: int, resets: int, seeded: tuple[int, int]) -> tuple[int | None, int]:
         seed, number = self._given.get(env, (None, resets))
@@ -81,9 +81,9 @@ class EpisodeSeeds:
         self._given += 1
         return SeedBase(entropy, self._given)
 
-    def note(self, orders: Sequence[Order], envs: Sequence[int], resets: Sequence[int]) -> None:
+    def note(self, orders: Sequence[Any], envs: Sequence[int], resets: Sequence[int]) -> None:
         given = zip(envs, orders, strict=True)
-        self._bases.update({env: base for env, base in given if isinstance(base, SeedBase)})
+        self._bases.update({env: base for env, base in given if base is not None})
 
     def latest(self, env: int, resets: int, seeded: tuple[int, int]) -> tuple[int | None, int]:
         if (base := self._bases.get(env)) is None:
