@@ -105,15 +105,34 @@ void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs, std:
   dispatch(op, targets, blobs, parts_[part]);
 }
 
-bool Hub::send_steps(nb::handle actions, std::uint32_t index) {
+bool Hub::send_steps(nb::handle actions, nb::handle slots, std::uint32_t index) {
   Part& part = parts_.at(index);
-  if (pending(index) != 0 || actions_.size() != 1 || !actions_[0].fits(actions, part.slots.size())) return false;
+  if (actions_.size() != 1 || (slots.is_none() && pending(index) != 0)) return false;
+  const std::vector<std::uint32_t> some = slots.is_none() ? part.slots : idle_slots(slots, index);
+  if (some.empty() || !actions_[0].fits(actions, static_cast<std::uint32_t>(some.size()))) return false;
   if (choices_ && first_outside(actions, choices_->first, choices_->second) >= 0) return false;
-  auto* array = reinterpret_cast<PyArrayObject*>(actions.ptr());
-  const std::uint32_t first = slots_[part.slots[0]].position;
-  std::memcpy(actions_[0].row(first), PyArray_DATA(array), actions_[0].row_bytes() * part.slots.size());
-  dispatch(Op::kStep, part.slots, nb::none(), part);
+  copy_column(actions_[0], PyArray_DATA(reinterpret_cast<PyArrayObject*>(actions.ptr())), some, part);
+  dispatch(Op::kStep, some, nb::none(), part);
   return true;
+}
+
+// Those in an array of int64; none where it is none, or where any of them is not to be sent anything.
+std::vector<std::uint32_t> Hub::idle_slots(nb::handle slots, std::uint32_t part) const {
+  auto* array = reinterpret_cast<PyArrayObject*>(slots.ptr());
+  if (!PyArray_Check(slots.ptr()) || PyArray_NDIM(array) != 1 || PyArray_TYPE(array) != NPY_INT64 ||
+      !PyArray_ISCARRAY_RO(array))
+    return {};
+  const auto* ids = static_cast<const npy_int64*>(PyArray_DATA(array));
+  std::vector<std::uint32_t> idle;
+  std::vector<bool> seen(slots_.size());
+  for (npy_intp i = 0; i < PyArray_SIZE(array); ++i) {
+    const auto slot = static_cast<std::uint64_t>(ids[i]);
+    if (slot >= slots_.size() || seen[slot] || slots_[slot].part != part || slots_[slot].state != SlotState::kIdle)
+      return {};
+    seen[slot] = true;
+    idle.push_back(static_cast<std::uint32_t>(slot));
+  }
+  return idle;
 }
 
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part) {
@@ -210,13 +229,19 @@ void Hub::copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions
     if (!PyArray_Check(array.ptr()) || !PyArray_IS_C_CONTIGUOUS(from) ||
         static_cast<std::size_t>(PyArray_NBYTES(from)) != bytes * slots.size())
       throw nb::value_error("an array of actions does not fit its column");
-    const auto* data = static_cast<const std::byte*>(PyArray_DATA(from));
-    if (slots == part.slots) {
-      std::memcpy(actions_[c].row(slots_[slots[0]].position), data, bytes * slots.size());
-    } else {
-      for (std::size_t i = 0; i < slots.size(); ++i)
-        std::memcpy(actions_[c].row(slots_[slots[i]].position), data + i * bytes, bytes);
-    }
+    copy_column(actions_[c], PyArray_DATA(from), slots, part);
+  }
+}
+
+void Hub::copy_column(const Column& column, const void* data, const std::vector<std::uint32_t>& slots,
+                      const Part& part) {
+  const auto* from = static_cast<const std::byte*>(data);
+  const std::size_t bytes = column.row_bytes();
+  if (slots == part.slots) {
+    std::memcpy(column.row(slots_[slots[0]].position), from, bytes * slots.size());
+  } else {
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      std::memcpy(column.row(slots_[slots[i]].position), from + i * bytes, bytes);
   }
 }
 

@@ -43,9 +43,10 @@ class Hub {
   // per slot, dtype and layout as the column's; `blobs`: None, or one list of parts (or None) per slot.
   // All slots are checked before the first command is sent; raises ValueError naming a slot in flight.
   void send(Op op, nb::handle slots, nb::list actions, nb::handle blobs, std::uint32_t part);
-  // The short way of `send` for a step of all slots of a part: true when `actions` is an array that fits the only
-  // action column as it is, every number within `set_choices`, and no slot is pending; else nothing was sent.
-  bool send_steps(nb::handle actions, std::uint32_t part);
+  // The short way of `send` for a step of all slots of a part, or of those in an array of int64: true when `actions` is
+  // an array that fits the only action column as it is, every number within `set_choices`, and the slots are distinct
+  // and none of them is pending; else nothing was sent.
+  bool send_steps(nb::handle actions, nb::handle slots, std::uint32_t part);
   void set_choices(npy_int64 low, npy_int64 high) { choices_ = {low, high}; }
   // Sends a message (or kClose) to `worker` concerning `env`; returns the number its answer will carry.
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts);
@@ -68,8 +69,9 @@ class Hub {
   // terminal: what `revive` was given.
   // With background autoreset the slots whose episode is over are told to reset, and are pending again.
   nb::tuple take(std::uint32_t limit, bool by_slot, std::uint32_t part);
-  // `wait` for everything pending of a part, then `take` it; None when anything is out of the ordinary.
-  std::optional<nb::tuple> finish(std::uint32_t part);
+  // `wait` for so many pending slots of a part (0: all), then `take` what is there; None when anything is out of the
+  // ordinary.
+  std::optional<nb::tuple> finish(std::uint32_t wanted, std::uint32_t part);
   // Removes everything ready of a part without looking at it.
   void drop_ready(std::uint32_t part);
 
@@ -224,6 +226,7 @@ class Hub {
   Env& env_behind(std::uint32_t slot) { return envs_[slots_[slot].env]; }
   Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
   std::vector<std::uint32_t> targets(nb::handle slots, const Part& part) const;
+  std::vector<std::uint32_t> idle_slots(nb::handle slots, std::uint32_t part) const;
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part);
   bool extends_run(std::uint32_t slot, std::uint32_t next) const;
   bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
@@ -240,6 +243,7 @@ class Hub {
   bool is_sound(const Port& port, const Result& result) const;
   std::uint32_t open_frame(Part& part, std::size_t count);
   void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions, const Part& part);
+  void copy_column(const Column& column, const void* data, const std::vector<std::uint32_t>& slots, const Part& part);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);
   void raise_interrupt();
   void push_run(Op op, std::uint32_t slot, std::uint32_t count, nb::handle parts);

@@ -123,9 +123,10 @@ nb::tuple Hub::take(std::uint32_t limit, bool by_slot, std::uint32_t index) {
                         none_or(batch.infos), none_or(batch.extras));
 }
 
-std::optional<nb::tuple> Hub::finish(std::uint32_t part) {
-  if (pending(part) == 0 || needs_attention() || !wait(pending(part), -1, part) || needs_attention())
-    return std::nullopt;
+std::optional<nb::tuple> Hub::finish(std::uint32_t wanted, std::uint32_t part) {
+  const std::uint32_t there = pending(part);
+  if (there == 0 || needs_attention()) return std::nullopt;
+  if (!wait(wanted == 0 ? there : std::min(wanted, there), -1, part) || needs_attention()) return std::nullopt;
   return take(kEverything, false, part);
 }
 

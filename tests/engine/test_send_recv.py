@@ -98,6 +98,46 @@ def test_rows_by_arrival_or_by_slot(backend: Any) -> None:
             pool.recv(order="random")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ids_may_be_any_array_of_ints(backend: Any) -> None:
+    with Pool(counting(4), backend=backend) as pool:
+        pool.reset()
+        for ids in (
+            np.array([2, 0]),
+            np.array([2, 0], np.int32),
+            np.array([2, 0], np.uint64),
+            np.array([2, 0], ">i8"),
+            np.array([2, 9, 0])[::2],
+            np.array([[2, 0]])[0],
+        ):
+            pool.send(np.array([7, 8]), ids)
+            assert rewards(pool.recv()) == {2: 7.0, 0: 8.0}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("ids", "error"),
+    [
+        (np.array([1, 1]), ValueError),
+        (np.array([1, 4]), ValueError),
+        (np.array([-1, 1]), ValueError),
+        (np.array([2**63, 1], np.uint64), ValueError),
+        (np.array([1.0, 2.0]), TypeError),
+        (np.array([True, False]), TypeError),
+        (np.array([[0], [1]]), TypeError),
+        (np.array([0, 3]), StateError),
+    ],
+)
+def test_arrays_that_are_no_ids(ids: Any, error: type[Exception], backend: Any) -> None:
+    with Pool(counting(4), backend=backend) as pool:
+        pool.reset()
+        pool.send([5], [3])
+        with pytest.raises(error, match="expected"):
+            pool.send(np.array([1, 2]), ids)
+        assert pool.pending == 1
+        assert rewards(pool.recv()) == {3: 5.0}
+
+
 @pytest.mark.parametrize("num_workers", [1, 2, 4])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nobody_starves(num_workers: int, backend: Any) -> None:
@@ -317,12 +357,15 @@ class Model(RuleBasedStateMachine):
             self._begin_episode(i)
             self._note(i)
 
-    @rule(ids=st.permutations(range(4)), count=st.integers(1, 4))
-    def send(self, ids: list[int], count: int) -> None:
+    @rule(ids=st.permutations(range(4)), count=st.integers(1, 4), as_arrays=st.booleans())
+    def send(self, ids: list[int], count: int, as_arrays: bool) -> None:
         ids = self._idle(ids[:count])
         actions = [self.next_action + k for k in range(len(ids))]
         self.next_action = (self.next_action + len(ids)) % 900
-        self.pool.send(actions, env_ids=ids)
+        if as_arrays:
+            self.pool.send(np.array(actions, np.int64), env_ids=np.array(ids, np.int64))
+        else:
+            self.pool.send(actions, env_ids=ids)
         for i, action in zip(ids, actions, strict=True):
             if self.done[i] and self.mode == "next_step":
                 self._begin_episode(i)
@@ -447,7 +490,7 @@ def test_a_random_walk_on_processes(seed: int) -> None:
             idle = [i for i in range(n) if i not in expected]
             ids = rng.permutation(idle)[: rng.integers(0, len(idle) + 1)].tolist()
             actions = rng.integers(0, 1000, len(ids))
-            pool.send(actions, env_ids=ids)
+            pool.send(actions, env_ids=np.array(ids, np.int64) if rng.integers(2) else ids)
             for i, action in zip(ids, actions.tolist(), strict=True):
                 steps[i] += 1
                 expected[i] = (steps[i], action)

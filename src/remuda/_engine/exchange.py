@@ -70,9 +70,10 @@ class Exchange:
             ) from None
         self._settle_debts(targets)
 
-    def send_steps(self, actions: Any, part: int) -> bool:
-        """The short way to step all envs of a part; False when this is not the ordinary case, and nothing was sent."""
-        return self.faults.none and self._hub.send_steps(actions, part)
+    def send_steps(self, actions: Any, env_ids: Any, part: int) -> bool:
+        """The short way to step all envs of a part (`env_ids` None), or some; False when this is not the ordinary case,
+        and nothing was sent."""
+        return self.faults.none and self._hub.send_steps(actions, env_ids, part)
 
     @property
     def spares(self) -> list[int]:
@@ -106,9 +107,10 @@ class Exchange:
     def take(self, limit: int, part: int, *, by_slot: bool) -> tuple[Any, ...]:
         return self._hub.take(limit, by_slot, part)
 
-    def finish(self, part: int) -> tuple[Any, ...] | None:
-        """The short way to wait for all of a part and take them; None when this is not the ordinary case."""
-        return self._hub.finish(part) if self.faults.none else None
+    def finish(self, wanted: int, part: int) -> tuple[Any, ...] | None:
+        """The short way to wait for some of a part (0: all) and take what is there; None when this is not the ordinary
+        case."""
+        return self._hub.finish(wanted, part) if self.faults.none else None
 
     def discard(self, part: int) -> None:
         """Waits for whatever is in flight and drops it, faults included."""

@@ -59,11 +59,7 @@ class Part:
         """
         # What almost always happens has a short way through the core: between two batches of cheap envs the
         # caches are cold, and every line of Python counts.
-        if (
-            env_ids is None
-            and self._engine.short_way == self._division
-            and self._exchange.send_steps(actions, self._part)
-        ):
+        if self._engine.short_way == self._division and self._exchange.send_steps(actions, env_ids, self._part):
             return
         targets = self._targets(env_ids)
         arrays, objects = self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
@@ -106,9 +102,8 @@ class Part:
             EnvError: Envs raised; the others' results are still there for the next `recv`.
             WorkerDiedError: A worker died while it had work.
         """
-        is_plain = min_envs is None and timeout is None and max_envs is None and order == "arrival"
-        if is_plain and self._engine.short_way == self._division:
-            taken = self._exchange.finish(self._part)  # the short way, as in `send`
+        if self._engine.short_way == self._division and _is_plain(min_envs, timeout, max_envs, order):
+            taken = self._exchange.finish(min_envs or 0, self._part)  # the short way, as in `send`
             if taken is not None:
                 return self._batch(taken)
         self._check_open()
@@ -188,3 +183,9 @@ class Part:
 
     def __repr__(self) -> str:
         return f"<Part of a pool: {self.num_envs} envs>"
+
+
+def _is_plain(min_envs: Any, timeout: Any, max_envs: Any, order: Any) -> bool:
+    """Whether `recv` is to wait for as long as it takes, and to take all that is there as it comes."""
+    waits = min_envs is None or (type(min_envs) is int and min_envs > 0)
+    return waits and timeout is None and max_envs is None and order == "arrival"
