@@ -108,11 +108,13 @@ void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs, std:
 bool Hub::send_steps(nb::handle actions, nb::handle slots, std::uint32_t index) {
   Part& part = parts_.at(index);
   if (actions_.size() != 1 || (slots.is_none() && pending(index) != 0)) return false;
-  const std::vector<std::uint32_t> some = slots.is_none() ? part.slots : idle_slots(slots, index);
-  if (some.empty() || !actions_[0].fits(actions, static_cast<std::uint32_t>(some.size()))) return false;
+  std::vector<std::uint32_t> some;
+  if (!slots.is_none()) some = idle_slots(slots, index);
+  const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots : some;
+  if (targets.empty() || !actions_[0].fits(actions, static_cast<std::uint32_t>(targets.size()))) return false;
   if (choices_ && first_outside(actions, choices_->first, choices_->second) >= 0) return false;
-  copy_column(actions_[0], PyArray_DATA(reinterpret_cast<PyArrayObject*>(actions.ptr())), some, part);
-  dispatch(Op::kStep, some, nb::none(), part);
+  copy_column(actions_[0], PyArray_DATA(reinterpret_cast<PyArrayObject*>(actions.ptr())), targets, part);
+  dispatch(Op::kStep, targets, nb::none(), part);
   return true;
 }
 
