@@ -18,7 +18,7 @@ constexpr Nanoseconds kGlance = std::chrono::milliseconds(10);  // the bound on 
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
-         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running)
+         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t lanes)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       autoreset_(autoreset),
@@ -30,7 +30,8 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       progress_(arena_->at<Progress>(plan_.progress)),
       bell_(arena_->at<Bell>(Plan::kPoolBell)),
       patience_(Nanoseconds(spin_ns)),
-      max_running_(max_running) {
+      max_running_(max_running),
+      lanes_(lanes) {
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
     Port& port = ports_.emplace_back(make_port(w));
     port.first_env = static_cast<std::uint32_t>(envs_.size());
@@ -395,7 +396,19 @@ void Hub::accept(std::uint32_t worker, const Result& result) {
     nb::object env = result.env == kWholeWorker ? nb::none() : nb::object(nb::int_(result.env));
     return messages_.append(nb::make_tuple(worker, env, result.sequence, result.flags, none_or(parts)));
   }
-  accept_rows(worker, result, std::move(parts));
+  if (is_whole(lanes_, result)) return accept_rows(worker, result, std::move(parts));
+  hold(worker, result, std::move(parts));
+}
+
+// The lanes of a vector env are done together: when their worker dies in between, none is.
+void Hub::hold(std::uint32_t worker, const Result& result, nb::object parts) {
+  Port& port = ports_[worker];
+  port.held.emplace_back(result, std::move(parts));
+  port.held_lanes += result.count;
+  if (port.held_lanes < lanes_) return;
+  auto lanes = std::exchange(port.held, {});
+  port.held_lanes = 0;
+  for (auto& [one, its_parts] : lanes) accept_rows(worker, one, std::move(its_parts));
 }
 
 void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object parts) {

@@ -29,10 +29,11 @@ class Hub {
   // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
   // `receive(w) -> parts | None (it died) | False (nonsense)` reads from worker w's socket, `send(w, parts)` writes to
   // it. `columns`: reward, terminated, truncated, info mask, then the observation's leaves. `max_running`: how many
-  // workers may have commands at once; the others' wait here for their turn.
+  // workers may have commands at once; the others' wait here for their turn. `lanes`: so many neighbouring envs are one
+  // vector env (1: each is one of its own), and every call concerns whole ones.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive,
-      nb::object send, std::int64_t spin_ns, std::uint32_t max_running);
+      nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t lanes);
 
   // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.
   void split(std::vector<std::vector<std::uint32_t>> parts);
@@ -219,7 +220,9 @@ class Hub {
     Clock::time_point heard = {};   // its last sign of progress, or when it was given work; for deadlines
     std::uint64_t last_end_ns = 0;  // when its last result was ready, by its own clock
     int pidfd = -1;
-    std::vector<std::uint64_t> messages;  // their sequences, unanswered
+    std::vector<std::uint64_t> messages;                   // their sequences, unanswered
+    std::vector<std::pair<Result, nb::object>> held = {};  // of lanes of a vector env that is not done yet
+    std::uint32_t held_lanes = 0;
   };
 
   const Env& env_behind(std::uint32_t slot) const { return envs_[slots_[slot].env]; }
@@ -252,6 +255,8 @@ class Hub {
 
   void drain();
   void accept(std::uint32_t worker, const Result& result);
+  void hold(std::uint32_t worker, const Result& result, nb::object parts);
+  bool is_next_of_lanes(const Port& port, const Result& result) const;
   void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
   void finish_rows(std::uint32_t first, const Result& result, nb::object parts);
   void glance();
@@ -311,6 +316,7 @@ class Hub {
   Clock::time_point looked_{};       // when we last looked at what does not ring
   std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;
+  std::uint32_t lanes_;
   std::uint64_t sequence_ = 0;
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
   std::uint64_t waited_ns_ = 0;                // spent in `wait`, all told

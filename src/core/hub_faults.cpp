@@ -170,6 +170,7 @@ bool Hub::is_sound(const Port& port, const Result& result) const {
   if (result.flags & kIsMessage)
     return std::find(port.messages.begin(), port.messages.end(), result.sequence) != port.messages.end();
   if (result.env < first || result.env >= end || result.count > end - result.env) return false;
+  if (!is_next_of_lanes(port, result)) return false;
   if (envs_[result.env].slot == kNoSlot || ((result.flags & kSwapDue) && spares_.empty())) return false;
   for (std::uint32_t i = 0; i < result.count; ++i) {
     if (envs_[result.env + i].slot != envs_[result.env].slot + i) return false;
@@ -177,6 +178,13 @@ bool Hub::is_sound(const Port& port, const Result& result) const {
     if (slot.state != SlotState::kInFlight || slot.row != result.row + i) return false;
   }
   return true;
+}
+
+// Whether it follows what is held: whole vector envs come between others, their lanes in order.
+bool Hub::is_next_of_lanes(const Port& port, const Result& result) const {
+  if (is_whole(lanes_, result)) return port.held.empty();
+  if (result.env % lanes_ != port.held_lanes || result.count > lanes_ - port.held_lanes) return false;
+  return port.held.empty() || may_share_run(lanes_, port.held.back().first, result);
 }
 
 // -- what becomes of slots whose env is gone -----------------------------------------------------------

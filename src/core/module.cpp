@@ -125,7 +125,14 @@ NB_MODULE(_core, m) {
       .def_ro("bytes", &Plan::bytes)
       .def_prop_ro("rows", &Plan::rows);
 
-  nb::class_<Column>(m, "Column").def("read", &Column::read, "row"_a);
+  nb::class_<Column>(m, "Column")
+      .def("read", &Column::read, "row"_a)
+      .def(
+          "view",
+          [](nb::handle_t<Column> self, std::uint32_t rows) {
+            return nb::cast<const Column&>(self).view(0, rows, self);
+          },
+          "rows"_a, "Its first rows, as an array of shape (rows, *shape).");
 
   nb::class_<Arena>(m, "Arena")
       .def_static("create", &Arena::create, "bytes"_a)
@@ -160,9 +167,10 @@ NB_MODULE(_core, m) {
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
-                    std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t>(),
+                    std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t,
+                    std::uint32_t>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "actions"_a,
-           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a)
+           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "lanes"_a = 1)
       .def("split", &Hub::split, "parts"_a)
       .def("seat_in_order", &Hub::seat_in_order)
       .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none(), "part"_a = 0)
@@ -216,19 +224,19 @@ NB_MODULE(_core, m) {
       .def(
           "__init__",
           [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_env,
-             Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns, std::uint32_t renew_every,
-             bool renews_in_place, bool has_successors, nb::list envs, nb::object hooks, nb::object obs_nest,
-             std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
+             std::uint32_t lanes, Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns,
+             std::uint32_t renew_every, bool renews_in_place, bool has_successors, nb::list envs, nb::object hooks,
+             nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
              std::vector<Column> actions) {
-            new (self) WorkerLoop(
-                std::move(arena), std::move(plan),
-                {index, first_env, autoreset, resets_ahead, spin_ns, renew_every, renews_in_place, has_successors},
-                std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs), action_nest,
-                std::move(actions));
+            new (self) WorkerLoop(std::move(arena), std::move(plan),
+                                  {index, first_env, lanes, autoreset, resets_ahead, spin_ns, renew_every,
+                                   renews_in_place, has_successors},
+                                  std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
+                                  action_nest, std::move(actions));
           },
-          "arena"_a, "plan"_a, "index"_a, "first_env"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a, "renew_every"_a,
-          "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a,
-          "action_nest"_a, "actions"_a)
+          "arena"_a, "plan"_a, "index"_a, "first_env"_a, "lanes"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
+          "renew_every"_a, "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a,
+          "final_obs"_a, "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)

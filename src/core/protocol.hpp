@@ -6,6 +6,9 @@
 // Commands and results come in runs: one record for `count` neighbouring envs and as many neighbouring
 // rows, so that 32 cheap envs cost two records and not 64.  A result's run is what the worker had done
 // of a command when it published.  Every env of a command gives exactly one result.
+//
+// Where `lanes` neighbouring envs are one vector env, each is commanded and answers for itself, but they are told to do
+// the same, in their order and with nothing in between, and their answers come so too.
 #pragma once
 
 #include <cstddef>
@@ -73,5 +76,15 @@ struct Result {
   std::uint32_t unused[5];
 };
 static_assert(sizeof(Result) == 64 && offsetof(Result, end_ns) == 32);
+
+// Whether a run is of whole vector envs, which single ones are too.
+constexpr bool is_whole(std::uint32_t lanes, const Result& run) {
+  return lanes <= 1 || (run.env % lanes == 0 && run.count % lanes == 0);
+}
+
+// A run is of whole vector envs, or of lanes of one.
+constexpr bool may_share_run(std::uint32_t lanes, const Result& a, const Result& b) {
+  return (is_whole(lanes, a) && is_whole(lanes, b)) || a.env / lanes == b.env / lanes;
+}
 
 }  // namespace remuda

@@ -109,6 +109,7 @@ void WorkerLoop::wait_for_command() {
 }
 
 void WorkerLoop::execute(const Command& command) {
+  if (spec_.lanes != 0 && !is_message(command.op)) return gather(command);
   Result result{};
   result.env = command.env;
   result.row = command.row;
@@ -265,13 +266,17 @@ void WorkerLoop::message(const Command& command, Result& result) {
 }
 
 void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
-  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
-  const Op doing = Task::op(meter_->task.load(std::memory_order_relaxed));  // a step may have been resetting
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
   result.flags = kIsFailure;
   if (is_message(command.op)) result.flags |= kIsMessage;
+  post(result, describe(error, slot));
+}
+
+nb::object WorkerLoop::describe(nb::python_error& error, nb::handle slot) {
+  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
+  const Op doing = Task::op(meter_->task.load(std::memory_order_relaxed));  // a step may have been resetting
   if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
-  post(result, hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]));
+  return hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]);
 }
 
 // -- the row ---------------------------------------------------------------------------------------
@@ -330,10 +335,10 @@ void WorkerLoop::post(Result& result, nb::object parts) {
     result.flags |= fits ? kHasBlob : kOnSocket;
   }
   now_ = result.end_ns = now_ns();
-  add(meter_->steps, (result.flags & kIsMessage) == 0);
+  add(meter_->steps, result.flags & kIsMessage ? 0 : result.count);
   add(meter_->busy_ns, result.end_ns - result.begin_ns);
   if (!join_run(result)) results_.push(result);
-  ++unpublished_;
+  unpublished_ += result.count;
   if (result.flags & kOnSocket) {
     // The record goes first: it tells the pool to read, without which a long write would never end.
     publish();
@@ -347,7 +352,8 @@ bool WorkerLoop::join_run(const Result& result) {
   if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
   if (run->sequence != result.sequence) return false;  // another command's may be for another part of the pool
   if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
-  ++run->count;
+  if (!may_share_run(spec_.lanes, *run, result)) return false;
+  run->count += result.count;
   run->end_ns = result.end_ns;
   return true;
 }

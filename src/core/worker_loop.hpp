@@ -16,6 +16,13 @@
 //   close() -> parts                             close every env; what failed
 //   renew(env)                                   make an env anew, and replace_env with it
 //   send(parts), receive() -> parts              the socket
+//
+// Where envs are vector envs, the hooks step those and fill their rows, see worker_lanes.cpp:
+//
+//   reset_lanes(env, row, blobs | None)          blobs: a list of the lanes' parts or Nones
+//   step_lanes(env, row, action, blobs | None)
+//   observe_lanes(env, row)
+//   revive_lanes(env, row)                       -> None | a list with None | (flags, parts | None) for each lane
 #pragma once
 
 #include <memory>
@@ -33,6 +40,7 @@ namespace remuda {
 struct WorkerSpec {
   std::uint32_t index;      // of this worker
   std::uint32_t first_env;  // it hosts the envs first_env, first_env + 1, ...
+  std::uint32_t lanes;      // so many neighbouring envs are one vector env; 0: each is one of its own
   Autoreset autoreset;
   bool resets_ahead;  // an env is reset when its episode ends, unless something else is to be done, before it is asked
   std::int64_t spin_ns;
@@ -84,6 +92,12 @@ class WorkerLoop {
     bool is_due = false;                               // to be reset ahead
     nb::object ahead = {};                             // what that reset returned, until it is asked for
     std::optional<nb::python_error> ahead_error = {};  // ... or raised
+    bool has_begun = false;                            // was reset since it was made; of a vector env's first lane
+  };
+
+  struct Gathered {  // of the commands to the lanes of a vector env
+    Command first = {};
+    nb::object blobs = {};  // a list, if any of them has one
   };
 
   void execute(const Command& command);
@@ -96,6 +110,16 @@ class WorkerLoop {
   void rebuild(Env& env, Result& result);
   void prepare(Env& env, const Command& command, Result& result);
   void fail(nb::python_error& error, const Command& command, Result& result);
+  nb::object describe(nb::python_error& error, nb::handle slot);
+
+  void gather(const Command& command);
+  void execute_lanes(const Command& first, nb::object blobs);
+  nb::object run_lanes(const Command& first, nb::object blobs);
+  void count_steps(Env* lanes);
+  void begin_episode(Env& env);
+  void note_results(const Command& first);
+  void post_lanes(Result whole, nb::handle extras);
+  void fail_lanes(nb::python_error& error, Result whole);
 
   nb::tuple outcome_of_reset(Env& env, nb::object kwargs);
   nb::tuple call_reset(Env& env, nb::object kwargs);
@@ -142,6 +166,7 @@ class WorkerLoop {
   RingProducer<Result> results_;
   BlobReader blobs_in_;
   BlobWriter blobs_out_;
+  Gathered gathered_;
   Patience patience_;
   double* reward_;
   bool* terminated_;

@@ -22,6 +22,7 @@ class Assignment:
     info: WorkerInfo
     env_fns: Sequence[Callable[[], Any]]
     rebuilds: bool = False  # whether the worker is to be able to build them anew
+    vector_size: int | None = None  # each is a vector env of so many
 
 
 class Worker(Protocol):

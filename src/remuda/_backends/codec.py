@@ -105,7 +105,7 @@ class SpaceCodec:
                 objects.append(leaf)
             else:
                 column = self.columns[index]
-                arrays.append(_coerce(leaf, column.dtype, column.shape, path, ValueError))
+                arrays.append(coerce(leaf, column.dtype, column.shape, path, ValueError))
         return arrays, objects
 
     def _walk(self, nest: Nest, value: Any, path: str) -> Iterator[tuple[str, int, Any, str]]:
@@ -145,34 +145,36 @@ class SpaceCodec:
         Everything is checked: structure, number, shape, dtype, and the range of discrete choices.
         The bounds of a Box are not: clipping is the env's affair, and usual.
         """
+        arrays, per_env = self.flatten_batch(batch, n, "actions", error)
+        for column, array in zip(self.columns, arrays, strict=True):
+            if column.choices is not None and (outside := column.choices.first_outside(array)):
+                low, high, where = outside
+                at = "".join(f"[{i}]" for i in where)
+                raise error(f"expected {low} <= action <= {high} at actions{column.path}{at}, got {array[where]}")
+        return arrays, per_env
+
+    def flatten_batch(
+        self, batch: Any, n: int, name: str, error: Callable[[str], Exception] = ValueError
+    ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
+        """As `split_batch`, but any choice will do."""
         if self.is_single_column:
-            return [self._batch_column(batch, n, 0, "actions", error)], None
+            return [coerce(batch, self.columns[0].dtype, (n, *self.columns[0].shape), name, error)], None
         arrays = []
         per_env: list[list[Any]] = [[] for _ in range(n)]
         try:
-            leaves = list(self._walk(self.nest, batch, "actions"))
+            leaves = list(self._walk(self.nest, batch, name))
         except ValueError as mismatch:
             raise error(str(mismatch)) from None
         for kind, index, leaf, path in leaves:
             if kind == "column":
-                arrays.append(self._batch_column(leaf, n, index, path, error))
+                column = self.columns[index]
+                arrays.append(coerce(leaf, column.dtype, (n, *column.shape), path, error))
                 continue
             if not isinstance(leaf, Sequence) or len(leaf) != n:
                 raise error(f"expected a sequence of {n} at {path}, one for each env, got {_brief(leaf)}")
             for objects, item in zip(per_env, leaf, strict=True):
                 objects.append(item)
         return arrays, per_env if self.num_objects else None
-
-    def _batch_column(
-        self, value: Any, n: int, index: int, path: str, error: Callable[[str], Exception]
-    ) -> np.ndarray[Any, Any]:
-        column = self.columns[index]
-        array = _coerce(value, column.dtype, (n, *column.shape), path, error)
-        if column.choices is not None and (outside := column.choices.first_outside(array)):
-            low, high, where = outside
-            at = "".join(f"[{i}]" for i in where)
-            raise error(f"expected {low} <= action <= {high} at {path}{at}, got {array[where]}")
-        return array
 
 
 def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) -> Any:
@@ -194,7 +196,7 @@ def _choices(space: Space[Any]) -> Choices | None:
     return None
 
 
-def _coerce(
+def coerce(
     value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str, error: Callable[[str], Exception]
 ) -> np.ndarray[Any, Any]:
     """`value` as an array of this dtype and shape in C order, as long as nothing is lost by it."""

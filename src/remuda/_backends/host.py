@@ -72,7 +72,15 @@ class BuildError(Exception):
 
 
 class EnvHost:
-    """The envs of one worker, and the hooks of its loop (see worker_loop.hpp)."""
+    """The envs of one worker, and the hooks of its loop (see worker_loop.hpp).
+
+    Attributes:
+        info: Of its worker.
+        envs: What its factories built.
+        lanes: How many neighbouring slots each of those has.
+    """
+
+    lanes = 1
 
     def __init__(
         self,
@@ -115,13 +123,13 @@ class EnvHost:
         if self._rebuilds:
             self._env_fns = list(env_fns)
         with worker_context(self.info):
-            for slot, env_fn in zip(self.info.env_ids, env_fns, strict=True):
+            for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
                 self._current = slot
                 try:
                     env = env_fn()
                     self._check(env, slot)
                     self.envs.append(env)
-                    reports.append(_report(env))
+                    reports += [self._report(env)] * self.lanes
                 except BaseException as error:
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
@@ -130,22 +138,38 @@ class EnvHost:
         self._reports = reports if self._rebuilds else []
         return reports
 
+    @property
+    def first_slots(self) -> tuple[int, ...]:
+        """Of each env."""
+        return self.info.env_ids[:: self.lanes]
+
+    def name_of_factory(self, slot: int) -> str:
+        return f"env_fns[{slot // self.lanes}]"
+
     def _check(self, env: Any, slot: int) -> None:
-        lacking = [name for name in _ENV_NAMES if not hasattr(env, name)]
-        if lacking or isinstance(env, type):
-            why = f"it has no {', '.join(lacking)}" if lacking else "a class, not yet an env"
-            raise InvalidEnvError(f"expected env_fns[{slot}] to return a gymnasium.Env, got {env!r} ({why})")
-        for name in ("observation_space", "action_space"):
-            if not isinstance(getattr(env, name), Space):
-                raise InvalidEnvError(
-                    f"expected env_fns[{slot}] to return an env whose {name} is a gymnasium.Space, "
-                    f"got {getattr(env, name)!r}"
-                )
-        for other, known in zip(self.info.env_ids, self.envs, strict=False):
+        factory = self.name_of_factory(slot)
+        self._check_kind(env, factory)
+        for other, known in zip(self.first_slots, self.envs, strict=False):
             if known is env:
                 raise InvalidEnvError(
-                    f"expected env_fns[{slot}] to build an env of its own, got the same object as env_fns[{other}]"
+                    f"expected {factory} to build an env of its own, got the same object as "
+                    f"{self.name_of_factory(other)}"
                 )
+
+    def _check_kind(self, env: Any, factory: str) -> None:
+        if is_vector_env(env):
+            raise InvalidEnvError(
+                f"expected {factory} to return a gymnasium.Env, got the vector env {env!r}; "
+                f"pass vector_size={env.num_envs}"
+            )
+        check_names(env, factory, "a gymnasium.Env", _ENV_NAMES)
+        check_spaces(env, factory, ("observation_space", "action_space"))
+
+    def _report(self, env: Any) -> EnvReport:
+        return report(env, env.observation_space, env.action_space)
+
+    def _env_at(self, slot: int) -> Any:
+        return self.envs[(slot - self.info.env_ids[0]) // self.lanes]
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
         """`defaults`: of a successor: what resets are given by now."""
@@ -156,13 +180,14 @@ class EnvHost:
             plan=layout.plan,
             index=self.info.index,
             first_env=layout.first_env(self.info.index),
+            lanes=layout.vector_size or 0,
             autoreset=AUTORESET[layout.autoreset],
             resets_ahead=layout.resets_ahead,
             spin_ns=layout.spin_ns[0],
             renew_every=layout.renew_every,
             renews_in_place=layout.renews_in_place(self.info.index),
             has_successors=layout.renews_workers,
-            envs=self.envs,
+            envs=[self._env_at(slot) for slot in self.info.env_ids],
             hooks=self,
             obs_nest=layout.observation.nest,
             obs=layout.obs_columns(arena),
@@ -182,7 +207,7 @@ class EnvHost:
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         """Closes every env; returns the exceptions of those that failed."""
         errors: list[tuple[int, BaseException]] = []
-        for slot, env in zip(self.info.env_ids, self.envs, strict=False):
+        for slot, env in zip(self.first_slots, self.envs, strict=False):
             self._current = slot
             try:
                 env.close()
@@ -220,7 +245,7 @@ class EnvHost:
         return self._defaults.complete(env, named, self._get_loop().count_episode)
 
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
-        return describe_beginning(self.envs[slot - self.info.env_ids[0]], arguments or {})
+        return describe_beginning(self._env_at(slot), arguments or {})
 
     def action_objects(self, parts: Parts) -> list[Any]:
         objects: list[Any] = load(parts)
@@ -228,7 +253,7 @@ class EnvHost:
 
     def handle(self, slot: int | None, parts: Parts) -> Parts:
         request: Request = load(parts)
-        result = request(self if slot is None else self.envs[slot - self.info.env_ids[0]])
+        result = request(self if slot is None else self._env_at(slot))
         with told_what("a result", result):
             return dump(result)
 
@@ -269,8 +294,10 @@ class EnvHost:
     def add_info_columns(self, columns: Sequence[InfoColumn]) -> None:
         assert self._arena is not None  # messages come only while the loop runs
         for column in columns:
-            array = self._get_layout().info_column(self._arena, column)
-            self._get_loop().add_info_column(column.key, column.type, array)
+            self._add_info_column(column, self._get_layout().info_column(self._arena, column))
+
+    def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
+        self._get_loop().add_info_column(column.key, column.type, place)
 
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:
         self._defaults.remember_options(options)
@@ -288,6 +315,29 @@ class EnvHost:
 
 
 _ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
+_VECTOR_NAMES = ("num_envs", "single_observation_space", "single_action_space")
+
+
+def is_vector_env(env: Any) -> bool:
+    """Whether it is one of Gymnasium's, or like them."""
+    return not isinstance(env, type) and all(hasattr(env, name) for name in _VECTOR_NAMES)
+
+
+def check_names(env: Any, factory: str, kind: str, names: Sequence[str]) -> None:
+    """Raises InvalidEnvError when an env lacks any of these, or is a class."""
+    lacking = [name for name in names if not hasattr(env, name)]
+    if lacking or isinstance(env, type):
+        why = f"it has no {', '.join(lacking)}" if lacking else "a class, not yet an env"
+        raise InvalidEnvError(f"expected {factory} to return {kind}, got {env!r} ({why})")
+
+
+def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
+    """Raises InvalidEnvError when any of these is no space."""
+    for name in names:
+        if not isinstance(getattr(env, name), Space):
+            raise InvalidEnvError(
+                f"expected {factory} to return an env whose {name} is a gymnasium.Space, got {getattr(env, name)!r}"
+            )
 
 
 @contextmanager
@@ -299,10 +349,10 @@ def told_what(what: str, value: Any) -> Iterator[None]:
         raise TypeError(f"expected {what} that can be pickled, got {reprlib.repr(value)} ({error})") from error
 
 
-def _report(env: Any) -> EnvReport:
+def report(env: Any, observation_space: Space[Any], action_space: Space[Any]) -> EnvReport:
     return EnvReport(
-        observation_space=env.observation_space,
-        action_space=env.action_space,
+        observation_space=observation_space,
+        action_space=action_space,
         metadata=dict(getattr(env, "metadata", None) or {}),
         render_mode=getattr(env, "render_mode", None),
         spec=_portable_spec(getattr(env, "spec", None)),

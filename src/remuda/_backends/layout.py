@@ -57,6 +57,8 @@ class Layout:
         renews_workers: Whether a worker with a single env is replaced for that, rather than its env.
         log_bytes: Of each env's log of what was done to it, for when it fails; 0: there is none.
         spares: How many envs back no slot at first.
+        vector_size: Where each env that a factory builds is a vector env, the number of those in it, which are the envs
+            here: neighbours, and of one worker.
         resets_ahead: Whether a worker resets an env as soon as its episode is over, and not when it is told to.
         spin_ns: How long a worker and the pool may spin before they sleep.
     """
@@ -75,6 +77,7 @@ class Layout:
     log_bytes: int = 0
     spares: int = 0
     resets_ahead: bool = False
+    vector_size: int | None = None
     observation: SpaceCodec = field(init=False, repr=False, compare=False)
     action: SpaceCodec = field(init=False, repr=False, compare=False)
     plan: _core.Plan = field(init=False, repr=False, compare=False)
@@ -103,6 +106,7 @@ class Layout:
             self.log_bytes,
             self.spares,
             self.resets_ahead,
+            self.vector_size,
         )
 
     @property
@@ -113,6 +117,11 @@ class Layout:
     @property
     def num_slots(self) -> int:
         return self.num_envs - self.spares
+
+    @property
+    def lanes(self) -> int:
+        """How many neighbouring slots one env object has."""
+        return self.vector_size or 1
 
     def renews_in_place(self, worker: int) -> bool:
         return not (self.renews_workers and self.envs_of_worker[worker] == 1)

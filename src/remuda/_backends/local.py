@@ -8,10 +8,11 @@ from typing import NoReturn
 from remuda import _core
 from remuda._backends.base import Assignment
 from remuda._backends.channel import LocalChannel
-from remuda._backends.host import BuildError, EnvHost, EnvReport, build_error, load_failure
+from remuda._backends.host import BuildError, EnvReport, build_error, load_failure
 from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.output import check_limit
 from remuda._backends.resets import ResetDefaults
+from remuda._backends.vector_host import make_host
 from remuda.errors import InvalidEnvError
 
 
@@ -25,7 +26,7 @@ class LocalWorker:
         info = assignment.info
         self.index, self.env_ids, self.name = info.index, info.env_ids, f"remuda-{info.index}"
         self.channel, theirs = LocalChannel.pair()
-        self.host = EnvHost(info, theirs, rebuilds=assignment.rebuilds)
+        self.host = make_host(info, theirs, assignment.vector_size, rebuilds=assignment.rebuilds)
         self.alive = True
 
     def is_alive(self) -> bool:
@@ -100,8 +101,9 @@ def _check_distinct(workers: Sequence[LocalWorker]) -> None:
     """A factory that returns one object over and over gives separate copies to processes, but not here."""
     seen: dict[int, int] = {}
     for worker in workers:
-        for slot, env in zip(worker.env_ids, worker.host.envs, strict=True):
+        name = worker.host.name_of_factory
+        for slot, env in zip(worker.host.first_slots, worker.host.envs, strict=True):
             if (other := seen.setdefault(id(env), slot)) != slot:
                 raise InvalidEnvError(
-                    f"expected env_fns[{slot}] to build an env of its own, got the same object as env_fns[{other}]"
+                    f"expected {name(slot)} to build an env of its own, got the same object as {name(other)}"
                 )

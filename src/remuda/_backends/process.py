@@ -158,6 +158,7 @@ class ProcessBackend:
                 verbosity,
                 self._output,
                 a.rebuilds,
+                a.vector_size,
             )
             for a in assignments
         ]

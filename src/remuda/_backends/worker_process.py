@@ -19,10 +19,11 @@ import numpy as np
 from remuda import _core
 from remuda._backends.channel import SocketChannel
 from remuda._backends.family import own_key
-from remuda._backends.host import BuildError, EnvHost, told_what
+from remuda._backends.host import BuildError, told_what
 from remuda._backends.output import WorkerOutput, settle_output
 from remuda._backends.pickling import dump, load
 from remuda._backends.telling import Mouth, start_telling
+from remuda._backends.vector_host import make_host
 from remuda._backends.verbosity import Verbosity
 from remuda._backends.worker_info import WorkerInfo, settle_in_process
 
@@ -45,6 +46,7 @@ class Orders:
     verbosity: Verbosity
     output: WorkerOutput
     rebuilds: bool  # whether envs may have to be built anew later
+    vector_size: int | None  # each env is a vector env of so many
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -85,7 +87,13 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
 def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
     _introduce(orders)
     mouth = Mouth(socket.socket(fileno=relay), orders.info.index)
-    host = EnvHost(orders.info, channel, rebuilds=orders.rebuilds, before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS))
+    host = make_host(
+        orders.info,
+        channel,
+        orders.vector_size,
+        rebuilds=orders.rebuilds,
+        before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS),
+    )
     known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
     start_telling(mouth, orders.verbosity, lambda: host.current_env if (host := known()) else None)
 

@@ -6,6 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from gymnasium.vector.utils import batch_space
+
 from remuda._engine.stats import PoolStats
 
 # What an env's step costs more when another process had the core before: its caches are cold. Measured with
@@ -59,15 +62,18 @@ def best_num_workers(cost: StepCost, num_envs: int, cores: int) -> int:
     return next(n for n in candidates if times[n] <= 1.1 * fastest)
 
 
-def advice(cost: StepCost, num_envs: int, num_workers: int, cores: int) -> str | None:
-    """What to say to whoever chose num_workers; None unless another number would be several times faster."""
+def advice(cost: StepCost, num_envs: int, num_workers: int, cores: int, what: str = "envs") -> str | None:
+    """What to say to whoever chose num_workers; None unless another number would be several times faster.
+
+    `what`: is stepped, "envs" or "vector envs".
+    """
     best = best_num_workers(cost, num_envs, cores)
     now, then = (batch_seconds(cost, num_envs, n, cores) for n in (num_workers, best))
     gain = now / then if then > 0 else 1.0
     if best == num_workers or gain < _WORTH_SAYING:
         return None
     return (
-        f"num_workers={best} would step these {num_envs} envs about {gain:.0f} times faster than "
+        f"num_workers={best} would step these {num_envs} {what} about {gain:.0f} times faster than "
         f"num_workers={num_workers}: a step takes {1e6 * cost.wall:.0f} us, {1e6 * cost.cpu:.0f} us of it CPU, and "
         f"{cores} cores may be used. (num_workers='auto' picks by measuring; advise=False keeps this quiet.)"
     )
@@ -76,13 +82,15 @@ def advice(cost: StepCost, num_envs: int, num_workers: int, cores: int) -> str |
 def measure_steps(env: Any, seconds: float = 0.1) -> StepCost:
     """Steps an env with random actions for about so long; runs in a worker, on an env made for this alone."""
     env.reset(seed=0)
-    env.action_space.seed(0)
+    is_vector = hasattr(env, "single_action_space")
+    actions = batch_space(env.single_action_space, env.num_envs) if is_vector else env.action_space
+    actions.seed(0)
     steps = 0
     wall, cpu = time.perf_counter(), time.thread_time()
     while steps < 10 or time.perf_counter() - wall < seconds:
-        *_, terminated, truncated, _ = env.step(env.action_space.sample())
+        *_, terminated, truncated, _ = env.step(actions.sample())
         steps += 1
-        if terminated or truncated:
+        if np.any(terminated) or np.any(truncated):
             env.reset()
         if time.perf_counter() - wall > 20 * seconds:  # a very slow env: ten of its steps are too many
             break

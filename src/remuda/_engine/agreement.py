@@ -1,8 +1,8 @@
-"""Whether the envs of a pool fit into the same rows."""
+"""Whether the envs of a pool fit into the same rows, and do what it expects."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gymnasium import Space
@@ -30,6 +30,25 @@ def check_agreement(kind: str, reference: Space[Any], reference_name: str, space
             f"expected every {kind} space to have the structure, shapes and dtypes of {reference_name}'s, {reference}; "
             f"got {details}"
         )
+
+
+def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> None:
+    """Whether vector envs, which reset their envs themselves, do so as the pool expects. `metadata`: of each.
+
+    Raises:
+        ValueError: One says otherwise. Who says nothing is believed.
+    """
+    for i, one in enumerate(metadata):
+        mode = one.get("autoreset_mode")
+        name = _AUTORESET_MODES.get(getattr(mode, "value", mode), mode)  # type: ignore[arg-type]
+        if mode is not None and name != autoreset:
+            raise ValueError(
+                f"expected vector envs that agree with autoreset={autoreset!r}, got the autoreset_mode {mode!r} of "
+                f"env_fns[{i}]; pass autoreset={name!r}, or build them with another mode"
+            )
+
+
+_AUTORESET_MODES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}  # Gymnasium's
 
 
 def _difference(expected: SpaceCodec, got: SpaceCodec) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from remuda._backends.pickling import Parts, dump_for_worker
 from remuda.errors import InvalidActionError
@@ -28,6 +30,51 @@ def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
     if len(set(ids)) != len(ids) or not set(ids).issubset(known):
         raise ValueError(f"{expected}, got {ids}")
     return ids
+
+
+def check_whole(env_ids: Sequence[int], lanes: int) -> None:
+    """Whether vector envs of so many envs each are named as a whole, the envs of each in order and together.
+
+    Raises:
+        ValueError: Names the first env that is not where it should be.
+    """
+    for i in range(0, len(env_ids), lanes):
+        first = env_ids[i] // lanes * lanes
+        whole = list(range(first, first + lanes))
+        if list(env_ids[i : i + lanes]) != whole:
+            raise ValueError(
+                f"expected env_ids to name whole vector envs, each one's envs in order, got env {env_ids[i]} in "
+                f"{list(env_ids[i : i + lanes])} where {whole} belong together"
+            )
+
+
+def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], lanes: int) -> None:
+    """Whether the envs of a vector env have equal values.
+
+    Raises:
+        ValueError: Names two that have not.
+    """
+    firsts: dict[int, int] = {}  # by vector env: where its first value is
+    for i, env_id in enumerate(env_ids):
+        first = firsts.setdefault(env_id // lanes, i)
+        if not _is_equal(values[i], values[first]):
+            raise ValueError(
+                f"expected the same {what} for all envs of a vector env, got {values[first]!r} for env "
+                f"{env_ids[first]} and {values[i]!r} for env {env_id}"
+            )
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Arrays in them are compared as a whole."""
+    if one is other:
+        return True
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(_is_equal, one, other))
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    return bool(one == other)
 
 
 def check_limit(name: str, limit: Any) -> None:

@@ -51,13 +51,14 @@ class Call:
         if self._failures:
             raise self._faults.error_for(self._failures)
         if self._values is None:
-            self._values = [load(self._answers[sequence]) for sequence in self._order]
+            loaded = {sequence: load(answer) for sequence, answer in self._answers.items()}
+            self._values = [loaded[sequence] for sequence in self._order]
         return list(self._values)
 
     # -- the pool's side -------------------------------------------------------------------------------
 
     def expect(self, sequence: int) -> None:
-        """One more env was asked."""
+        """One more env was asked, or once more is the answer of one wanted."""
         self._order.append(sequence)
         self._missing.add(sequence)
 

@@ -37,7 +37,7 @@ class Exchange:
         self.faults, self.supervisor = faults, supervisor
         self.closing = False
         self._backend, self._hub = parts.backend, parts.hub
-        self._num_envs = parts.layout.num_envs
+        self._num_envs, self._lanes = parts.layout.num_envs, parts.layout.lanes
         self._calls = supervisor.addressees
 
     # -- results -----------------------------------------------------------------------------------------
@@ -122,11 +122,17 @@ class Exchange:
     # -- messages ----------------------------------------------------------------------------------------
 
     def call(self, slots: Sequence[int], messages: Sequence[Parts]) -> Call:
-        """Sends the env of each slot its message; the answers come together as a `Call`."""
+        """Sends the env of each slot its message; the answers come together as a `Call`.
+
+        A vector env gets the first one for its slots, and its answer is that of each of them.
+        """
         self.faults.check_alive(self._hub.env_of(slot) for slot in slots)
-        call = Call(self._wait_for_call, self.faults)
+        call, asked = Call(self._wait_for_call, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
-            self._expect(call, self._post(self._hub.worker_of(slot), self._hub.env_of(slot), parts))
+            env = self._hub.env_of(slot) // self._lanes * self._lanes
+            if env not in asked:
+                asked[env] = self._post(self._hub.worker_of(slot), env, parts)
+            self._expect(call, asked[env])
         return call
 
     def tell_spares(self, call: Call, parts: Parts) -> None:

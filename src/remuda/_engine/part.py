@@ -8,7 +8,14 @@ from typing import Any, Literal
 import numpy as np
 
 from remuda import _core
-from remuda._engine.arguments import check_env_ids, check_limit, check_order, check_timeout, dump_objects
+from remuda._engine.arguments import (
+    check_env_ids,
+    check_limit,
+    check_order,
+    check_timeout,
+    check_whole,
+    dump_objects,
+)
 from remuda._engine.batch import Batch
 from remuda._engine.engine import Engine
 from remuda._engine.resets import Options
@@ -165,7 +172,11 @@ class Part:
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()
-        return self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
+        if env_ids is None:
+            return self._ids
+        targets = check_env_ids(env_ids, self._ids)
+        check_whole(targets, self._engine.layout.lanes)
+        return targets
 
     def _batch(self, taken: tuple[Any, ...]) -> Batch:
         return self._engine.batches.make(taken, self.env_ids)

@@ -6,6 +6,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from remuda._backends.log import logger
 from remuda._backends.output import WorkerOutput
 from remuda._backends.pickling import dump_for_worker
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
-from remuda._engine.arguments import check_env_ids
+from remuda._engine.arguments import check_common, check_env_ids
 from remuda._engine.batch import Batch
 from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.cores import usable_cores
@@ -36,6 +37,7 @@ from remuda._engine.start import (
     StartMethod,
     check_env_fns,
     check_preload,
+    check_vector_size,
     start,
 )
 from remuda._engine.stats import PoolStats
@@ -58,7 +60,8 @@ class Pool(Part):
     Args:
         env_fns: One factory for each env, spares included. They are called in the workers, never here.
         num_workers: Workers to share the envs; neighbours share a worker. None: one worker for each env, so that
-            none suffers from another's crash. "auto": as many as a short measurement finds best.
+            none suffers from another's crash. "auto": as many as a short measurement finds best. Of vector envs, each
+            counts as one.
         backend: "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps them: for
             debugging).
         start_method: How worker processes start: "forkserver" (the default), "spawn", or "fork".
@@ -67,6 +70,9 @@ class Pool(Part):
             nothing, call `reset(env_ids=...)`. The meanings are Gymnasium's. "background": it resets by itself while
             you go on with the others, and its first observation comes with a later `recv`; until then it is in
             flight, and must not be sent anything.
+        vector_size: Each factory returns a vector env of so many envs (`gymnasium.vector.VectorEnv`, or what has its
+            `num_envs`, `single_observation_space`, `single_action_space`, `reset`, `step` and `close`), which takes so
+            many neighbouring slots of the batch and is stepped once for all of them. None: it returns a single env.
         spares: So many of `env_fns` are spare envs, reset in advance: a slot whose episode is over goes on with one
             of them at once, and its own becomes a spare and resets in the background. They must be interchangeable.
             With one worker for each env only.
@@ -91,8 +97,8 @@ class Pool(Part):
         name: Of the workers, as `ps` and logs show them.
 
     Attributes:
-        num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch.
-        num_workers, backend, start_method, autoreset, seeding: As above, resolved.
+        num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch. Of vector envs, those in them.
+        num_workers, vector_size, backend, start_method, autoreset, seeding: As above, resolved.
         single_observation_space, single_action_space: Of one env.
         observation_spaces, action_spaces: Of each env; they may differ in bounds.
         metadata, render_mode, spec: Env 0's.
@@ -117,6 +123,7 @@ class Pool(Part):
         backend: BackendName = "process",
         start_method: StartMethod | None = None,
         autoreset: AutoresetMode = "next_step",
+        vector_size: int | None = None,
         spares: int = 0,
         seeding: Seeding = "gymnasium",
         frames: int = 4,
@@ -132,7 +139,7 @@ class Pool(Part):
         advise: bool = True,
         name: str = "remuda",
     ) -> None:
-        factories = check_env_fns(env_fns)
+        factories, lanes = check_env_fns(env_fns), check_vector_size(vector_size) or 1
         options: dict[str, Any] = {
             "backend": backend,
             "start_method": start_method or "forkserver",
@@ -145,11 +152,13 @@ class Pool(Part):
         }
         self._cores = usable_cores()
         if num_workers == "auto":
-            num_workers = _measured_num_workers(factories, options, self._cores)
+            own = {} if vector_size is None else {"vector_size": vector_size, "autoreset": autoreset}
+            num_workers = _measured_num_workers(factories, {**options, **own}, self._cores)
         settings = Settings(
-            num_envs=len(factories),
+            num_envs=len(factories) * lanes,
             num_workers=len(factories) if num_workers is None else num_workers,
             autoreset=autoreset,
+            vector_size=vector_size,
             spares=spares,
             seeding=seeding,
             frames=frames,
@@ -165,7 +174,8 @@ class Pool(Part):
         super().__init__(Engine(settings, parts), 0, range(parts.layout.num_slots))
 
         self.num_workers, self.backend, self.start_method = settings.num_workers, backend, settings.start_method
-        self.autoreset, self.spares, self.seeding = autoreset, spares, seeding
+        self.autoreset, self.vector_size = autoreset, vector_size
+        self.spares, self.seeding = spares, seeding
         self.single_observation_space = parts.layout.observation_space
         self.single_action_space = self._engine.action_spaces.single
         self.observation_spaces = tuple(report.observation_space for report in parts.reports[: self.num_envs])
@@ -191,18 +201,17 @@ class Pool(Part):
         pool whole again.
 
         Raises:
-            ValueError: Not from 1 to `num_envs`.
+            ValueError: Not from 1 to `num_envs`, or to the number of vector envs, which are never divided.
             StateError: An env is in flight.
         """
         engine = self._engine
         engine.check_open()
-        if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= self.num_envs:
-            raise ValueError(
-                f"expected parts to be an int from 1 to {self.num_envs} (the number of envs), got {parts!r}"
-            )
+        most, what = self.num_envs // engine.layout.lanes, "envs" if self.vector_size is None else "vector envs"
+        if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
+            raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
         if any(engine.hub.pending(part) for part in range(self._num_parts)):
             raise StateError("expected no env in flight when a pool is split; call recv or discard first")
-        shares = divide([engine.hub.worker_of(slot) for slot in range(self.num_envs)], parts)
+        shares = divide([engine.hub.worker_of(slot) for slot in range(self.num_envs)], parts, engine.layout.lanes)
         engine.divide(shares)
         self._num_parts = parts
         if parts > 1:
@@ -265,7 +274,10 @@ class Pool(Part):
         env_ids: Iterable[int] | None = None,
         per_env_args: Sequence[tuple[Any, ...]] | None = None,
     ) -> Call:
-        """As `apply`, but returns at once. `per_env_args`: arguments for each env, instead of `args` for all."""
+        """As `apply`, but returns at once. `per_env_args`: arguments for each env, instead of `args` for all.
+
+        A vector env is asked once, and what it answers stands for each of its envs.
+        """
         self._engine.check_open()
         targets = self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
         if per_env_args is None:
@@ -273,6 +285,7 @@ class Pool(Part):
         elif len(per_env_args) != len(targets):
             raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
+            check_common("arguments", per_env_args, targets, self._engine.layout.lanes)
             messages = [dump_for_worker(Request(fn, one, kwargs)) for one in per_env_args]
         return self._exchange.call(targets, messages)
 
@@ -376,8 +389,11 @@ class Pool(Part):
         stats = self.stats()
         if stats.steps == 0:
             return
+        lanes = self._engine.layout.lanes  # of a vector env they are stepped at once
+        stats = replace(stats, steps=stats.steps // lanes)
         cost = observed_cost(stats, self._engine.backend.queued_seconds(), self.num_workers, self._cores)
-        if text := advice(cost, self.num_envs, self.num_workers, self._cores):
+        what = "envs" if self.vector_size is None else "vector envs"
+        if text := advice(cost, self.num_envs // lanes, self.num_workers, self._cores, what):
             logger.warning("%s", text)
 
 

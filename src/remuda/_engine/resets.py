@@ -11,8 +11,15 @@ from remuda._backends.pickling import dump, dump_for_worker
 from remuda._backends.resets import ResetDefaults
 from remuda._engine.action_spaces import ActionSpaces
 from remuda._engine.exchange import Exchange
-from remuda._engine.seeding import entropy_for, options_for, pickled_options, reset_arguments, split_seed
-from remuda._engine.seeds import Seed, Seeds
+from remuda._engine.seeding import (
+    entropy_for,
+    options_for,
+    pickled_options,
+    reset_arguments,
+    split_seed,
+    vector_reset_arguments,
+)
+from remuda._engine.seeds import Order, Seed, Seeds
 from remuda._engine.whereabouts import Tracker
 
 if TYPE_CHECKING:
@@ -44,13 +51,20 @@ class Resets:
         envs = [self._hub.env_of(slot) for slot in slots]
         numbers = self._tracker.next_resets(envs)
         orders = self._seeds.orders(seed, slots, envs)
-        arguments = [reset_arguments(*pair) for pair in zip(orders, options_for(options, slots), strict=True)]
+        arguments = self._arguments(orders, options_for(options, slots), slots)
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
         self._exchange.send(_core.Op.RESET, slots, [], blobs, part, to_all=to_all)
         self._seeds.note(orders, envs, numbers)
         if self._spaces is not None:
             self._spaces.seed(slots, entropy_for(seed, slots))
         self._exchange.faults.not_reset.difference_update(slots)
+
+    def _arguments(
+        self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
+    ) -> list[dict[str, Any] | None]:
+        if self._layout.vector_size is not None:
+            return vector_reset_arguments(orders, options, slots, self._layout.lanes)
+        return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
 
     def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options) -> None:
         """To a whole pool. With a seed all envs take the places that they had first: what follows is a function of it.
@@ -84,6 +98,11 @@ class Resets:
 
     def _pickles(self, slots: Sequence[int] | None, options: Options) -> dict[int, bytes | None]:
         """By env."""
+        if self._layout.vector_size is not None:
+            raise ValueError(
+                f"expected envs that are reset one by one, got vector_size={self._layout.vector_size}: vector envs "
+                "reset theirs by themselves, without options; pass options= to reset()"
+            )
         if not self._layout.spares:
             return pickled_options(options, range(self._layout.num_envs) if slots is None else slots)
         if slots is not None or not (options is None or isinstance(options, Mapping)):

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from remuda._backends.resets import SeedBase
+from remuda._engine.arguments import check_common
 
 
 def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
@@ -110,7 +110,31 @@ def _pickle(options: dict[str, Any], env_id: int) -> bytes:
     return pickled
 
 
-def reset_arguments(seed: int | SeedBase | None, options: dict[str, Any] | None) -> dict[str, Any] | None:
+def vector_reset_arguments(
+    seeds: Sequence[Any], options: Sequence[dict[str, Any] | None], env_ids: Sequence[int], lanes: int
+) -> list[dict[str, Any] | None]:
+    """The keyword arguments of the resets of vector envs of `lanes` envs each, beside the first env of each; None
+    beside the others.
+
+    Raises:
+        ValueError: The options of the envs of one differ.
+    """
+    check_common("options", options, env_ids, lanes)
+    arguments: list[dict[str, Any] | None] = [None] * len(seeds)
+    for first in range(0, len(seeds), lanes):
+        arguments[first] = reset_arguments(_common_seed(seeds[first : first + lanes]), options[first])
+    return arguments
+
+
+def _common_seed(seeds: Sequence[Any]) -> Any:
+    """One number where the others follow from it, as Gymnasium has it; None for none at all."""
+    first = seeds[0]
+    if first is None:
+        return None if all(seed is None for seed in seeds) else list(seeds)
+    return first if list(seeds) == list(range(first, first + len(seeds))) else list(seeds)
+
+
+def reset_arguments(seed: Any, options: dict[str, Any] | None) -> dict[str, Any] | None:
     """The keyword arguments of `env.reset`; None when there are none."""
     arguments: dict[str, Any] = {}
     if seed is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda import _core
@@ -22,31 +22,27 @@ class Settlement:
         self._mode = parts.layout.autoreset
         self._faults = faults
 
-    def settle(self, slot: int, fault: Fault) -> None:
-        """Answers, or repeats, the command that a stranded slot was sent."""
-        if self._hub.last_op(slot) == _core.Op.OBSERVE and self._hub.is_over(slot):
-            self._hub.retell(slot, self._retelling(slot))
-            self._forbid_steps(slot)
-        elif self._is_reset(slot):
-            self._hub.resend(slot)
-        elif self._mode == "same_step":
-            self._hub.revive(slot, self._terminal(slot, fault), False)
-        else:
-            self._hub.end_episode(slot, self._retelling(slot, fault=fault))
-            self._forbid_steps(slot)
+    def settle(self, slots: Sequence[int], faults: Sequence[Fault]) -> None:
+        """Answers, or repeats, the command that the stranded slots of an env were sent.
 
-    def settle_idle(self, slot: int, fault: Fault) -> None:
-        """The end of its episode is told when it is next asked for a step."""
-        if not self._hub.has_results(slot):
+        There is one slot, but for a vector env. The slots of that meet the same fate, for its successor begins anew
+        with all of them: where one episode was cut off, all are told so, even those that had just ended.
+        """
+        over = all(map(self._hub.is_over, slots))  # before anything is settled, which makes them so
+        settle_one = self._choose(self._hub.last_op(slots[0]), over)
+        for slot, fault in zip(slots, faults, strict=True):
+            settle_one(slot, fault)
+
+    def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault]) -> None:
+        """The end of their episodes is told when the slots of an env are next asked for a step."""
+        if not self._hub.has_results(slots[0]):
             return
-        if self._hub.is_over(slot):
-            self._forbid_steps(slot)
-        elif self._mode == "same_step":
-            self._hub.owe(slot, self._terminal(slot, fault), True)
-        else:
-            self._hub.owe(slot, self._retelling(slot, fault=fault), False)
-            if self._mode == "disabled":
-                self._faults.owed.add(slot)
+        over = all(map(self._hub.is_over, slots))
+        for slot, fault in zip(slots, faults, strict=True):
+            if over:
+                self._forbid_steps(slot)
+            else:
+                self._owe(slot, fault)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
         """What an observe of each slot is answered with by the hub, for their envs know of none; else None."""
@@ -57,11 +53,33 @@ class Settlement:
         """Lets go of the shared memory."""
         del self._hub, self._arena
 
-    def _is_reset(self, slot: int) -> bool:
-        """Whether its command was to reset, in one way or another: there is no episode that could have ended."""
-        if self._hub.last_op(slot) in (_core.Op.RESET, _core.Op.REVIVE):
-            return True
-        return self._mode == "next_step" and self._hub.is_over(slot)
+    def _choose(self, op: _core.Op, over: bool) -> Callable[[int, Fault], None]:
+        """What to do about a command. `over`: the episodes were over before."""
+        if op == _core.Op.OBSERVE and over:
+            return self._retell
+        # A reset, in one way or another: there is no episode that could have ended.
+        if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode == "next_step" and over):
+            return lambda slot, _: self._hub.resend(slot)
+        return self._revive if self._mode == "same_step" else self._end_episode
+
+    def _retell(self, slot: int, _: Fault) -> None:
+        self._hub.retell(slot, self._retelling(slot))
+        self._forbid_steps(slot)
+
+    def _revive(self, slot: int, fault: Fault) -> None:
+        self._hub.revive(slot, self._terminal(slot, fault), False)
+
+    def _end_episode(self, slot: int, fault: Fault) -> None:
+        self._hub.end_episode(slot, self._retelling(slot, fault=fault))
+        self._forbid_steps(slot)
+
+    def _owe(self, slot: int, fault: Fault) -> None:
+        if self._mode == "same_step":
+            return self._hub.owe(slot, self._terminal(slot, fault), True)
+        self._hub.owe(slot, self._retelling(slot, fault=fault), False)
+        if self._mode == "disabled":
+            self._faults.owed.add(slot)
+        return None
 
     def _forbid_steps(self, slot: int) -> None:
         """Until the env that was built anew is reset, which nobody but the caller does without autoreset."""

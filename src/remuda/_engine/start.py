@@ -18,7 +18,7 @@ from remuda._backends.process import ProcessBackend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._backends.worker_info import WorkerInfo
-from remuda._engine.agreement import check_agreement
+from remuda._engine.agreement import check_agreement, check_autoreset
 from remuda._engine.arguments import check_timeout
 from remuda._engine.memory import check_memory
 from remuda._engine.policy import FaultPolicy
@@ -58,15 +58,12 @@ class Settings:
     record: Recording | None = None
     spares: int = 0
     seeding: Seeding = "gymnasium"
+    vector_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
             raise ValueError("expected at least one env, got an empty list of env_fns")
-        if not _is_int(self.num_workers) or not 1 <= self.num_workers <= self.num_envs:
-            raise ValueError(
-                f"expected num_workers to be 'auto', None, or an int from 1 to {self.num_envs} (the number of envs), "
-                f"got {self.num_workers!r}"
-            )
+        self._check_workers()
         for name in ("max_concurrency", "threads_per_worker"):
             number = getattr(self, name)
             if number is not None and not (_is_int(number) and number >= 1):
@@ -84,6 +81,7 @@ class Settings:
                 f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
             )
         self._check_spares()
+        self._check_vectors()
         check_output(self.worker_output)
         if self.backend != "process" and self.worker_output != "inherit":
             raise ValueError(
@@ -93,6 +91,37 @@ class Settings:
         check_timeout(self.start_timeout, "start_timeout")
         if self.start_timeout is not None and self.start_timeout < 0:
             raise ValueError(f"expected start_timeout to be at least 0, or None, got {self.start_timeout}")
+
+    def _check_workers(self) -> None:
+        most, what = self.num_envs // self.lanes, "envs" if self.vector_size is None else "vector envs"
+        if not _is_int(self.num_workers) or not 1 <= self.num_workers <= most:
+            raise ValueError(
+                f"expected num_workers to be 'auto', None, or an int from 1 to {most} (the number of {what}), "
+                f"got {self.num_workers!r}"
+            )
+
+    def _check_vectors(self) -> None:
+        """What needs envs that can be reset, built or recorded one by one."""
+        if self.vector_size is None:
+            return
+        refused = [
+            (self.spares != 0, "spares=0", self.spares),
+            (self.autoreset == "background", "autoreset='next_step', 'same_step' or 'disabled'", self.autoreset),
+            (self.faults.renew_every is not None, "renew_every=None", self.faults.renew_every),
+            (self.record is not None, "record=None", self.record),
+            (self.seeding == "per_episode", "seeding='gymnasium'", self.seeding),
+        ]
+        for is_refused, expected, got in refused:
+            if is_refused:
+                raise ValueError(
+                    f"expected {expected} with vector_size={self.vector_size}, got {got!r}: the envs in a vector env "
+                    "are neither reset nor built one by one"
+                )
+        if self.faults.restarts and self.backend != "process":
+            raise ValueError(
+                f"expected backend='process' with vector_size={self.vector_size} and faults='restart', got "
+                f"{self.backend!r}: a vector env that failed is built anew with its process"
+            )
 
     def _check_spares(self) -> None:
         if not _is_int(self.spares) or not 0 <= self.spares < self.num_envs:
@@ -110,6 +139,11 @@ class Settings:
                 f"expected max_concurrency=None with spares={self.spares}, got {self.max_concurrency}: "
                 "spares reset while others step"
             )
+
+    @property
+    def lanes(self) -> int:
+        """How many envs, which are neighbours, come from one factory."""
+        return self.vector_size or 1
 
     @property
     def resets_ahead(self) -> bool:
@@ -131,8 +165,8 @@ class Settings:
 
     def envs_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
-        share, rest = divmod(self.num_envs, self.num_workers)
-        return tuple(share + (w < rest) for w in range(self.num_workers))
+        share, rest = divmod(self.num_envs // self.lanes, self.num_workers)
+        return tuple((share + (w < rest)) * self.lanes for w in range(self.num_workers))
 
 
 @dataclass(frozen=True)
@@ -172,6 +206,12 @@ def check_env_fns(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
         if not callable(env_fn):
             raise TypeError(f"expected env_fns[{i}] to be a function that builds an env, got {env_fn!r}")
     return factories
+
+
+def check_vector_size(vector_size: Any) -> int | None:
+    if vector_size is not None and not (_is_int(vector_size) and vector_size >= 1):
+        raise ValueError(f"expected vector_size to be an int from 1 up, or None, got {vector_size!r}")
+    return None if vector_size is None else int(vector_size)
 
 
 def _is_int(value: Any) -> bool:
@@ -216,7 +256,8 @@ def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignmen
     for index, count in enumerate(settings.envs_of_worker()):
         info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))
         rebuilds = settings.faults.restarts or settings.faults.renew_every is not None
-        assignments.append(Assignment(info, env_fns[first : first + count], rebuilds))
+        factories = env_fns[first // settings.lanes : (first + count) // settings.lanes]
+        assignments.append(Assignment(info, factories, rebuilds, settings.vector_size))
         first += count
     return assignments
 
@@ -229,6 +270,8 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
     if override is None:
         check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
     check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
+    if settings.vector_size is not None:
+        check_autoreset(settings.autoreset, [report.metadata for report in reports[:: settings.vector_size]])
     return Layout(
         envs_of_worker=settings.envs_of_worker(),
         frames=settings.frames,
@@ -242,6 +285,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         log_bytes=0 if settings.record is None else settings.record.bytes_per_env,
         spares=settings.spares,
         resets_ahead=settings.resets_ahead,
+        vector_size=settings.vector_size,
     )
 
 
@@ -268,4 +312,5 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         max_running=settings.num_workers
         if settings.max_concurrency is None or settings.backend == "serial"
         else settings.max_concurrency,
+        lanes=settings.lanes,
     )

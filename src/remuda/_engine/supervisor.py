@@ -114,7 +114,7 @@ class Supervisor:
         env = failure.env_id
         assert env is not None
         if failure.worker in self._doomed:  # it is settled when that has died
-            return self._hub.resend(slot)
+            return self._go_with_worker(slot, failure)
         if self.closing or self._faults.is_lost(env):
             return self._hub.drop(slot)
         failure = replace(failure, where=self._tracker.where(env))
@@ -125,6 +125,20 @@ class Supervisor:
             self._faults.add_failure(failure, slot)
             self._hub.drop(slot)
             return None
+        if self._layout.vector_size is None:
+            return self._restart_env(slot, env, failure)
+        self._doomed[failure.worker] = _Raised([])  # only a new worker has another one
+        self._backend.kill(failure.worker)
+        return self._go_with_worker(slot, failure)
+
+    def _go_with_worker(self, slot: int, failure: Failure) -> None:
+        doom = self._doomed[failure.worker]
+        if isinstance(doom, _Raised):
+            assert failure.env_id is not None  # it is a slot's
+            doom.failures.append(replace(failure, where=self._tracker.where(failure.env_id)))
+        self._hub.resend(slot)
+
+    def _restart_env(self, slot: int, env: int, failure: Failure) -> None:
         if failure.operation == "build" and self._can_die(failure.worker):
             self._hub.resend(slot)  # to the successor
             return self.rebuild_failed(env, failure)
@@ -135,7 +149,8 @@ class Supervisor:
         if failure.operation != "build":  # that is tried again anyway, before the next reset
             sequence = self._hub.post_message(_core.Op.REBUILD, failure.worker, env, None)
             self.addressees[sequence] = _Rebuild(self, env)
-        self.settlement.settle(slot, fault)
+        self.settlement.settle([slot], [fault])
+        return None
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
         """A worker missed a deadline, or (op None) talks nonsense: it must go."""
@@ -245,14 +260,16 @@ class Supervisor:
         if not self._bear(faults):
             return self._drop(stranded)
         self._replace(index, self._quota.next_restart(index))
-        for fault in faults:
-            slot = self._hub.slot_of(fault.env_id)
-            if slot is None:
+        lanes = self._layout.lanes
+        for first in range(0, len(faults), lanes):
+            its_faults = faults[first : first + lanes]
+            slots = [slot for fault in its_faults if (slot := self._hub.slot_of(fault.env_id)) is not None]
+            if not slots:
                 continue  # a spare: nobody is told
-            if slot in stranded:
-                self.settlement.settle(slot, fault)
+            if slots[0] in stranded:
+                self.settlement.settle(slots, its_faults)
             else:
-                self.settlement.settle_idle(slot, fault)
+                self.settlement.settle_idle(slots, its_faults)
 
     def _replace(self, index: int, at: float) -> None:
         self._backend.vacate(index)
@@ -389,6 +406,16 @@ class _Rebuild:
         """Its worker died: that is another fault."""
 
 
+@dataclass(frozen=True)
+class _Raised:
+    """Why a worker was killed: what a vector env of it has raised, once for each of its slots."""
+
+    failures: list[Failure]
+
+    def __call__(self, **_: Any) -> EnvError:
+        return EnvError(self.failures)
+
+
 def _forget_frames(error: BaseException) -> None:
     """Whoever keeps a fault must not keep what the frames that raised it know: us, and the memory of the pool."""
     error.__traceback__ = error.__context__ = None
@@ -398,8 +425,9 @@ def _reason(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:
     """Which env of a worker that is gone, or could not come, was the reason, and what was done to it."""
     if isinstance(error, WorkerDiedError):
         return envs[0] if error.where is None else error.where.env_id, error.operation
-    culprits = error.env_ids if isinstance(error, EnvError) else ()
-    return (culprits or envs)[0], "build"
+    if not isinstance(error, EnvError):
+        return envs[0], "build"
+    return (error.env_ids or envs)[0], error.failures[0].operation
 
 
 _KINDS = {
