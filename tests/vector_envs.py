@@ -35,9 +35,9 @@ def synced(env_fns: Sequence[EnvFn], size: int, mode: str = "next_step") -> list
 class PlainVector:
     """No class of Gymnasium's, but like its vector envs, as simulators have it that step many at once.
 
-    Each of its envs observes (tag + its number, episodes, steps, last action), in arrays that it uses again and again; an
-    episode has `length` steps, and one more for each env before it. Infos have no masks, and final observations are a
-    batch. Hooks run before `build`, `reset`, `step` and `call`, and may return what `reset` and `step` are to return.
+    Each of its envs observes (tag + its number, episodes, steps, last action), in arrays that it uses again and again;
+    an episode has `length` steps, and one more for each env before it. Infos have no masks, and final observations are
+    a batch. Hooks run before `build`, `reset`, `step` and `call`, and may return what `reset` and `step` are to return.
     """
 
     metadata: Info = {}

@@ -419,5 +419,5 @@ def _measured_num_workers(env_fns: Sequence[EnvFn], options: dict[str, Any], cor
     if not env_fns:
         return 1  # the settings say what is wrong with that
     with Pool(env_fns[:1], num_workers=1, advise=False, **options) as probe:
-        (cost,) = probe.apply(measure_steps)
+        cost = probe.apply(measure_steps, env_ids=[0])[0]
     return best_num_workers(cost, len(env_fns), cores)

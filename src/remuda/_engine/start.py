@@ -80,8 +80,8 @@ class Settings:
             raise TypeError(
                 f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
             )
-        self._check_spares()
         self._check_vectors()
+        self._check_spares()
         check_output(self.worker_output)
         if self.backend != "process" and self.worker_output != "inherit":
             raise ValueError(
