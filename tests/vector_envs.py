@@ -23,13 +23,28 @@ GYMNASIUM_MODES = {
 VectorHook = Callable[..., Any]
 
 
-def synced(env_fns: Sequence[EnvFn], size: int, mode: str = "next_step") -> list[EnvFn]:
-    """Factories of Gymnasium's own vector envs, of so many of these each."""
+def synced(
+    env_fns: Sequence[EnvFn], size: int, mode: str = "next_step", before_step: VectorHook | None = None
+) -> list[EnvFn]:
+    """Factories of Gymnasium's own vector envs, of so many of these each. The first has the hook."""
 
-    def build(fns: Sequence[EnvFn]) -> EnvFn:
-        return lambda: SyncVectorEnv(fns, autoreset_mode=GYMNASIUM_MODES[mode])
+    def build(first: int) -> EnvFn:
+        fns, hook = env_fns[first : first + size], None if first else before_step
+        return lambda: _HookedSync(fns, hook, GYMNASIUM_MODES[mode])
 
-    return [build(env_fns[first : first + size]) for first in range(0, len(env_fns), size)]
+    return [build(first) for first in range(0, len(env_fns), size)]
+
+
+class _HookedSync(SyncVectorEnv):
+    def __init__(self, env_fns: Sequence[EnvFn], hook: VectorHook | None, mode: AutoresetMode) -> None:
+        super().__init__(env_fns, autoreset_mode=mode)
+        self._hook, self.steps = hook, 0
+
+    def step(self, actions: Any) -> Any:
+        self.steps += 1
+        if self._hook is not None:
+            self._hook(self)
+        return super().step(actions)
 
 
 class PlainVector:

@@ -170,6 +170,7 @@ class Failure:
         traceback: The worker's traceback, as text.
         where: How far the env had come; None where that says nothing.
         record: The crash record; None where none was written (`record=`).
+        shared: Whether it is the exception of a vector env, and told in full of the first of its envs.
     """
 
     env_id: int | None
@@ -181,6 +182,7 @@ class Failure:
     traceback: str
     where: Whereabouts | None = None
     record: Path | None = field(default=None, compare=False)
+    shared: bool = False
 
     def __str__(self) -> str:
         who = f"env {self.env_id}" if self.env_id is not None else "all envs"
@@ -206,7 +208,7 @@ class EnvError(RemudaError):
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         self.failures = tuple(sorted(failures, key=lambda f: -1 if f.env_id is None else f.env_id))
-        super().__init__("; ".join(str(failure) for failure in self.failures))
+        super().__init__(_told_together(self.failures))
         first = self.failures[0]
         self.__cause__ = RemoteTraceback(first.traceback) if first.exception is None else first.exception
 
@@ -218,6 +220,14 @@ class EnvError(RemudaError):
     @property
     def env_ids(self) -> tuple[int, ...]:
         return tuple(f.env_id for f in self.failures if f.env_id is not None)
+
+
+def _told_together(failures: Sequence[Failure]) -> str:
+    """One text for each exception: a vector env may have a thousand envs."""
+    texts = [str(failure) for failure in failures if not failure.shared]
+    if shared := [failure.env_id for failure in failures if failure.shared and failure.env_id is not None]:
+        texts.append(f"and with them, of the same vector envs, env {_listed(shared)}")
+    return "; ".join(texts)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import select
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from failing import MODES, assert_cut_off, die, fault_in, final_info, once
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from pool_envs import (
     CountingEnv,
     EnvFn,
@@ -44,6 +46,7 @@ from remuda import (
     _core,
 )
 from remuda._backends.channel import LocalChannel
+from remuda._backends.lane_infos import LaneInfos
 from remuda._backends.layout import Layout
 from remuda._backends.vector_host import VectorHost
 from remuda._backends.worker_info import WorkerInfo
@@ -265,6 +268,41 @@ def test_atari() -> None:
             assert batch.truncated.tolist() == [*truncated, *truncated]
 
 
+def test_infos_of_a_wrapper() -> None:
+    """A dict whose arrays have no masks, but that has one itself."""
+
+    def build() -> Any:
+        return RecordEpisodeStatistics(SyncVectorEnv(ending(2)))
+
+    with Pool([build, build], vector_size=2) as pool:
+        pool.reset()
+        for _ in range(3):
+            batch = pool.step([1, 2, 3, 4])
+        ends = [info.get("episode") for info in batch.infos]
+        assert ends[0] is None
+        assert ends[2] is None
+        assert (ends[1]["r"], ends[1]["l"]) == (6.0, 3)
+        assert (ends[3]["r"], ends[3]["l"]) == (12.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ({"a": [1, 2]}, [{"a": 1}, {"a": 2}]),
+        ({"a": ("x", None), "_a": np.array([False, True])}, [{}, {"a": None}]),
+        ({"a": "all", "b": 7, "c": np.arange(3)}, [{"a": "all", "b": 7, "c": np.arange(3)}] * 2),
+        ({"_a": np.array([5, 6])}, [{"_a": 5}, {"_a": 6}]),
+        ({"a": np.array([1, 2]), "_a": np.array([3, 4])}, [{"a": 1}, {"a": 2}]),
+        ({"a": {"b": np.array([1, 2]), "_b": np.array([True, False])}}, [{"a": {"b": 1}}, {"a": {}}]),
+        ({"a": np.array(["x", "y"])}, [{"a": np.str_("x")}, {"a": np.str_("y")}]),
+        ({3: np.array([1.5, 2.5])}, [{3: 1.5}, {3: 2.5}]),
+    ],
+)
+def test_what_infos_mean(infos: Info, expected: list[Info]) -> None:
+    told = LaneInfos(2, np.zeros(2, np.uint64)).take_apart(infos)
+    assert_same(told.rest, expected)
+
+
 # -- seeds, options, env ids -----------------------------------------------------------------------------------
 
 
@@ -348,6 +386,21 @@ def test_the_first_to_arrive_come_whole(pool: Pool) -> None:
     assert sorted(seen) == list(range(6))
 
 
+def test_a_limit_is_of_whole_vector_envs(pool: Pool) -> None:
+    pool.send_reset()
+    pool.recv(min_envs=6, max_envs=4)
+    with pytest.raises(ValueError, match="expected max_envs to be a multiple of vector_size=2, or None, got 3"):
+        pool.recv(max_envs=3)
+    assert len(pool.recv(max_envs=2)) == 2
+
+
+def test_options_for_resets_that_nobody_asks_for_are_refused(pool: Pool) -> None:
+    with pytest.raises(ValueError, match="vector_size=2: vector envs reset theirs by themselves"):
+        pool.set_reset_options({"level": 1})
+    pool.reset()
+    assert resets_of(pool) == [{}] * 3
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_parts_are_of_whole_vector_envs(parts: int) -> None:
     with Pool(plain(5, 2), vector_size=2, num_workers=2) as pool:
@@ -410,6 +463,7 @@ def test_each_vector_env_is_asked_once(backend: Any) -> None:
         ({"record": "crashes"}, "expected record=None with vector_size=2"),
         ({"faults": "restart", "backend": "thread"}, "expected backend='process' .* faults='restart', got 'thread'"),
         ({"faults": "restart", "backend": "serial"}, "got 'serial'"),
+        ({"seeding": "per_episode"}, "expected seeding='gymnasium' with vector_size=2, got 'per_episode'"),
         ({"num_workers": 3}, r"from 1 to 2 \(the number of vector envs\), got 3"),
     ],
 )
@@ -553,6 +607,17 @@ def test_an_exception_is_that_of_all_its_slots(mode: Any, backend: Any, tmp_path
             pool.step(np.arange(6))
         pool.reset(env_ids=[0, 1, 2])
         assert pool.step(np.arange(6)).obs[:, 2].tolist() == [1, 1, 1, 2, 2, 2]
+
+
+def test_an_exception_is_told_once_for_all_its_slots() -> None:
+    step = raising(lambda: ValueError("broken"))
+    with Pool(plain(2, 100, step=step), vector_size=100, backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(EnvError) as raised:
+            pool.step(np.zeros(200, int))
+        assert len(raised.value.failures) == 100
+        assert str(raised.value).count("broken") == 1
+        assert re.search("env 0 .*; and with them, of the same vector envs, env 1, 2, .*, 99$", str(raised.value))
 
 
 def test_an_exception_in_a_reset(tmp_path: Path) -> None:
@@ -748,6 +813,45 @@ def test_a_failed_reset_is_tried_again(mode: Any, accident: Any, tmp_path: Path)
 
 def resets_of_first(pool: Pool) -> Any:
     return pool.get_attr("resets", env_ids=[0])[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_where_each_of_its_envs_had_come_to(mode: Any, tmp_path: Path) -> None:
+    step = once(tmp_path / "step", raising(lambda: ValueError("broken")), lambda env: env.steps == 4)
+    with Pool(plain(1, 3, 2, mode, step=step), vector_size=3, autoreset=mode) as pool:
+        pool.reset(seed=5)
+        for _ in range(3):
+            pool.step([1, 2, 3])
+        with pytest.raises(EnvError) as raised:
+            pool.step([4, 5, 6])
+        wheres = [failure.where for failure in raised.value.failures]
+        assert [(where.episode, where.step) for where in wheres if where] == {
+            "next_step": [(1, 1), (1, 0), (0, 4)],  # the first two had their resets in the third and the fourth
+            "same_step": [(1, 2), (1, 1), (0, 4)],
+            "disabled": [(0, 4)] * 3,
+        }[mode]
+        assert [where.seed for where in wheres if where] == [5, 6, 7]
+        assert [where.action for where in wheres if where and where.step] == (
+            [4, 6] if mode == "next_step" else [4, 5, 6]
+        )
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_observations_without_columns_survive_too(mode: Any, tmp_path: Path) -> None:
+    before_step = once(tmp_path / "step", die, lambda env: env.steps == 2)
+    fns = synced([lambda: TextEnv()] * 4, 2, mode, before_step)
+    with Pool(fns, vector_size=2, autoreset=mode, faults="restart") as pool:
+        pool.reset(options={"text": "first"})
+        pool.step(["a", "b", "c", "d"])
+        batch = pool.step(["e", "f", "g", "h"])
+        assert batch.truncated.tolist() == [True, True, False, False]
+        ends = batch.obs if mode == "next_step" else batch.final_obs
+        assert ends[:2] == ("a", "b")
+        assert [fault_in(batch, slot).kind for slot in (0, 1)] == ["death"] * 2
+        assert batch.obs[2:] == ("g", "h")
+        if mode == "next_step":
+            assert pool.step([""] * 4).obs[:2] == ("", "")
+        assert pool.step(["i", "j", "k", "l"]).obs == ("i", "j", "k", "l")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -77,14 +77,16 @@ def _is_equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def check_limit(name: str, limit: Any) -> None:
-    """A number of envs to wait for, or to take."""
+def check_limit(name: str, limit: Any, lanes: int = 1) -> None:
+    """A number of envs to wait for, or to take. `lanes`: they come only so many at once."""
     try:
         good = limit is None or _index(limit) >= 0
     except TypeError:
         raise TypeError(f"expected {name} to be an int or None, got {limit!r}") from None
     if not good:
         raise ValueError(f"expected {name} to be at least 0, or None, got {limit}")
+    if limit is not None and limit % lanes != 0:
+        raise ValueError(f"expected {name} to be a multiple of vector_size={lanes}, or None, got {limit}")
 
 
 def check_order(order: Any) -> None:

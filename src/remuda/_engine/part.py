@@ -56,9 +56,10 @@ class Part:
         Args:
             actions: An element of `batch_space(single_action_space, n)`: arrays of n rows, dicts or tuples of
                 such, and for spaces without a fixed size a sequence of n. They are copied.
-            env_ids: The n envs, in the order of the actions; None for all.
+            env_ids: The n envs, in the order of the actions; None for all. Of a vector env all, in their order.
 
         Raises:
+            ValueError: `env_ids` that are none, or not whole vector envs. Nothing was sent.
             InvalidActionError: Wrong number, shape, dtype, or out of range for a discrete choice. (The bounds of
                 a Box are the env's affair.) Nothing was sent.
             StateError: An env has not been reset, or is in flight. Nothing was sent.
@@ -97,7 +98,7 @@ class Part:
             min_envs: Wait until so many envs are done; None for all that are in flight.
             timeout: Seconds to wait at most. Then the batch has what is there: fewer envs, perhaps none. The rest
                 stays in flight, for a later `recv`; nothing is lost.
-            max_envs: Take no more than so many, the first to arrive.
+            max_envs: Take no more than so many, the first to arrive. A multiple of `vector_size`, where there is one.
             order: Of the rows: "arrival", or "slot" for ascending `env_ids`. Nobody starves either way: which envs
                 are taken depends on their arrival alone.
 
@@ -115,7 +116,7 @@ class Part:
                 return self._batch(taken)
         self._check_open()
         check_limit("min_envs", min_envs)
-        check_limit("max_envs", max_envs)
+        check_limit("max_envs", max_envs, self._engine.layout.lanes)
         check_timeout(timeout)
         check_order(order)
         exchange, faults = self._exchange, self._engine.faults

@@ -72,7 +72,8 @@ class Pool(Part):
             flight, and must not be sent anything.
         vector_size: Each factory returns a vector env of so many envs (`gymnasium.vector.VectorEnv`, or what has its
             `num_envs`, `single_observation_space`, `single_action_space`, `reset`, `step` and `close`), which takes so
-            many neighbouring slots of the batch and is stepped once for all of them. None: it returns a single env.
+            many neighbouring slots of the batch and is stepped once for all of them. `autoreset` must be its own. None:
+            it returns a single env. Not with `spares`, `record`, per-episode seeds, renewals and background autoreset.
         spares: So many of `env_fns` are spare envs, reset in advance: a slot whose episode is over goes on with one
             of them at once, and its own becomes a spare and resets in the background. They must be interchangeable.
             With one worker for each env only.
@@ -239,6 +240,7 @@ class Pool(Part):
 
         Raises:
             ValueError, TypeError: Options of another form, or that cannot be pickled. Those before stay in force.
+                With `vector_size` always: vector envs reset theirs by themselves.
             BrokenPoolError, ClosedError: It can never be done.
         """
         self._engine.check_open()
@@ -249,7 +251,8 @@ class Pool(Part):
     def call(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
         """`env.name(*args, **kwargs)` for each env, or the attribute itself where it cannot be called.
 
-        Wrappers are looked through. An env that is in flight answers when it is done.
+        Wrappers are looked through. An env that is in flight answers when it is done. A vector env is asked once, and
+        its answer stands for each of its envs.
 
         Returns: One value for each env, pickled there and unpickled here.
         Raises: As `Call.result` does.
@@ -274,9 +277,10 @@ class Pool(Part):
         env_ids: Iterable[int] | None = None,
         per_env_args: Sequence[tuple[Any, ...]] | None = None,
     ) -> Call:
-        """As `apply`, but returns at once. `per_env_args`: arguments for each env, instead of `args` for all.
+        """As `apply`, but returns at once.
 
-        A vector env is asked once, and what it answers stands for each of its envs.
+        Args:
+            per_env_args: Arguments for each env, instead of `args` for all. Those of a vector env's must be equal.
         """
         self._engine.check_open()
         targets = self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
@@ -305,7 +309,7 @@ class Pool(Part):
         self.apply_async(set_attribute, env_ids=env_ids, per_env_args=[(name, value) for value in values]).result()
 
     def render(self) -> list[Any]:
-        """`env.render()` of each env."""
+        """`env.render()` of each env. What a vector env returns stands for each of its envs, whole."""
         return self.call("render")
 
     # -- life ------------------------------------------------------------------------------------------

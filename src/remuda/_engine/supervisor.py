@@ -113,11 +113,11 @@ class Supervisor:
         """An env raised; its slot is stranded."""
         env = failure.env_id
         assert env is not None
+        failure = replace(failure, where=self._tracker.where(env), shared=env % self._layout.lanes != 0)
         if failure.worker in self._doomed:  # it is settled when that has died
             return self._go_with_worker(slot, failure)
         if self.closing or self._faults.is_lost(env):
             return self._hub.drop(slot)
-        failure = replace(failure, where=self._tracker.where(env))
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:
             failure = self._recorder.record_failure(failure)
@@ -134,8 +134,7 @@ class Supervisor:
     def _go_with_worker(self, slot: int, failure: Failure) -> None:
         doom = self._doomed[failure.worker]
         if isinstance(doom, _Raised):
-            assert failure.env_id is not None  # it is a slot's
-            doom.failures.append(replace(failure, where=self._tracker.where(failure.env_id)))
+            doom.failures.append(failure)
         self._hub.resend(slot)
 
     def _restart_env(self, slot: int, env: int, failure: Failure) -> None:
@@ -348,10 +347,11 @@ class Supervisor:
 
     def _bear(self, faults: Sequence[Fault]) -> bool:
         """Charges faults that happened at once; False when they are too many, and their envs are lost."""
-        for fault in faults:
+        each = faults[:: self._layout.lanes]  # those of a vector env are one
+        for fault in each:
             # As text: its error may come to hold the frames of whoever it is raised to, and handlers keep records.
             logger.warning("%s", str(fault), extra={"env": fault.env_id, "worker": fault.worker})
-        limit = self._quota.charge(faults)
+        limit = self._quota.charge(each)
         if limit is not None:
             self._faults.add_loss([fault.env_id for fault in faults], limit)
         return limit is None
