@@ -885,26 +885,49 @@ def test_a_call_that_kills_and_an_observation(mode: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_neighbours_in_a_worker_share_its_fate(mode: Any, tmp_path: Path) -> None:
+def test_neighbours_in_a_worker_die_with_it(mode: Any, tmp_path: Path) -> None:
+    """The worker comes to them second, so they have not begun the step in which it dies."""
+    fns = plain(3, 2, mode=mode, step=once(tmp_path / "step", die, lambda env: env.steps == 2))
+    with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
+        pool.reset()
+        before = pool.step(np.arange(6))
+        batch = pool.step(np.arange(6))
+        for slot in range(4):
+            assert assert_cut_off(batch, slot, before.obs[slot]).shared == (slot != 0)
+        assert batch.obs[4:, 2].tolist() == [2, 2]
+        begin_anew(pool, range(4))
+        assert pool.step(np.arange(6)).obs[:4, 2].tolist() == [1] * 4
+        assert pool.stats().restarts == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_neighbours_of_one_that_raises_are_told_with_the_next_step(mode: Any, tmp_path: Path) -> None:
+    """Theirs was done before the worker was replaced."""
     step = once(tmp_path / "step", raising(lambda: ValueError("broken")), lambda env: env.steps == 2)
     fns = plain(3, 2, mode=mode, step=step)
     with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
         pool.reset()
-        pool.step(np.arange(6))
+        before = pool.step(np.arange(6))
         batch = pool.step(np.arange(6))
-        if batch.truncated[2]:  # else its step was done first
-            assert fault_in(batch, 2).shared
-        assert batch.truncated[:2].all()
-        assert not batch.truncated[4:].any()
+        for slot in (0, 1):
+            assert assert_cut_off(batch, slot, before.obs[slot]).kind == "exception"
+        assert batch.obs[2:, 2].tolist() == [2] * 4
         if mode == "disabled":
-            batch = pool.reset()
-        for _ in range(4):  # sooner or later both have been told, and have begun anew
-            if mode != "disabled" or not batch.truncated[2:4].any():
-                batch = pool.step(np.arange(6))
-            if mode == "disabled" and batch.truncated[2:4].any():
-                batch = pool.reset(env_ids=range(2, 4))
-        assert (batch.obs[:4, 2] >= 0).all()
-        assert batch.obs[4, 1] >= 1
+            pool.reset(env_ids=[0, 1])
+        before, batch = batch, pool.step(np.arange(6))
+        assert batch.obs[:2, 2].tolist() == ([0, 0] if mode == "next_step" else [1, 1])
+        for slot in (2, 3):
+            assert assert_cut_off(batch, slot, before.obs[slot]).shared
+        begin_anew(pool, range(2, 4))
+        assert pool.step(np.arange(6)).obs[2:4, 2].tolist() == [1, 1]
+
+
+def begin_anew(pool: Pool, env_ids: Sequence[int]) -> None:
+    """What comes before their first step, after they were told of their end."""
+    if pool.autoreset == "disabled":
+        pool.reset(env_ids=env_ids)
+    elif pool.autoreset == "next_step":
+        pool.step(np.zeros(pool.num_envs, int))
 
 
 def test_a_deadline(tmp_path: Path) -> None:
