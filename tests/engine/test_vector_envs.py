@@ -235,6 +235,18 @@ def test_numeric_infos_cost_nothing_once_they_have_columns() -> None:
         assert not batch._lazy  # nothing was pickled
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_vector_env_may_keep_the_actions_it_is_given(backend: Any) -> None:
+    def keep(env: Any, actions: Any) -> None:
+        env.resets.append(actions)
+
+    with Pool(plain(1, 2, step=keep), vector_size=2, backend=backend) as pool:
+        pool.reset()
+        for i in range(3):
+            pool.step([i, i + 10])
+        assert_same(pool.get_attr("resets")[0][1:], [np.array([i, i + 10]) for i in range(3)])
+
+
 def test_the_batch_is_still_a_view_of_a_frame() -> None:
     with Pool(plain(2, 3), vector_size=3) as pool:
         batches = [pool.reset(), *(pool.step(np.arange(6)) for _ in range(2))]
