@@ -132,10 +132,12 @@ std::vector<std::uint32_t> Hub::idle_slots(nb::handle slots, std::uint32_t part)
     const auto slot = static_cast<std::uint64_t>(ids[i]);
     if (slot >= slots_.size() || seen[slot] || slots_[slot].part != part || slots_[slot].state != SlotState::kIdle)
       return {};
+    const auto lane = static_cast<std::uint64_t>(i) % lanes_;
+    if (slot % lanes_ != lane || (lane != 0 && slot != idle.back() + 1)) return {};  // of vector envs all, in order
     seen[slot] = true;
     idle.push_back(static_cast<std::uint32_t>(slot));
   }
-  return idle;
+  return idle.size() % lanes_ == 0 ? idle : std::vector<std::uint32_t>{};
 }
 
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part) {

@@ -50,6 +50,7 @@ from remuda._backends.lane_infos import LaneInfos
 from remuda._backends.layout import Layout
 from remuda._backends.vector_host import VectorHost
 from remuda._backends.worker_info import WorkerInfo
+from remuda._engine.advice import StepCost, advice
 from remuda._engine.division import divide
 
 BACKENDS = ("process", "thread", "serial")
@@ -355,12 +356,14 @@ def test_options_are_those_of_all_slots(pool: Pool) -> None:
     assert resets_of(pool)[1] == {}
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
 @pytest.mark.parametrize(
     ("env_ids", "culprit"),
     [([0], 0), ([1, 2], 1), ([1, 0], 1), ([0, 2, 1, 3], 0), ([0, 1, 3], 3), ([2, 3, 0, 1, 4], 4)],
 )
-def test_env_ids_name_whole_vector_envs(pool: Pool, env_ids: list[int], culprit: int) -> None:
+def test_env_ids_name_whole_vector_envs(pool: Pool, env_ids: Any, culprit: int, kind: Any) -> None:
     pool.reset()
+    env_ids = kind(env_ids)
     wrong = f"whole vector envs.* got env {culprit} in "
     for send in (
         lambda: pool.send(np.zeros(len(env_ids), int), env_ids),
@@ -373,9 +376,10 @@ def test_env_ids_name_whole_vector_envs(pool: Pool, env_ids: list[int], culprit:
     assert pool.step(np.arange(6)).obs[:, 3].tolist() == list(range(6))
 
 
-def test_some_vector_envs_in_any_order(pool: Pool) -> None:
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_some_vector_envs_in_any_order(pool: Pool, kind: Any) -> None:
     pool.reset()
-    pool.send([10, 11, 12, 13], [4, 5, 0, 1])
+    pool.send(np.array([10, 11, 12, 13]), kind([4, 5, 0, 1]))
     batch = pool.recv(order="slot")
     assert batch.env_ids.tolist() == [0, 1, 4, 5]
     assert batch.obs[:, 3].tolist() == [12, 13, 10, 11]
@@ -1016,3 +1020,9 @@ def test_an_id_of_gymnasium() -> None:
         for _ in range(50):
             batch = pool.step(np.ones(8, int))
         assert batch.obs.shape == (8, 4)
+
+
+def test_advice_speaks_of_vector_envs() -> None:
+    text = advice(StepCost(wall=1e-2, cpu=1e-2), 4, 1, 4, "vector envs")
+    assert text is not None
+    assert "num_workers=4 would step these 4 vector envs about 4 times faster" in text
