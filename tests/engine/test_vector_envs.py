@@ -31,7 +31,7 @@ from pool_envs import (
     raising,
     telling,
 )
-from vector_envs import PlainVector, die_while_sending, plain, synced
+from vector_envs import GYMNASIUM_MODES, PlainVector, die_while_sending, plain, synced
 
 from remuda import (
     Batch,
@@ -261,24 +261,30 @@ def _owner(array: Any) -> Any:
     return array
 
 
-def test_atari() -> None:
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_atari(mode: Any) -> None:
     vector_env = pytest.importorskip("ale_py.vector_env", reason="ale_py has no vector env here")
 
     def build() -> Any:
-        return vector_env.AtariVectorEnv("pong", 2, num_threads=1, max_num_frames_per_episode=40)
+        name = GYMNASIUM_MODES[mode]
+        return vector_env.AtariVectorEnv("pong", 2, num_threads=1, max_num_frames_per_episode=40, autoreset_mode=name)
 
     reference = build()
-    with Pool([build, build], vector_size=2) as pool:
+    with Pool([build, build], vector_size=2, autoreset=mode) as pool:
         batch, (obs, infos) = pool.reset(seed=[3, 4, 3, 4]), reference.reset(seed=3)
         for _ in range(25):
             for first in (0, 2):
                 assert_same(batch.obs[first : first + 2], obs)
                 assert [info["lives"] for info in batch.infos[first : first + 2]] == infos["lives"].tolist()
+                if "final_obs" in infos:
+                    assert batch.truncated[first : first + 2].all()
+                    assert_same(batch.final_obs[first : first + 2], infos["final_obs"])
             actions = reference.action_space.sample()
             batch = pool.step(np.tile(actions, 2))
             obs, reward, _, truncated, infos = reference.step(actions)
             assert batch.reward.tolist() == [*reward, *reward]
             assert batch.truncated.tolist() == [*truncated, *truncated]
+            assert (batch.final_obs is None) == ("final_obs" not in infos)
 
 
 def test_infos_of_a_wrapper() -> None:

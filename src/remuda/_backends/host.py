@@ -157,7 +157,7 @@ class EnvHost:
                 )
 
     def _check_kind(self, env: Any, factory: str) -> None:
-        if is_vector_env(env):
+        if _is_vector_env(env):
             raise InvalidEnvError(
                 f"expected {factory} to return a gymnasium.Env, got the vector env {env!r}; "
                 f"pass vector_size={env.num_envs}"
@@ -315,12 +315,13 @@ class EnvHost:
 
 
 _ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
-_VECTOR_NAMES = ("num_envs", "single_observation_space", "single_action_space")
 
 
-def is_vector_env(env: Any) -> bool:
-    """Whether it is one of Gymnasium's, or like them."""
-    return not isinstance(env, type) and all(hasattr(env, name) for name in _VECTOR_NAMES)
+def _is_vector_env(env: Any) -> bool:
+    """Whether it is one of Gymnasium's, or like them. (What answers to any name is none.)"""
+    return isinstance(getattr(env, "num_envs", None), int) and isinstance(
+        getattr(env, "single_observation_space", None), Space
+    )
 
 
 def check_names(env: Any, factory: str, kind: str, names: Sequence[str]) -> None:
@@ -350,6 +351,7 @@ def told_what(what: str, value: Any) -> Iterator[None]:
 
 
 def report(env: Any, observation_space: Space[Any], action_space: Space[Any]) -> EnvReport:
+    """`observation_space`, `action_space`: of a single env."""
     return EnvReport(
         observation_space=observation_space,
         action_space=action_space,

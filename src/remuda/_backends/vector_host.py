@@ -11,7 +11,7 @@ import numpy as np
 from remuda import _core
 from remuda._backends.channel import Channel
 from remuda._backends.codec import SpaceCodec, coerce
-from remuda._backends.host import EnvHost, EnvReport, check_names, check_spaces, is_vector_env, report
+from remuda._backends.host import EnvHost, EnvReport, check_names, check_spaces, report
 from remuda._backends.lane_infos import LaneInfos, Told, of_lane
 from remuda._backends.lane_rows import LaneRows
 from remuda._backends.layout import InfoColumn, Layout
@@ -67,7 +67,7 @@ class VectorHost(EnvHost):
 
     def _check_kind(self, env: Any, factory: str) -> None:
         what = f"a gymnasium.vector.VectorEnv of vector_size={self.lanes} envs"
-        if not is_vector_env(env) and hasattr(env, "observation_space"):
+        if not hasattr(env, "num_envs") and hasattr(env, "observation_space"):
             raise InvalidEnvError(f"expected {factory} to return {what}, got the single env {env!r}; omit vector_size")
         check_names(env, factory, what, _ENV_NAMES)
         if env.num_envs != self.lanes:
