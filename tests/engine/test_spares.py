@@ -393,3 +393,11 @@ def test_a_reset_that_is_refused_changes_nothing(backend: Any) -> None:
                 reset()
         pool.send_observe()
         assert tags(pool.recv()) == [2, 0]
+
+
+def test_no_advice_is_given_that_could_not_be_taken(caplog: pytest.LogCaptureFixture) -> None:
+    with Pool(counting(9), spares=1) as pool:
+        pool.reset()
+        for _ in range(260):
+            pool.step([1] * 8)
+    assert "num_workers" not in caplog.text

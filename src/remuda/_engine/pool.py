@@ -183,7 +183,7 @@ class Pool(Part):
         self.action_spaces = self._engine.action_spaces.each
         self.metadata = dict(parts.reports[0].metadata)
         self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
-        self._advise = advise
+        self._advise = advise and not spares  # with spares there is no choice
         self._num_parts = 1
         _pools.add(self)
 
