@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "remuda"
 
-FACES = {"gymnasium"}
+FACES = {"gymnasium", "sb3"}
 # Each room, and the rooms it may look into. The package itself (`remuda`) stands for the engine's public names.
 ARROWS = {
     "errors": set(),
@@ -20,6 +20,7 @@ ARROWS = {
     "_backends": {"_core", "errors"},
     "_engine": {"_backends", "_core", "errors"},
     "gymnasium": {"remuda", "errors"},
+    "sb3": {"remuda", "errors"},
     "_bench": {"remuda", "errors", "gymnasium", "_engine"},
     "_replay": {"remuda", "errors", "_engine", "_backends", "_core"},
     "cli": {"remuda", "errors", "_bench", "_engine", "_replay"},
@@ -68,6 +69,14 @@ def test_the_core_knows_no_gymnasium() -> None:
 def test_importing_remuda_imports_nothing_optional() -> None:
     optional = ["torch", "typer", "rich", "matplotlib", "stable_baselines3", "ding", "mlagents", "alf", "ray"]
     script = f"import sys, remuda; print([name for name in {optional!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_workers_side_of_a_face_imports_no_learner() -> None:
+    script = (
+        "import sys, remuda.sb3.worker; print([name for name in ('torch', 'stable_baselines3') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -147,7 +147,15 @@ class Infos(Sequence[dict[str, Any]]):
         return {**self._final(row), **self._from_columns(row), **self._extras.info(row)}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[i] for i in range(len(self)))
+        """Builds all of them, column by column: that is much cheaper than one by one."""
+        infos: list[dict[str, Any]] = [{} for _ in range(len(self))]
+        for i, (column, array) in enumerate(zip(self._columns, self._arrays, strict=False)):
+            rows = np.flatnonzero(self._mask & np.uint64(1 << i))
+            for row, value in zip(rows.tolist(), _values(column, array, rows), strict=True):
+                infos[row][column.key] = value
+        for row in self._extras.rows():
+            infos[row] = {**self._final(row), **infos[row], **self._extras.info(row)}
+        return iter(infos)
 
     def __repr__(self) -> str:
         return f"Infos({list(self)!r})"
@@ -197,6 +205,13 @@ def _value(column: InfoColumn, array: np.ndarray[Any, Any], row: int) -> Any:
         return array[row].copy() if column.shape else np.array(array[row])
     value = array[row]
     return value.item() if column.type in _PYTHON_NUMBERS else value
+
+
+def _values(column: InfoColumn, array: np.ndarray[Any, Any], rows: np.ndarray[Any, np.dtype[np.intp]]) -> Sequence[Any]:
+    if column.type in _PYTHON_NUMBERS:
+        numbers: list[Any] = array[rows].tolist()
+        return numbers
+    return [_value(column, array, row) for row in rows]
 
 
 def _masked(column: InfoColumn, array: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

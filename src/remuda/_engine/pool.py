@@ -276,11 +276,13 @@ class Pool(Part):
         kwargs: dict[str, Any] | None = None,
         env_ids: Iterable[int] | None = None,
         per_env_args: Sequence[tuple[Any, ...]] | None = None,
+        with_spares: bool = False,
     ) -> Call:
         """As `apply`, but returns at once.
 
         Args:
             per_env_args: Arguments for each env, instead of `args` for all. Those of a vector env's must be equal.
+            with_spares: The same in every spare, whose answers are not returned.
         """
         self._engine.check_open()
         targets = self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
@@ -291,7 +293,10 @@ class Pool(Part):
         else:
             check_common("arguments", per_env_args, targets, self._engine.layout.lanes)
             messages = [dump_for_worker(Request(fn, one, kwargs)) for one in per_env_args]
-        return self._exchange.call(targets, messages)
+        call = self._exchange.call(targets, messages)
+        if with_spares and self.spares:
+            self._exchange.tell_spares(call, dump_for_worker(Request(fn, args, kwargs)))
+        return call
 
     def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
         """The attribute of each env, found through its wrappers."""
@@ -299,10 +304,7 @@ class Pool(Part):
 
     def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None) -> None:
         """Sets the attribute of each env to the same value; with `env_ids` None of the spares, too."""
-        call = self.apply_async(set_attribute, (name, value), env_ids=env_ids)
-        if env_ids is None:
-            self._exchange.tell_spares(call, dump_for_worker(Request(set_attribute, (name, value))))
-        call.result()
+        self.apply_async(set_attribute, (name, value), env_ids=env_ids, with_spares=env_ids is None).result()
 
     def set_attrs(self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None) -> None:
         """Sets the attribute of each env to a value of its own."""

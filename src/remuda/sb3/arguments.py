@@ -1,0 +1,56 @@
+"""Arguments as Stable-Baselines3 takes them, in the form that the pool takes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from gymnasium import Space, spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from remuda import InvalidActionError
+
+Indices: TypeAlias = int | Iterable[int] | None
+StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
+
+
+def check_start_method(method: Any) -> StartMethod | None:
+    """Raise ``ValueError`` for what :mod:`multiprocessing` would not know either; ``None`` is the default."""
+    if method is not None:
+        multiprocessing.get_context(method)
+    return method  # type: ignore[no-any-return]
+
+
+def env_ids(indices: Indices, num_envs: int) -> list[int]:
+    """The envs that are meant: ``None`` is all; -1 is the last; one may be named twice.
+
+    Raises:
+        IndexError: there is no such env.
+    """
+    if indices is None:
+        return list(range(num_envs))
+    named = indices if isinstance(indices, Iterable) else [indices]
+    everybody = range(num_envs)
+    try:
+        return [everybody[operator.index(index)] for index in named]
+    except IndexError:
+        raise IndexError(f"expected indices of {num_envs} envs, got {indices!r}") from None
+
+
+def batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
+    """A sequence with one action for each env, as an element of the batched space.
+
+    Raises:
+        InvalidActionError: Another number of actions than envs, or one that does not fit.
+    """
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return actions
+    each = list(actions)
+    if len(each) != num_envs:
+        raise InvalidActionError(f"expected {num_envs} actions, one for each env, got {len(each)}")
+    try:
+        return concatenate(space, each, create_empty_array(space, num_envs))  # type: ignore[arg-type]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InvalidActionError(f"expected actions of {space}, got {each!r} ({error!r})") from error

@@ -1,0 +1,82 @@
+"""The engine's errors, to be caught where those of Stable-Baselines3's pipes were caught.
+
+A worker of the original ends when its env raises, and the caller meets whatever its pipe to the worker comes to first:
+the end of what it reads, a connection reset, or a broken pipe. The errors here are all three, and the engine's own too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import remuda
+from remuda.errors import RemudaError
+
+Error = TypeVar("Error", bound=RemudaError)
+
+
+class LostConnectionError(ConnectionResetError, BrokenPipeError, EOFError):
+    """What a program may have caught where the original's pipe to a worker failed."""
+
+
+class EnvError(remuda.EnvError, LostConnectionError):
+    """An env raised. Its cause is the env's exception; the env goes on after a ``reset()``."""
+
+
+class WorkerDiedError(remuda.WorkerDiedError, LostConnectionError):
+    """A worker process ended: `pid`, `exitcode`, `env_ids`. The vector env can only be closed."""
+
+
+class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError):
+    """An env missed a deadline of `faults`, and its worker was killed."""
+
+
+class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
+    """What a worker wrote made no sense, and it was killed."""
+
+
+class RestartLimitError(remuda.RestartLimitError, LostConnectionError):
+    """An env failed more often than `faults` bears."""
+
+
+class BrokenPoolError(remuda.BrokenPoolError, LostConnectionError):
+    """An env was lost to an earlier fault; its cause tells how."""
+
+
+class ClosedError(remuda.ClosedError, OSError):
+    """The vector env was closed."""
+
+
+_KINDS: dict[type[RemudaError], type[RemudaError]] = {
+    kind.__bases__[0]: kind
+    for kind in (
+        EnvError,
+        WorkerDiedError,
+        EnvTimeoutError,
+        CorruptReplyError,
+        RestartLimitError,
+        BrokenPoolError,
+        ClosedError,
+    )
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raises the engine's errors as those of this module, with the same attributes and the same cause."""
+    try:
+        yield
+    except RemudaError as error:
+        kind = _KINDS.get(type(error))
+        if kind is None:
+            raise
+        raise _as(kind, error) from error.__cause__
+
+
+def _as(kind: type[Error], error: RemudaError) -> Error:
+    """Past the constructors, each of which has arguments of its own."""
+    told = kind.__new__(kind, *error.args)
+    told.args = error.args
+    told.__dict__.update(error.__dict__)
+    return told

@@ -1,0 +1,330 @@
+"""``SubprocVecEnv``: Stable-Baselines3's vector env on a remuda pool."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Env
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
+
+from remuda import Batch, FaultPolicy, Pool, Recording
+from remuda.sb3 import worker
+from remuda.sb3.arguments import Indices, batch_actions, check_start_method, env_ids
+from remuda.sb3.closing import log_farewells
+from remuda.sb3.errors import translated
+from remuda.sb3.results import read_step
+
+
+class SubprocVecEnv(VecEnv):
+    """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
+
+    ``infos`` is a tuple of plain dicts, rewards and dones are arrays of your own. Observations are views of memory
+    shared with the workers, leased to you: nothing overwrites them while you hold them or a view of them, and you may
+    write to them.
+
+    Args:
+        env_fns: make the envs, each in its worker. Envs of old Gym are put into SB3's compatibility wrapper.
+        start_method: how workers start: "forkserver" (``None`` means that), "spawn" or "fork".
+        num_workers: how many workers share the envs; ``None``: one each; "auto": as many as measuring says.
+        backend: "process", "thread" or "serial".
+        frames: batches whose observations can be held at once without a copy.
+        spares: so many of ``env_fns`` are spare envs, reset in advance, that take the place of those whose episode is
+            over. ``num_envs`` does not count them.
+        preload: modules that the forkserver imports once for all workers. SB3, because factories that wrap an env in
+            ``Monitor`` need it, and it needs PyTorch.
+        threads_per_worker: threads of numeric libraries in a worker; ``None``: leave them alone.
+        start_timeout: seconds that the workers may take to build their envs; ``None``: as long as they like.
+        max_concurrency: at most this many workers run ``reset`` or ``step`` at once; calls are not limited.
+        pin_workers: keep each worker to a core.
+        faults: what happens when an env or its worker fails: "raise", "restart", or a :class:`remuda.FaultPolicy`.
+            Under "restart" the episode ends with ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env comes
+            back.
+        record: a directory for crash records, which ``remuda replay`` runs again, or a :class:`remuda.Recording`.
+        worker_output: where workers' stdout and stderr go: "inherit", "capture", or a directory.
+        advise: log once when measuring says that another ``num_workers`` would be several times faster.
+        name: of the workers, as ``ps`` and logs show them; ``None``: that of this class.
+        keep_options: what :meth:`set_options` is given stays in force for all later resets, those after the end of an
+            episode included, instead of the next :meth:`reset` alone.
+
+    Attributes:
+        num_envs: how many.
+        observation_space, action_space: of one env, the first.
+        reset_infos: what each env's latest ``reset`` told: a tuple of ``num_envs`` dicts.
+        render_mode: of all envs.
+        metadata: ``render_modes``, and the envs' ``render_fps`` if they have one.
+        waiting: whether :meth:`step_async` has been called and :meth:`step_wait` has not.
+        closed: whether :meth:`close` has been called.
+
+    Raises:
+        ValueError: no envs, a ``start_method`` that there is not, or spaces that do not fit into the same rows.
+        EnvError: a factory raised; its exception is the cause.
+        WorkerDiedError: a worker died while it built its envs.
+        remuda.StartTimeoutError: an env took longer to build than ``start_timeout``.
+        TypeError: a factory that cannot be pickled, or an option that there is not.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Env[Any, Any]]],
+        start_method: str | None = None,
+        *,
+        num_workers: int | Literal["auto"] | None = None,
+        backend: Literal["process", "thread", "serial"] = "process",
+        frames: int = 4,
+        spares: int = 0,
+        preload: Sequence[str] = ("stable_baselines3",),
+        threads_per_worker: int | None = 1,
+        start_timeout: float | None = 60.0,
+        max_concurrency: int | None = None,
+        pin_workers: bool = False,
+        faults: FaultPolicy | Literal["raise", "restart"] = "raise",
+        record: str | os.PathLike[str] | Recording | None = None,
+        worker_output: str | os.PathLike[str] = "inherit",
+        advise: bool = True,
+        name: str | None = None,
+        keep_options: bool = False,
+    ) -> None:
+        self.waiting = self.closed = False
+        self.keep_options = keep_options
+        self._unclaimed = False  # results of a step that failed are still in flight
+        with translated():
+            self._pool = Pool(
+                [functools.partial(worker.build, env_fn) for env_fn in env_fns],
+                num_workers=num_workers,
+                backend=backend,
+                start_method=check_start_method(start_method),
+                autoreset="same_step",
+                spares=spares,
+                frames=frames,
+                preload=preload,
+                threads_per_worker=threads_per_worker,
+                start_timeout=start_timeout,
+                max_concurrency=max_concurrency,
+                pin_workers=pin_workers,
+                faults=faults,
+                record=record,
+                worker_output=worker_output,
+                advise=advise,
+                name=name or f"Worker<{type(self).__name__}>",
+            )
+        try:
+            self._adopt(self._pool)
+        except BaseException:
+            self._pool.close(terminate=True)
+            raise
+
+    def _adopt(self, pool: Pool) -> None:
+        """Take over what the workers reported."""
+        super().__init__(pool.num_envs, pool.single_observation_space, pool.single_action_space)
+        if "render_fps" in pool.metadata:  # where recorders of videos look for it
+            self.metadata["render_fps"] = pool.metadata["render_fps"]
+
+    @property
+    def processes(self) -> list[Any]:
+        """The workers; each has ``name``, ``pid``, ``exitcode``, ``is_alive()`` and its envs' ``env_ids``."""
+        return list(self._pool.workers)
+
+    # -- reset and step ----------------------------------------------------------------------------------
+
+    def reset(self) -> VecEnvObs:
+        """Reset all envs, with the seeds of :meth:`seed` and the options of :meth:`set_options`, once.
+
+        A step that is still under way is waited for, and dropped. The infos are in ``reset_infos``.
+
+        Returns:
+            The observations: an array of ``num_envs`` rows, or a dict (in the order of the space) or tuple of such.
+
+        Raises:
+            EnvError: an env raised.
+            WorkerDiedError: a worker process died. (EnvTimeoutError is one of its kinds.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
+            BrokenPoolError: an env was lost to an earlier fault.
+            ClosedError: after :meth:`close`.
+        """
+        with translated():
+            self._drop_unclaimed()
+            seeds = None if all(seed is None for seed in self._seeds) else self._seeds
+            options = [one or None for one in self._options] if any(self._options) else None
+            self._unclaimed = True  # whatever interrupts
+            batch = self._pool.reset(seed=seeds, options=options)
+            self._unclaimed = False
+        self.reset_infos = tuple(batch.infos)  # type: ignore[assignment]  # a tuple, as the original's
+        self._reset_seeds()
+        self._reset_options()
+        return batch.obs  # type: ignore[no-any-return]
+
+    def step_async(self, actions: Any) -> None:
+        """Send each env its action, and return at once; :meth:`step_wait` has the results.
+
+        Args:
+            actions: one for each env: an array with a row for each, or a sequence. They reach the envs in the dtype
+                of the action space.
+
+        Raises:
+            remuda.InvalidActionError: a ValueError: another number of actions than envs, or another shape, dtype or
+                range. Nothing was sent.
+            remuda.StateError: a RuntimeError: a step is under way already, or an env has not been reset, or not since
+                it raised. Nothing was sent.
+            BrokenPoolError: an env was lost to an earlier fault.
+            ClosedError: after :meth:`close`.
+        """
+        with translated():
+            if not self.waiting:
+                self._drop_unclaimed()
+            self._pool.send(batch_actions(self.action_space, actions, self.num_envs))
+        self.waiting = True
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Wait for the results of :meth:`step_async`. An env whose episode is over has been reset.
+
+        Returns:
+            (observations, rewards, dones, infos): observations as of :meth:`reset`; two arrays (num_envs,), the first
+            of the dtype of the envs' own rewards, the second of bool; a tuple of dicts. Each dict has
+            ``TimeLimit.truncated``; where an episode has ended, also ``terminal_observation``, while the observation
+            is the next episode's first, and the reset's info is in ``reset_infos``.
+
+        Raises:
+            EnvError: an env raised. The others go on after a :meth:`reset`, and so does this one.
+            WorkerDiedError: a worker process died. (EnvTimeoutError is one of its kinds.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
+            remuda.StateError: a RuntimeError: no step is under way.
+            ClosedError: after :meth:`close`.
+        """
+        with translated():
+            batch = self._receive()
+        step = read_step(batch, self.reset_infos)
+        self.reset_infos = step.reset_infos  # type: ignore[assignment]
+        return batch.obs, step.rewards, step.dones, step.infos  # type: ignore[return-value]
+
+    def _receive(self) -> Batch:
+        """An interruption, such as Ctrl-C, leaves the step under way: it may be waited for again."""
+        try:
+            batch = self._pool.recv()
+        except Exception:
+            self.waiting, self._unclaimed = False, True
+            raise
+        self.waiting = False
+        return batch
+
+    def _drop_unclaimed(self) -> None:
+        if self.waiting or self._unclaimed:
+            self._pool.discard()
+            self.waiting = self._unclaimed = False
+
+    # -- for the next reset ------------------------------------------------------------------------------
+
+    def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
+        """Keep options for the next :meth:`reset`; with ``keep_options=True`` for every reset from now on.
+
+        Args:
+            options: for all envs alike, or a list with those of each env; ``None``: none. They are copied.
+
+        Raises:
+            BrokenPoolError, ClosedError: with ``keep_options=True``, where they can never come to hold.
+        """
+        super().set_options(options)
+        if self.keep_options:
+            standing = options if isinstance(options, dict) else [one or None for one in self._options]
+            with translated():
+                self._pool.set_reset_options(standing or None)
+
+    # -- calls -------------------------------------------------------------------------------------------
+
+    def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
+        """Each env's picture; ``None`` for each, and a warning, where ``render_mode`` is not "rgb_array"."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"expected the render mode 'rgb_array' of envs that are asked for images, got {self.render_mode!r}",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return self.env_method("render")
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether every env, or a wrapper around it, has the attribute."""
+        return all(self._apply(worker.has_attribute, attr_name))
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """Return each env's attribute, looked up from the outermost wrapper inwards.
+
+        Args:
+            attr_name: its name.
+            indices: of the envs to ask: an int, some ints, or ``None`` for all.
+
+        Raises:
+            EnvError: an env has no such attribute, or one that cannot be pickled.
+            IndexError: there is no such env.
+            WorkerDiedError, BrokenPoolError, ClosedError: it cannot answer.
+        """
+        return self._apply(worker.get_attribute, attr_name, indices=indices)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of each env, on its outermost wrapper.
+
+        Args:
+            attr_name: its name.
+            value: the same for all.
+            indices: of the envs: an int, some ints, or ``None`` for all, spares too.
+
+        Raises: as :meth:`get_attr`.
+        """
+        arguments = attr_name, value
+        if indices is not None:
+            self._apply(worker.set_attribute, *arguments, indices=indices)
+            return
+        with translated():
+            self._pool.apply_async(worker.set_attribute, arguments, with_spares=True).result()
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of each env, looked up from the outermost wrapper inwards.
+
+        Args:
+            method_name: its name.
+            *method_args: for the method.
+            indices: of the envs: an int, some ints, or ``None`` for all.
+            **method_kwargs: for the method.
+
+        Returns:
+            What each env's method returned.
+
+        Raises: as :meth:`get_attr`, and EnvError for what the method raised; its episode goes on.
+        """
+        return self._apply(worker.call_method, method_name, method_args, method_kwargs, indices=indices)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
+    ) -> list[bool]:
+        """Whether each env is in a wrapper of that class."""
+        return self._apply(worker.is_wrapped, wrapper_class, indices=indices)
+
+    def _apply(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:
+        ids = env_ids(indices, self.num_envs)
+        with translated():
+            if len(set(ids)) < len(ids):  # one that is named twice is asked twice
+                return [self._pool.apply(function, *args, env_ids=[env_id])[0] for env_id in ids]
+            return self._pool.apply(function, *args, env_ids=None if indices is None else ids)
+
+    # -- closing -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the envs and stop the workers, after the step that is under way. Closing again does nothing.
+
+        What an env raises in its ``close`` is logged, and not raised. Envs get 10 seconds, then workers are killed.
+
+        Raises:
+            remuda.CloseTimeoutError: a worker would not die; everything else was released.
+        """
+        if self.closed:
+            return
+        self.closed, self.waiting = True, False
+        with log_farewells():
+            self._pool.close()
