@@ -662,6 +662,33 @@ def test_a_forgotten_pool_ends_with_its_last_reference(start_method: Any) -> Non
     assert batch.obs[:, 0].tolist() == [0, 1]
 
 
+class Untidy(str):
+    """Has garbage collected whenever it is pickled."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        gc.collect()
+        return str, (str(self),)
+
+
+def test_a_forgotten_pool_may_end_in_the_middle_of_anothers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As garbage collection has it: the fork server is being asked for a worker, and is to reap others."""
+    pool = Pool(counting(2))
+    pids = pids_of(pool)
+    monkeypatch.setattr(sys, "argv", [Untidy("program")])  # part of the request for a worker
+    gc.disable()  # not before
+    try:
+        cycle: list[Any] = [pool]
+        cycle.append(cycle)
+        del pool, cycle
+        with Pool(counting(1)) as other:
+            assert other.reset().obs[:, 0].tolist() == [0]
+            assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # reaped, too
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError('mine')", "os._exit(3)"])
 def test_the_interpreter_ends_without_a_close(end: str, start_method: Any, script: Callable[..., Script]) -> None:

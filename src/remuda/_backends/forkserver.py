@@ -76,7 +76,9 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
             )
         self._channel = SocketChannel(ours)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may end a pool in the middle of anything
+        self._is_asking = False
+        self._late: list[int] = []  # to be reaped when the next worker is forked
         self._preloaded: set[str] = set()
         self.close = weakref.finalize(self, _end, self._process, self._channel, os.getpid())
 
@@ -91,21 +93,33 @@ class ForkServer:
         """Starts a worker on that socket; returns its pid. `output`: its descriptors 1 and 2, instead of ours."""
         request = _Fork(os.getpid(), environment, _directory(), sys.path, sys.argv)
         pid: int = self._ask(request, [worker_socket, *((1, 2) if output is None else (output, output))])
+        late, self._late = self._late, []
+        for ended in late:
+            self.reap(ended)
         return pid
 
     def reap(self, pid: int) -> int | None:
-        """The exit code of a worker known to have ended, and an end to its being a zombie."""
-        try:
-            code: int | None = self._ask(_Reap(pid))
-        except RemudaError:
-            return None  # the server itself was killed; its children went to init
-        return code
+        """The exit code of a worker known to have ended, and an end to its being a zombie; None: it is not known.
+
+        It is put off in the middle of a request of the same thread, as where a garbage collection comes upon a pool
+        that nobody has closed.
+        """
+        with self._lock:
+            if self._is_asking:
+                self._late.append(pid)
+                return None
+            try:
+                code: int | None = self._ask(_Reap(pid))
+            except RemudaError:
+                return None  # the server itself was killed; its children went to init
+            return code
 
     def alive(self) -> bool:
         return self._process.poll() is None
 
     def _ask(self, request: Any, fds: list[int] | None = None) -> Any:
         with self._lock:
+            self._is_asking = True
             try:
                 self._channel.send_object(request)
                 if fds is not None:
@@ -118,6 +132,8 @@ class ForkServer:
             except BaseException:
                 self._end()  # its answer to this request would be taken for the next one's
                 raise
+            finally:
+                self._is_asking = False
         if error is not None:
             _raise_remote(error, request)
         return answer
