@@ -34,6 +34,8 @@ class SubprocVecEnv(VecEnv):
         start_method: how workers start: "forkserver" (``None`` means that), "spawn" or "fork".
         num_workers: how many workers share the envs; ``None``: one each; "auto": as many as measuring says.
         backend: "process", "thread" or "serial".
+        seeding: "gymnasium": a seed is good for one reset. "per_episode": every episode that follows, autoresets
+            included, has a seed of its own derived from it, told as ``reset_infos[i]["episode_seed"]``.
         frames: batches whose observations can be held at once without a copy.
         spares: so many of ``env_fns`` are spare envs, reset in advance, that take the place of those whose episode is
             over. ``num_envs`` does not count them.
@@ -77,6 +79,7 @@ class SubprocVecEnv(VecEnv):
         *,
         num_workers: int | Literal["auto"] | None = None,
         backend: Literal["process", "thread", "serial"] = "process",
+        seeding: Literal["gymnasium", "per_episode"] = "gymnasium",
         frames: int = 4,
         spares: int = 0,
         preload: Sequence[str] = ("stable_baselines3",),
@@ -93,7 +96,6 @@ class SubprocVecEnv(VecEnv):
     ) -> None:
         self.waiting = self.closed = False
         self.keep_options = keep_options
-        self._unclaimed = False  # results of a step that failed are still in flight
         with translated():
             self._pool = Pool(
                 [functools.partial(worker.build, env_fn) for env_fn in env_fns],
@@ -101,6 +103,7 @@ class SubprocVecEnv(VecEnv):
                 backend=backend,
                 start_method=check_start_method(start_method),
                 autoreset="same_step",
+                seeding=seeding,
                 spares=spares,
                 frames=frames,
                 preload=preload,
@@ -149,12 +152,10 @@ class SubprocVecEnv(VecEnv):
             ClosedError: after :meth:`close`.
         """
         with translated():
-            self._drop_unclaimed()
+            self._drop_what_is_under_way()
             seeds = None if all(seed is None for seed in self._seeds) else self._seeds
             options = [one or None for one in self._options] if any(self._options) else None
-            self._unclaimed = True  # whatever interrupts
             batch = self._pool.reset(seed=seeds, options=options)
-            self._unclaimed = False
         self.reset_infos = tuple(batch.infos)  # type: ignore[assignment]  # a tuple, as the original's
         self._reset_seeds()
         self._reset_options()
@@ -177,7 +178,7 @@ class SubprocVecEnv(VecEnv):
         """
         with translated():
             if not self.waiting:
-                self._drop_unclaimed()
+                self._drop_what_is_under_way()
             self._pool.send(batch_actions(self.action_space, actions, self.num_envs))
         self.waiting = True
 
@@ -208,15 +209,16 @@ class SubprocVecEnv(VecEnv):
         try:
             batch = self._pool.recv()
         except Exception:
-            self.waiting, self._unclaimed = False, True
+            self.waiting = False
             raise
         self.waiting = False
         return batch
 
-    def _drop_unclaimed(self) -> None:
-        if self.waiting or self._unclaimed:
+    def _drop_what_is_under_way(self) -> None:
+        """A step that nobody will wait for, or what an error or an interruption has left of one, or of a reset."""
+        if self._pool.pending:
             self._pool.discard()
-            self.waiting = self._unclaimed = False
+        self.waiting = False
 
     # -- for the next reset ------------------------------------------------------------------------------
 

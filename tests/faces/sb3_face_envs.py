@@ -1,0 +1,146 @@
+"""Envs for the tests of the Stable-Baselines3 face, and the original beside ours."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import SubprocVecEnv as TheirSubprocVecEnv
+
+from remuda.sb3 import SubprocVecEnv
+
+EnvFns = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
+
+
+@contextmanager
+def both(env_fns: EnvFns, **options: Any) -> Iterator[tuple[SubprocVecEnv, TheirSubprocVecEnv]]:
+    """Ours and the original, whose workers are forked: their imports would take most of the time."""
+    theirs = TheirSubprocVecEnv(list(env_fns), start_method="fork")
+    try:
+        ours = SubprocVecEnv(env_fns, **options)
+        try:
+            yield ours, theirs
+        finally:
+            ours.close()
+    finally:
+        theirs.close()
+
+
+def cartpoles(num_envs: int, **kwargs: Any) -> EnvFns:
+    return [lambda: gymnasium.make("CartPole-v1", **kwargs)] * num_envs
+
+
+class RewardEnv(gymnasium.Env[Any, Any]):
+    """Gives the rewards it is told, one after another."""
+
+    def __init__(self, rewards: Sequence[Any]) -> None:
+        self.observation_space, self.action_space = spaces.Discrete(100), spaces.Discrete(2)
+        self.rewards, self.steps = rewards, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        reward = self.rewards[self.steps]
+        self.steps += 1
+        return self.steps, reward, self.steps % 4 == 0, False, {"step": self.steps}
+
+
+class TellingEnv(gymnasium.Env[Any, Any]):
+    """Tells in its infos which action, seed and options it was given; episodes have two steps."""
+
+    def __init__(self, action_space: spaces.Space[Any] | None = None) -> None:
+        self.observation_space = spaces.Box(-1, 1, (1,), np.float64)
+        self.action_space = spaces.Discrete(3) if action_space is None else action_space
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1), {"seed": seed, "options": options}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.zeros(1), 0.0, False, self.steps == 2, {"action": action}
+
+
+class PlanningEnv(gymnasium.Env[Any, Any]):
+    """Looks ahead with copies of itself; its rewards are ints."""
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = spaces.Discrete(100), spaces.Discrete(2)
+        self.steps = 0
+        self.is_copy = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[Any, int, bool, bool, dict[str, Any]]:
+        if not self.is_copy:
+            ahead = copy.copy(self)
+            ahead.is_copy = True
+            ahead.step(action)
+            ahead.step(action)
+        self.steps += 1
+        return self.steps, 1, False, False, {}
+
+
+class PictureEnv(gymnasium.Env[Any, Any]):
+    """Observes small pictures of its own colour, and is rendered as such."""
+
+    metadata = {"render_modes": ["rgb_array", "human", "ansi"], "render_fps": 12}
+
+    def __init__(self, colour: int = 0, render_mode: str | None = "rgb_array") -> None:
+        self.observation_space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
+        self.action_space = spaces.Discrete(2)
+        self.colour, self.render_mode, self.renders = colour, render_mode, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._picture(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._picture(), 1.0, False, False, {}
+
+    def _picture(self) -> np.ndarray:
+        return np.full((36, 40, 3), self.colour, np.uint8)
+
+    def render(self) -> Any:
+        self.renders += 1
+        return self._picture()
+
+
+class GoalEnv(gymnasium.Env[Any, Any]):
+    """Walks a line to a goal: for hindsight, which asks envs for rewards of other goals."""
+
+    def __init__(self) -> None:
+        line = spaces.Box(-10, 10, (1,), np.float32)
+        self.observation_space = spaces.Dict(observation=line, achieved_goal=line, desired_goal=line)
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def _observe(self) -> dict[str, Any]:
+        place = np.array([self.place], np.float32)
+        return {"observation": place, "achieved_goal": place.copy(), "desired_goal": np.array([self.goal], np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.goal, self.steps = 0.0, float(self.np_random.uniform(-3, 3)), 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.place = float(np.clip(self.place + float(action[0]), -10, 10))
+        obs = self._observe()
+        reward = float(self.compute_reward(obs["achieved_goal"], obs["desired_goal"], {}))
+        return obs, reward, reward == 0, self.steps >= 10, {"is_success": reward == 0}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -(np.linalg.norm(achieved_goal - desired_goal, axis=-1) > 0.3).astype(np.float32)

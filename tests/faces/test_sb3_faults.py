@@ -1,0 +1,261 @@
+"""What goes wrong in envs and workers, through Stable-Baselines3's interface: raised, or restarted."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import accidents
+import gymnasium
+import numpy as np
+import pytest
+from failing import once
+from pool_envs import Gate, gated, hooked
+from programs import Watched
+from sb3_face_envs import cartpoles
+from stable_baselines3.common.vec_env import VecMonitor
+
+import remuda
+from remuda import Fault, FaultPolicy, StartTimeoutError
+from remuda.sb3 import (
+    BrokenPoolError,
+    CorruptReplyError,
+    EnvError,
+    EnvTimeoutError,
+    RestartLimitError,
+    SubprocVecEnv,
+    WorkerDiedError,
+)
+
+ACTS: dict[str, Callable[..., Any]] = {
+    "death": accidents.kill_myself,
+    "exception": accidents.raise_value_error,
+    "hang": accidents.hold_the_gil,
+}
+RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": EnvError, "hang": EnvTimeoutError}
+LIMITS = {"step_timeout": 1.0, "reset_timeout": 1.0, "call_timeout": 1.0}
+
+
+def failing(kind: str, phase: str, policy: Any, path: Path) -> SubprocVecEnv:
+    """Two envs with episodes of two steps, the second of which meets with that once in this phase."""
+    limits = LIMITS if kind == "hang" else {}
+    return SubprocVecEnv(
+        hooked(2, length=2, **{phase: once(path / "accident", ACTS[kind])}),
+        faults=FaultPolicy(policy, backoff=0, **limits),
+    )
+
+
+def meet_with_it(envs: SubprocVecEnv, phase: str) -> Any:
+    envs.reset()
+    if phase == "call":
+        return envs.env_method("poke")
+    if phase == "render":
+        return envs.get_images()
+    step = envs.step([5, 5])
+    return envs.step([6, 6]) if phase == "autoreset" else step
+
+
+# -- raised ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["reset", "step", "autoreset", "call", "render"])
+@pytest.mark.parametrize("kind", ACTS)
+def test_raised(kind: str, phase: str, tmp_path: Path) -> None:
+    envs = failing(kind, phase, "raise", tmp_path)
+    with pytest.raises(EOFError, match="worker 1") as raised:
+        meet_with_it(envs, phase)
+    assert type(raised.value) is RAISED[kind]
+    assert not envs.waiting
+    if kind == "exception":
+        assert isinstance(raised.value.__cause__, ValueError)
+        assert "accidents.py" in str(raised.value.__cause__.__cause__)
+        assert envs.reset()[:, 0].tolist() == [0, 1]
+        assert envs.step([7, 8])[0][:, 3].tolist() == [7, 8]
+    else:
+        with pytest.raises(EOFError) as again:
+            envs.reset()
+        assert type(again.value) is BrokenPoolError
+        assert isinstance(again.value.__cause__, remuda.WorkerDiedError)
+    envs.close()
+    assert not any(process.is_alive() for process in envs.processes)
+
+
+@pytest.mark.parametrize("kind", ACTS)
+def test_raised_while_envs_are_built(kind: str) -> None:
+    expected = StartTimeoutError if kind == "hang" else RAISED[kind]
+    with pytest.raises(expected) as raised:
+        SubprocVecEnv(hooked(2, build=ACTS[kind]), start_timeout=3.0 if kind == "hang" else None)
+    assert kind == "hang" or isinstance(raised.value, EOFError)
+
+
+def test_what_programs_catch_today() -> None:
+    """Whichever of these the original's pipe would have raised."""
+    for caught in (EOFError, ConnectionResetError, BrokenPipeError, OSError, remuda.RemudaError):
+        envs = SubprocVecEnv(hooked(2, step=accidents.kill_myself))
+        envs.reset()
+        with pytest.raises(caught):
+            envs.step([1, 1])
+        envs.close()
+
+
+ERRORS = [BrokenPoolError, CorruptReplyError, EnvError, EnvTimeoutError, RestartLimitError, WorkerDiedError]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_errors_are_the_engines_too(error: type[Exception]) -> None:
+    assert issubclass(error, getattr(remuda, error.__name__))
+    for caught in (EOFError, ConnectionResetError, BrokenPipeError):
+        assert issubclass(error, caught)
+    assert issubclass(error, WorkerDiedError) is issubclass(error, remuda.WorkerDiedError)
+
+
+def test_an_error_tells_what_the_engines_tells_and_can_be_pickled() -> None:
+    envs = SubprocVecEnv(hooked(2, step=accidents.kill_myself))
+    envs.seed(7)
+    envs.reset()
+    pid = envs.processes[1].pid
+    with pytest.raises(WorkerDiedError) as raised:
+        envs.step([1, 2])
+    envs.close()
+    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        assert (error.worker, error.pid, error.env_ids, error.operation) == (1, pid, (1,), "step")
+        assert (error.exitcode, error.where.seed, error.where.action) == (-signal.SIGKILL, 8, 2)
+        assert "killed by SIGKILL" in str(error)
+
+
+@pytest.mark.parametrize("then", ["step", "reset", "call", "close"])
+def test_a_worker_killed_while_idle(then: str) -> None:
+    envs = SubprocVecEnv(hooked(3))
+    envs.reset()
+    watched = Watched([envs.processes[2].pid])
+    os.kill(envs.processes[2].pid, signal.SIGKILL)
+    watched.await_end()
+    calls = {"step": lambda: envs.step([1, 1, 1]), "reset": envs.reset, "call": lambda: envs.get_attr("tag")}
+    if then != "close":
+        with pytest.raises(EOFError, match="worker 2"):
+            calls[then]()
+    envs.close()
+
+
+def test_after_an_exception_the_others_need_a_reset_only(tmp_path: Path) -> None:
+    envs = failing("exception", "step", "raise", tmp_path)
+    envs.reset()
+    with pytest.raises(EnvError):
+        envs.step([5, 5])
+    with pytest.raises(remuda.StateError, match="env 1"):
+        envs.step([6, 6])
+    assert envs.reset().tolist() == [[0, 2, 0, -1], [1, 2, 0, -1]]
+    envs.close()
+
+
+def test_ctrl_c_leaves_the_step_under_way(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    envs = SubprocVecEnv(gated([None, gate]))
+    envs.reset()
+    envs.step_async([3, 4])
+    gate.await_arrival()
+    interrupter = threading.Thread(target=_interrupt_when_it_sleeps, args=[threading.get_native_id()])
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        envs.step_wait()
+    interrupter.join()
+    assert envs.waiting
+    gate.open()
+    assert envs.step_wait()[0][:, 3].tolist() == [3, 4]
+    envs.close()
+
+
+def _interrupt_when_it_sleeps(thread: int) -> None:
+    calm = 0
+    while calm < 1000:
+        stat = Path(f"/proc/self/task/{thread}/stat").read_text()
+        calm = calm + 1 if stat.rpartition(")")[2].split()[0] == "S" else 0
+    signal.raise_signal(signal.SIGINT)
+
+
+# -- restarted -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["step", "autoreset"])
+@pytest.mark.parametrize("kind", ACTS)
+def test_restarted_within_an_episode(kind: str, phase: str, tmp_path: Path) -> None:
+    envs = failing(kind, phase, "restart", tmp_path)
+    obs, rewards, dones, infos = meet_with_it(envs, phase)
+    assert (bool(dones[1]), rewards[1], infos[1]["TimeLimit.truncated"]) == (True, 0, True)
+    assert infos[1]["terminal_observation"].tolist() == ([1, 1, 0, -1] if phase == "step" else [1, 1, 1, 5])
+    assert isinstance(infos[1]["fault"], Fault)
+    assert infos[1]["fault"].kind == {"hang": "timeout"}.get(kind, kind)
+    assert "fault" not in infos[0]
+    assert obs[1].tolist() == [1, 1, 0, -1]  # of the env that was built anew
+    assert envs.reset_infos[1] == {}
+    assert envs.step([7, 8])[0][1].tolist() == [1, 1, 1, 8]
+    envs.close()
+
+
+@pytest.mark.parametrize("kind", ACTS)
+def test_a_reset_is_repeated(kind: str, tmp_path: Path) -> None:
+    envs = failing(kind, "reset", "restart", tmp_path)
+    envs.seed(3)
+    envs.set_options({"o": 1})
+    assert envs.reset()[1].tolist() == [1, 1, 0, -1]
+    assert (envs.get_attr("last_seed"), envs.get_attr("last_options")) == ([3, 4], [{"o": 1}] * 2)
+    envs.close()
+
+
+@pytest.mark.parametrize("phase", ["call", "render"])
+@pytest.mark.parametrize("kind", ACTS)
+def test_a_call_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
+    envs = failing(kind, phase, "restart", tmp_path)
+    with pytest.raises(RAISED[kind]):
+        meet_with_it(envs, phase)
+    *_, dones, infos = envs.step([5, 5])
+    assert bool(dones[1]) is (kind != "exception")
+    assert ("fault" in infos[1]) is (kind != "exception")
+    envs.close()
+
+
+def test_too_many_faults() -> None:
+    envs = SubprocVecEnv(
+        hooked(2, step=accidents.raise_value_error), faults=FaultPolicy("restart", max_restarts=1, backoff=0)
+    )
+    envs.reset()
+    assert envs.step([1, 1])[2].tolist() == [False, True]
+    with pytest.raises(RestartLimitError, match="max_restarts=1") as raised:
+        envs.step([1, 1])
+    assert isinstance(raised.value, BrokenPipeError)
+    assert len(raised.value.faults) == 2
+    envs.close()
+
+
+def test_statistics_see_an_episode_that_ended() -> None:
+    envs = VecMonitor(SubprocVecEnv(hooked(2), faults="restart"))
+    envs.reset()
+    envs.step(np.array([1, 1]))
+    os.kill(envs.unwrapped.processes[1].pid, signal.SIGKILL)
+    *_, infos = envs.step(np.array([2, 2]))
+    assert (infos[1]["episode"]["r"], infos[1]["episode"]["l"]) == (1, 2)
+    envs.close()
+
+
+def test_others_play_the_same_games_as_without_a_fault() -> None:
+    """Seeded CartPoles, of which one is killed over and over."""
+    plain = gymnasium.vector.SyncVectorEnv(cartpoles(3), autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP)
+    expected, _ = plain.reset(seed=5)
+    envs = SubprocVecEnv(cartpoles(3), faults=FaultPolicy("restart", max_restarts=99, backoff=0))
+    envs.seed(5)
+    got = envs.reset()
+    faults = 0
+    for i, action in enumerate(np.random.default_rng(0).integers(0, 2, (200, 3))):
+        np.testing.assert_array_equal(got[1:], expected[1:])
+        if i % 40 == 20:
+            os.kill(envs.processes[0].pid, signal.SIGKILL)
+        expected, *_ = plain.step(action)
+        got, *_, infos = envs.step(action)
+        faults += "fault" in infos[0]
+    assert faults == 5
+    envs.close()

@@ -1,0 +1,147 @@
+"""Bit for bit what Stable-Baselines3's own SubprocVecEnv returns, on the same envs, seeds and actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pool_envs import assert_same
+from sb3_face_envs import EnvFns, PlanningEnv, RewardEnv, TellingEnv, both, cartpoles
+from gymnasium_face_envs import SpaceEnv
+
+NUM_ENVS = 3
+
+SPACES: dict[str, spaces.Space[Any]] = {
+    "box": spaces.Box(-1, 1, (2, 3)),
+    "image": spaces.Box(0, 255, (8, 8, 3), np.uint8),
+    "discrete": spaces.Discrete(7, start=-3),
+    "multi_discrete": spaces.MultiDiscrete([4, 5]),
+    "multi_binary": spaces.MultiBinary(5),
+    "dict": spaces.Dict(z=spaces.Box(0, 1, (2,)), a=spaces.Discrete(3), image=spaces.Box(0, 255, (4, 4, 1), np.uint8)),
+    "tuple": spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.MultiBinary(3), spaces.Discrete(4))),
+}
+
+
+def compare(env_fns: EnvFns, steps: int, seed: int | None = 3, **options: Any) -> None:
+    with both(env_fns, **options) as (ours, theirs):
+        for attribute in ("num_envs", "observation_space", "action_space", "render_mode", "reset_infos", "waiting"):
+            assert getattr(ours, attribute) == getattr(theirs, attribute)
+        ours.seed(seed)
+        theirs.seed(seed)
+        assert_same(ours.reset(), theirs.reset(), "reset")
+        assert_same(ours.reset_infos, theirs.reset_infos, "reset_infos")
+        theirs.action_space.seed(7)
+        for i in range(steps):
+            actions = np.array([theirs.action_space.sample() for _ in range(ours.num_envs)])
+            assert_same(ours.step(actions), theirs.step(actions), f"step {i}")
+            assert_same(ours.reset_infos, theirs.reset_infos, f"reset_infos of step {i}")
+
+
+@pytest.mark.parametrize("num_workers", [None, 1, 2])
+def test_cartpole(num_workers: int | None) -> None:
+    compare(cartpoles(NUM_ENVS), 300, num_workers=num_workers)
+
+
+def test_pendulum_which_is_cut_off() -> None:
+    compare([lambda: gymnasium.make("Pendulum-v1", max_episode_steps=20)] * NUM_ENVS, 90, num_workers=2)
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
+def test_spaces_of_observations(space: spaces.Space[Any]) -> None:
+    compare([lambda: SpaceEnv(space)] * NUM_ENVS, 40, num_workers=2)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_other_backends(backend: str) -> None:
+    compare([lambda: SpaceEnv(SPACES["dict"])] * NUM_ENVS, 40, backend=backend)
+
+
+REWARDS: dict[str, list[list[Any]]] = {
+    "float": [[1.0, 2.5], [0.0, -1.0]],
+    "int": [[1, 2], [3, -4]],
+    "bool": [[True, False], [False, True]],
+    "float32": [[np.float32(0.1), np.float32(0.2)], [np.float32(0.3), np.float32(0.4)]],
+    "float64": [[np.float64(0.1), np.float64(0.2)], [np.float64(0.3), np.float64(0.4)]],
+    "int32": [[np.int32(5), np.int32(6)], [np.int32(7), np.int32(8)]],
+    "int and float32": [[1, 2], [np.float32(0.5), np.float32(0.25)]],
+    "int and float": [[1, 2], [0.5, 0.25]],
+    "an int first, then a float": [[1, 0.5], [2, 3]],
+    "an array without axes": [[np.array(0.1, np.float32), np.array(0.2, np.float32)]] * 2,
+}
+
+
+@pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS.keys())
+def test_rewards_have_the_type_that_stacking_gives(rewards: list[list[Any]]) -> None:
+    compare([lambda own=own: RewardEnv(own * 3) for own in rewards], 6)  # type: ignore[misc]
+
+
+def test_an_env_may_copy_itself_whatever_looks_at_its_rewards() -> None:
+    compare([PlanningEnv] * 2, 4)
+
+
+ACTIONS: dict[str, tuple[spaces.Space[Any], Any]] = {
+    "an array": (spaces.Box(-1, 1, (2,)), np.array([[0.5, -0.5], [0.25, 0]], np.float32)),
+    "a list of arrays": (spaces.Box(-1, 1, (2,)), [np.zeros(2, np.float32), np.ones(2, np.float32)]),
+    "many choices": (spaces.MultiDiscrete([3, 4]), np.array([[0, 3], [2, 1]])),
+    "flags": (spaces.MultiBinary(3), np.array([[0, 1, 1], [1, 0, 0]], np.int8)),
+    "dicts": (
+        spaces.Dict(push=spaces.Box(-1, 1, (1,)), key=spaces.MultiBinary(2)),
+        [
+            {"push": np.array([0.5], np.float32), "key": np.array([0, 1], np.int8)},
+            {"key": np.array([1, 1], np.int8), "push": np.array([0.25], np.float32)},
+        ],
+    ),
+    "tuples": (
+        spaces.Tuple((spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (2,)))),
+        [(np.array([i], np.float32), np.array([i, i], np.float32)) for i in range(2)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("space", "actions"), ACTIONS.values(), ids=ACTIONS.keys())
+def test_actions_as_the_envs_get_them(space: spaces.Space[Any], actions: Any) -> None:
+    with both([lambda: TellingEnv(space)] * 2) as (ours, theirs):
+        ours.reset()
+        theirs.reset()
+        got, expected = ours.step(actions)[3], theirs.step(actions)[3]
+        assert_same(got, expected)
+
+
+def test_a_list_of_choices() -> None:
+    """The original hands Python's ints on; here they arrive as those of the action space."""
+    with both([TellingEnv] * 2) as (ours, theirs):
+        ours.reset()
+        theirs.reset()
+        got, expected = ours.step([1, 2])[3], theirs.step([1, 2])[3]
+        assert [info["action"] for info in got] == [info["action"] for info in expected] == [1, 2]
+
+
+def test_seeds_and_options_are_for_one_reset() -> None:
+    with both([TellingEnv] * 2) as (ours, theirs):
+        for envs in (ours, theirs):
+            assert envs.seed(5) == [5, 6]
+            envs.set_options([{"map": 1}, {}])
+        for _ in range(2):
+            ours.reset()
+            theirs.reset()
+            assert_same(ours.reset_infos, theirs.reset_infos)
+        for envs in (ours, theirs):
+            envs.set_options({"map": {"size": 3}})
+        ours.reset()
+        theirs.reset()
+        assert_same(ours.reset_infos, theirs.reset_infos)
+        for _ in range(2):  # the second one resets
+            assert_same(ours.step(np.array([0, 1])), theirs.step(np.array([0, 1])))
+            assert_same(ours.reset_infos, theirs.reset_infos)
+
+
+def test_without_a_seed_envs_differ() -> None:
+    with both(cartpoles(2)) as (ours, theirs):
+        for envs in (ours, theirs):
+            np.random.seed(1)
+            envs.seed()
+        assert_same(ours.reset(), obs := theirs.reset())
+        assert not np.array_equal(obs[0], obs[1])

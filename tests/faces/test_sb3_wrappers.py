@@ -1,0 +1,109 @@
+"""Stable-Baselines3's own wrappers around ours: as around the original."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium_face_envs import SpaceEnv
+from pool_envs import assert_same
+from sb3_face_envs import GoalEnv, PictureEnv, both, cartpoles
+from stable_baselines3.common.vec_env import (
+    VecCheckNan,
+    VecEnv,
+    VecEnvWrapper,
+    VecExtractDictObs,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+    VecVideoRecorder,
+    sync_envs_normalization,
+)
+
+from remuda.sb3 import SubprocVecEnv
+
+PICTURES = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+DICTS = spaces.Dict(picture=PICTURES, place=spaces.Box(-1, 1, (2,)))
+
+WRAPPED: dict[str, tuple[Any, Callable[[VecEnv], VecEnv]]] = {
+    "VecNormalize": (spaces.Box(-1, 1, (3,)), VecNormalize),
+    "VecNormalize of a dict": (DICTS, lambda envs: VecNormalize(envs, norm_obs_keys=["place"])),
+    "VecFrameStack": (PICTURES, lambda envs: VecFrameStack(envs, 3)),
+    "VecFrameStack of a dict": (DICTS, lambda envs: VecFrameStack(envs, 3, {"picture": "last", "place": "first"})),
+    "VecMonitor": (spaces.Box(-1, 1, (3,)), VecMonitor),
+    "VecTransposeImage": (PICTURES, VecTransposeImage),
+    "VecCheckNan": (spaces.Box(-1, 1, (3,)), lambda envs: VecCheckNan(envs, raise_exception=True)),
+    "VecExtractDictObs": (DICTS, lambda envs: VecExtractDictObs(envs, "place")),
+    "several": (DICTS, lambda envs: VecNormalize(VecFrameStack(VecMonitor(envs), 2), norm_obs_keys=["place"])),
+}
+
+
+@pytest.mark.parametrize(("space", "wrap"), WRAPPED.values(), ids=WRAPPED.keys())
+def test_wrapped(space: spaces.Space[Any], wrap: Callable[[VecEnv], VecEnv]) -> None:
+    with both([lambda: SpaceEnv(space)] * 2, num_workers=1) as sides:
+        ours, theirs = (wrap(envs) for envs in sides)
+        for envs in (ours, theirs):
+            envs.seed(3)
+        assert_same(ours.reset(), theirs.reset())
+        for i in range(40):
+            (our_step, their_step) = ours.step(np.array([i % 3, 1])), theirs.step(np.array([i % 3, 1]))
+            for info in (*our_step[3], *their_step[3]):
+                info.get("episode", {}).pop("t", None)  # seconds
+            assert_same(our_step, their_step, f"step {i}")
+
+
+def test_wrappers_find_what_is_behind_them() -> None:
+    envs = VecFrameStack(VecNormalize(SubprocVecEnv(cartpoles(2))), 2)
+    assert envs.get_attr("spec")[0].id == "CartPole-v1"
+    assert [process.is_alive() for process in envs.processes] == [True, True]
+    assert isinstance(envs.unwrapped, SubprocVecEnv)
+    assert envs.getattr_depth_check("processes", already_found=True) is not None
+    envs.close()
+    assert envs.unwrapped.closed
+
+
+def test_normalization_is_saved_and_loaded(tmp_path: Path) -> None:
+    first = VecNormalize(SubprocVecEnv(cartpoles(2)))
+    first.seed(1)
+    first.reset()
+    for _ in range(5):
+        first.step(np.array([0, 1]))
+    first.save(str(tmp_path / "normalization.pkl"))
+    second = VecNormalize.load(str(tmp_path / "normalization.pkl"), SubprocVecEnv(cartpoles(1)))
+    assert np.array_equal(second.obs_rms.mean, first.obs_rms.mean)
+    third = VecNormalize(SubprocVecEnv(cartpoles(1)))
+    sync_envs_normalization(first, third)
+    assert np.array_equal(third.obs_rms.var, first.obs_rms.var)
+    for envs in (first, second, third):
+        envs.close()
+
+
+def test_a_video_has_the_envs_pace(tmp_path: Path) -> None:
+    envs = VecVideoRecorder(
+        SubprocVecEnv([PictureEnv] * 2), str(tmp_path), record_video_trigger=lambda step: step == 0, video_length=3
+    )
+    assert envs.frames_per_sec == 12
+    envs.reset()
+    for _ in range(4):
+        envs.step(np.array([0, 0]))
+    envs.close()
+    assert (tmp_path / "rl-video-step-0-to-step-3.mp4").stat().st_size > 0
+
+
+def test_a_wrapper_of_ones_own_sees_the_goals_of_hindsight() -> None:
+    class Goals(VecEnvWrapper):
+        def reset(self) -> Any:
+            return self.venv.reset()
+
+        def step_wait(self) -> Any:
+            return self.venv.step_wait()
+
+    envs = Goals(SubprocVecEnv([GoalEnv] * 2))
+    reached, wanted = np.zeros((3, 1)), np.array([[0.1], [1], [2]])
+    assert envs.env_method("compute_reward", reached, wanted, {}, indices=[0])[0].tolist() == [0, -1, -1]
+    envs.close()
