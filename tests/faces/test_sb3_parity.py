@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
 from sb3_face_envs import EnvFns, PlanningEnv, RewardEnv, TellingEnv, both, cartpoles
-from gymnasium_face_envs import SpaceEnv
 
 NUM_ENVS = 3
 

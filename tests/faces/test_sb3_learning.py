@@ -1,0 +1,183 @@
+"""Algorithms of Stable-Baselines3 learn on our envs as on the original's, and through crashes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium_face_envs import SpaceEnv
+from pool_envs import assert_same
+from sb3_face_envs import GoalEnv, both, cartpoles
+from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from remuda import FaultPolicy
+from remuda.sb3 import SubprocVecEnv
+
+
+def small() -> dict[str, Any]:
+    """Algorithms write into their arguments."""
+    return {"device": "cpu", "policy_kwargs": {"net_arch": [16]}}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """So small networks are slower with more, and sums come in one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def pendulums(num_envs: int) -> Any:
+    return [lambda: gymnasium.make("Pendulum-v1", max_episode_steps=30)] * num_envs
+
+
+class Diary(BaseCallback):
+    """What the algorithm did and got."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[Any] = []
+
+    def _on_step(self) -> bool:
+        seen = {name: self.locals[name] for name in ("actions", "rewards", "dones", "infos", "new_obs")}
+        self.entries.append({name: np.array(value) if name != "infos" else value for name, value in seen.items()})
+        return True
+
+
+def learned(algorithm: type[BaseAlgorithm], envs: VecEnv, steps: int, **arguments: Any) -> tuple[list[Any], Any]:
+    model = algorithm("MlpPolicy", envs, seed=1, **small(), **arguments)
+    diary = Diary()
+    model.learn(steps, callback=diary)
+    return diary.entries, {name: tensor.numpy() for name, tensor in model.policy.state_dict().items()}
+
+
+SAME: dict[str, tuple[Any, Any, int, dict[str, Any]]] = {
+    "PPO": (PPO, cartpoles(4), 512, {"n_steps": 64, "batch_size": 64, "n_epochs": 2}),
+    "A2C": (A2C, cartpoles(3), 200, {}),
+    "DQN": (DQN, cartpoles(2), 300, {"learning_starts": 50, "train_freq": 10}),
+    "SAC": (SAC, pendulums(2), 150, {"learning_starts": 50, "train_freq": 5}),
+}
+
+
+@pytest.mark.parametrize(("algorithm", "env_fns", "steps", "arguments"), SAME.values(), ids=SAME.keys())
+def test_what_is_done_and_learned_is_the_same(algorithm: Any, env_fns: Any, steps: int, arguments: Any) -> None:
+    """Actions, rewards, observations, infos, and in the end the weights."""
+    with both(env_fns, num_workers=2) as (ours, theirs):
+        our_diary, our_weights = learned(algorithm, ours, steps, **arguments)
+        their_diary, their_weights = learned(algorithm, theirs, steps, **arguments)
+    assert len(our_diary) >= steps // len(env_fns)
+    assert sum(entry["dones"].sum() for entry in our_diary) > 0
+    assert_same(our_diary, their_diary)
+    assert_same(our_weights, their_weights)
+
+
+def test_hindsight() -> None:
+    envs = SubprocVecEnv([GoalEnv] * 2, num_workers=1)
+    model = SAC(
+        "MultiInputPolicy",
+        envs,
+        replay_buffer_class=HerReplayBuffer,
+        replay_buffer_kwargs={"copy_info_dict": True},
+        learning_starts=60,
+        train_freq=10,
+        seed=1,
+        **small(),
+    )
+    model.learn(200)
+    assert model.num_timesteps >= 200
+    assert model.replay_buffer is not None
+    sample = model.replay_buffer.sample(32)
+    assert set(np.unique(sample.rewards.numpy())) <= {-1, 0}
+    envs.close()
+
+
+def test_pictures_and_dicts() -> None:
+    space = spaces.Dict(picture=spaces.Box(0, 255, (36, 36, 1), np.uint8), place=spaces.Box(-1, 1, (2,)))
+    envs = SubprocVecEnv([lambda: SpaceEnv(space)] * 2, num_workers=1)
+    model = A2C("MultiInputPolicy", envs, n_steps=8, seed=1, device="cpu")  # it transposes the pictures itself
+    model.learn(64)
+    assert model.num_timesteps == 64
+    envs.close()
+
+
+def test_a_model_is_saved_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    envs = SubprocVecEnv(cartpoles(2), num_workers=1)
+    model = PPO("MlpPolicy", envs, n_steps=32, batch_size=32, seed=1, **small())
+    model.learn(64)
+    obs = envs.reset()
+    model.save(tmp_path / "model")
+    envs.close()
+    others = SubprocVecEnv(cartpoles(2))
+    loaded = PPO.load(tmp_path / "model", env=others, device="cpu")
+    assert np.array_equal(loaded.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
+    loaded.learn(64, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 128
+    others.close()
+
+
+def test_evaluation(tmp_path: Path) -> None:
+    """With a copy of the running averages, in a callback and by hand."""
+
+    def envs(seed: int) -> VecNormalize:
+        ours = make_vec_env(
+            "CartPole-v1",
+            2,
+            seed,
+            vec_env_cls=SubprocVecEnv,
+            vec_env_kwargs={"num_workers": 1},  # type: ignore[arg-type]
+        )
+        return VecNormalize(ours)
+
+    training, evaluation = envs(0), envs(100)
+    model = PPO("MlpPolicy", training, n_steps=32, batch_size=32, seed=1, **small())
+    callback = EvalCallback(evaluation, n_eval_episodes=4, eval_freq=16, best_model_save_path=str(tmp_path), verbose=0)
+    model.learn(64, callback=callback)
+    assert (tmp_path / "best_model.zip").exists()
+    rewards, lengths = evaluate_policy(model, evaluation, n_eval_episodes=5, return_episode_rewards=True)
+    assert rewards == lengths  # a CartPole's reward is 1 a step, and Monitor knows it behind the normalization
+    training.close()
+    evaluation.close()
+
+
+class Killer(BaseCallback):
+    """Kills workers, in turn, now and then."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+        self.kills = 0
+        self.faults: list[Any] = []
+
+    def _on_step(self) -> bool:
+        self.faults += [info["fault"] for info in self.locals["infos"] if "fault" in info]
+        if self.n_calls % self.every == 0:
+            workers = self.training_env.unwrapped.processes
+            os.kill(workers[self.kills % len(workers)].pid, signal.SIGKILL)
+            self.kills += 1
+        return True
+
+
+def test_a_run_survives_the_deaths_of_its_workers() -> None:
+    envs = SubprocVecEnv(cartpoles(3), faults=FaultPolicy("restart", max_restarts=99, backoff=0))
+    model = PPO("MlpPolicy", envs, n_steps=64, batch_size=64, n_epochs=2, seed=1, **small())
+    killer = Killer(every=30)
+    model.learn(384, callback=killer)
+    assert model.num_timesteps == 384
+    assert killer.kills == 4
+    assert [fault.kind for fault in killer.faults] == ["death"] * 4
+    assert [fault.env_id for fault in killer.faults] == [0, 1, 2, 0]
+    envs.close()
