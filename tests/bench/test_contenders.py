@@ -70,7 +70,15 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "workers"),
-    [("remuda", 1), ("remuda-per-env", 3), ("gymnasium", 3), ("gymnasium-sync", 0), ("plain loop", 0)],
+    [
+        ("remuda", 1),
+        ("remuda-per-env", 3),
+        ("remuda-sb3", 1),
+        ("remuda-sb3-per-env", 3),
+        ("gymnasium", 3),
+        ("gymnasium-sync", 0),
+        ("plain loop", 0),
+    ],
 )
 def test_number_of_workers(name: str, workers: int) -> None:
     kind = next(kind for kind in ALL if kind.name == name)

@@ -73,7 +73,10 @@ class Sb3(Contender):
 
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
-        self._envs = self.load().SubprocVecEnv(plan.env_fns, start_method=plan.start_method)
+        self._envs = self.load().SubprocVecEnv(plan.env_fns, start_method=plan.start_method, **self._more(plan))
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return {}
 
     def reset(self, seed: int) -> None:
         self._envs.seed(seed)
@@ -93,6 +96,32 @@ class Sb3(Contender):
 
     def worker_pids(self) -> list[int]:
         return pids(self._envs.processes)
+
+
+class RemudaSb3(Sb3):
+    """`remuda.sb3.SubprocVecEnv` with several envs a worker, in the same program."""
+
+    name = "remuda-sb3"
+
+    @classmethod
+    def load(cls) -> Any:
+        super().load()
+        return importlib.import_module("remuda.sb3.subproc_vec_env")
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return {"num_workers": plan.num_workers, "backend": plan.backend, "advise": False}
+
+    def prepare(self, space: Space[Any], batch: Any) -> Any:
+        return batch if isinstance(batch, np.ndarray) else super().prepare(space, batch)
+
+
+class RemudaSb3PerEnv(RemudaSb3):
+    """`remuda.sb3.SubprocVecEnv` as it is by default: one env a worker."""
+
+    name = "remuda-sb3-per-env"
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return {**super()._more(plan), "num_workers": None}
 
 
 class SuperSuit(Contender):

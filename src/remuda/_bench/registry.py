@@ -6,14 +6,34 @@ from collections.abc import Iterable, Mapping
 
 from .contenders import Contender, PlainLoop, Remuda, RemudaPerEnv, RemudaSupervised
 from .partial import DiEngine, DiEnginePrompt, TianshouPartial
-from .peers import GymnasiumAsync, GymnasiumSync, PufferLib, Sb3, SuperSuit, Tianshou
+from .peers import (
+    GymnasiumAsync,
+    GymnasiumSync,
+    PufferLib,
+    RemudaSb3,
+    RemudaSb3PerEnv,
+    Sb3,
+    SuperSuit,
+    Tianshou,
+)
 
 
 def _by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
     return {contender.name: contender for contender in contenders}
 
 
-PEERS = _by_name(RemudaPerEnv, RemudaSupervised, GymnasiumAsync, GymnasiumSync, Sb3, SuperSuit, Tianshou, PufferLib)
+PEERS = _by_name(
+    RemudaPerEnv,
+    RemudaSupervised,
+    RemudaSb3,
+    RemudaSb3PerEnv,
+    GymnasiumAsync,
+    GymnasiumSync,
+    Sb3,
+    SuperSuit,
+    Tianshou,
+    PufferLib,
+)
 UNEVEN_PEERS = _by_name(GymnasiumAsync, Sb3, TianshouPartial, DiEngine, DiEnginePrompt)
 """Where envs differ in how long they take: those that go on with some of them, and those that wait for all."""
 
