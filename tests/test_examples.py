@@ -23,3 +23,16 @@ def test_double_buffering(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert thought_about == [16] * 3 + [8] * 6
     output = capsys.readouterr().out
     assert re.fullmatch(r"lockstep: \S+ env steps/s\nsplit:    \S+ env steps/s\nratio:    \d+\.\d\d\n", output)
+
+
+def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("sb3_ppo")
+    monkeypatch.setattr(example, "NUM_ENVS", 2)
+    monkeypatch.setattr(example, "STEPS", 512)
+    monkeypatch.setitem(example.SETTINGS, "batch_size", 64)
+    monkeypatch.setitem(example.RUNS, "stable_baselines3", (example.Original, {"start_method": "fork"}))
+    example.main(tmp_path / "curves.png")
+    output = capsys.readouterr().out
+    assert "the same episodes:  True" in output
+    assert (tmp_path / "curves.png").stat().st_size > 0
