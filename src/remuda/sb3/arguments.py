@@ -39,14 +39,17 @@ def env_ids(indices: Indices, num_envs: int) -> list[int]:
         raise IndexError(f"expected indices of {num_envs} envs, got {indices!r}") from None
 
 
+def come_apart(space: Space[Any]) -> bool:
+    """Whether actions of this space, one for each env, must be batched before the pool takes them."""
+    return isinstance(space, (spaces.Dict, spaces.Tuple))
+
+
 def batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
-    """A sequence with one action for each env, as an element of the batched space.
+    """A sequence with one dict or tuple for each env, as an element of the batched space.
 
     Raises:
         InvalidActionError: Another number of actions than envs, or one that does not fit.
     """
-    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return actions
     each = list(actions)
     if len(each) != num_envs:
         raise InvalidActionError(f"expected {num_envs} actions, one for each env, got {len(each)}")

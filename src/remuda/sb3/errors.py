@@ -6,13 +6,15 @@ the end of what it reads, a connection reset, or a broken pipe. The errors here 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import remuda
 from remuda.errors import RemudaError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Error = TypeVar("Error", bound=RemudaError)
 
 
@@ -62,16 +64,20 @@ _KINDS: dict[type[RemudaError], type[RemudaError]] = {
 }
 
 
-@contextmanager
-def translated() -> Iterator[None]:
+def translated(function: Callable[P, T]) -> Callable[P, T]:
     """Raises the engine's errors as those of this module, with the same attributes and the same cause."""
-    try:
-        yield
-    except RemudaError as error:
-        kind = _KINDS.get(type(error))
-        if kind is None:
-            raise
-        raise _as(kind, error) from error.__cause__
+
+    @functools.wraps(function)
+    def translating(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except RemudaError as error:
+            kind = _KINDS.get(type(error))
+            if kind is None:
+                raise
+            raise _as(kind, error) from error.__cause__
+
+    return translating
 
 
 def _as(kind: type[Error], error: RemudaError) -> Error:

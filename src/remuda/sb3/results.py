@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,7 @@ from remuda.sb3.worker import REWARD_TYPE
 Info: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One step of all envs.
 
     Attributes:
@@ -35,28 +33,31 @@ class Step:
 def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
     """Reads a batch of all envs; ``reset_infos`` are those before. Nothing of the result is a view of the batch."""
     dones = batch.terminated | batch.truncated
-    infos = list(batch.infos)
-    for info in infos:
-        info["TimeLimit.truncated"] = False
-    if dones.any():
-        reset_infos = list(reset_infos)
-        for i in np.flatnonzero(dones):
-            infos[i], reset_infos[i] = _end_of_episode(infos[i], bool(batch.truncated[i] and not batch.terminated[i]))
-    return Step(_rewards(batch, infos), dones, tuple(infos), tuple(reset_infos))
+    infos, resets = list(batch.infos), list(reset_infos)
+    for i, done in enumerate(dones.tolist()):
+        if done:
+            resets[i] = infos[i]
+            infos[i] = _terminal_info(resets[i], bool(batch.truncated[i] and not batch.terminated[i]))
+        else:
+            infos[i]["TimeLimit.truncated"] = False
+    return Step(_rewards(batch, infos), dones, tuple(infos), tuple(resets))
 
 
-def _end_of_episode(info: Info, was_truncated: bool) -> tuple[Info, Info]:
-    """The terminal info and the reset's, out of what same-step autoreset makes of the two."""
-    del info["TimeLimit.truncated"]
-    terminal, last_obs = info.pop("final_info"), info.pop("final_obs")
-    return {**terminal, "TimeLimit.truncated": was_truncated, "terminal_observation": last_obs}, info
+def _terminal_info(info: Info, was_truncated: bool) -> Info:
+    """Takes what is of the old episode out of the info that same-step autoreset makes, and leaves the reset's."""
+    terminal: Info = info.pop("final_info")
+    terminal["TimeLimit.truncated"] = was_truncated
+    terminal["terminal_observation"] = info.pop("final_obs")
+    return terminal
 
 
 def _rewards(batch: Batch, infos: Sequence[Info]) -> npt.NDArray[Any]:
     """Takes the notes of the rewards' types out of the infos, and obeys them."""
-    codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}
-    dtype = np.result_type(*(np.dtype(chr(code)) for code in codes))
-    return batch.reward.astype(dtype)
+    rewards: npt.NDArray[Any] = batch.reward.copy()
+    if any(REWARD_TYPE in info for info in infos):
+        codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}
+        rewards = rewards.astype(np.result_type(*(np.dtype(chr(code)) for code in codes)))
+    return rewards
 
 
 _FLOAT64 = ord(np.dtype(np.float64).char)

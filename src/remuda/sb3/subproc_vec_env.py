@@ -14,9 +14,9 @@ import numpy.typing as npt
 from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
-from remuda import Batch, FaultPolicy, Pool, Recording
+from remuda import FaultPolicy, Pool, Recording
 from remuda.sb3 import worker
-from remuda.sb3.arguments import Indices, batch_actions, check_start_method, env_ids
+from remuda.sb3.arguments import Indices, batch_actions, check_start_method, come_apart, env_ids
 from remuda.sb3.closing import log_farewells
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
@@ -72,6 +72,7 @@ class SubprocVecEnv(VecEnv):
         TypeError: a factory that cannot be pickled, or an option that there is not.
     """
 
+    @translated
     def __init__(
         self,
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
@@ -96,27 +97,26 @@ class SubprocVecEnv(VecEnv):
     ) -> None:
         self.waiting = self.closed = False
         self.keep_options = keep_options
-        with translated():
-            self._pool = Pool(
-                [functools.partial(worker.build, env_fn) for env_fn in env_fns],
-                num_workers=num_workers,
-                backend=backend,
-                start_method=check_start_method(start_method),
-                autoreset="same_step",
-                seeding=seeding,
-                spares=spares,
-                frames=frames,
-                preload=preload,
-                threads_per_worker=threads_per_worker,
-                start_timeout=start_timeout,
-                max_concurrency=max_concurrency,
-                pin_workers=pin_workers,
-                faults=faults,
-                record=record,
-                worker_output=worker_output,
-                advise=advise,
-                name=name or f"Worker<{type(self).__name__}>",
-            )
+        self._pool = Pool(
+            [functools.partial(worker.build, env_fn) for env_fn in env_fns],
+            num_workers=num_workers,
+            backend=backend,
+            start_method=check_start_method(start_method),
+            autoreset="same_step",
+            seeding=seeding,
+            spares=spares,
+            frames=frames,
+            preload=preload,
+            threads_per_worker=threads_per_worker,
+            start_timeout=start_timeout,
+            max_concurrency=max_concurrency,
+            pin_workers=pin_workers,
+            faults=faults,
+            record=record,
+            worker_output=worker_output,
+            advise=advise,
+            name=name or f"Worker<{type(self).__name__}>",
+        )
         try:
             self._adopt(self._pool)
         except BaseException:
@@ -126,6 +126,7 @@ class SubprocVecEnv(VecEnv):
     def _adopt(self, pool: Pool) -> None:
         """Take over what the workers reported."""
         super().__init__(pool.num_envs, pool.single_observation_space, pool.single_action_space)
+        self._batches_actions = come_apart(self.action_space)
         if "render_fps" in pool.metadata:  # where recorders of videos look for it
             self.metadata["render_fps"] = pool.metadata["render_fps"]
 
@@ -136,6 +137,7 @@ class SubprocVecEnv(VecEnv):
 
     # -- reset and step ----------------------------------------------------------------------------------
 
+    @translated
     def reset(self) -> VecEnvObs:
         """Reset all envs, with the seeds of :meth:`seed` and the options of :meth:`set_options`, once.
 
@@ -151,16 +153,16 @@ class SubprocVecEnv(VecEnv):
             BrokenPoolError: an env was lost to an earlier fault.
             ClosedError: after :meth:`close`.
         """
-        with translated():
-            self._drop_what_is_under_way()
-            seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-            options = [one or None for one in self._options] if any(self._options) else None
-            batch = self._pool.reset(seed=seeds, options=options)
+        self._drop_what_is_under_way()
+        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
+        options = [one or None for one in self._options] if any(self._options) else None
+        batch = self._pool.reset(seed=seeds, options=options)
         self.reset_infos = tuple(batch.infos)  # type: ignore[assignment]  # a tuple, as the original's
         self._reset_seeds()
         self._reset_options()
         return batch.obs  # type: ignore[no-any-return]
 
+    @translated
     def step_async(self, actions: Any) -> None:
         """Send each env its action, and return at once; :meth:`step_wait` has the results.
 
@@ -176,12 +178,12 @@ class SubprocVecEnv(VecEnv):
             BrokenPoolError: an env was lost to an earlier fault.
             ClosedError: after :meth:`close`.
         """
-        with translated():
-            if not self.waiting:
-                self._drop_what_is_under_way()
-            self._pool.send(batch_actions(self.action_space, actions, self.num_envs))
+        if not self.waiting:
+            self._drop_what_is_under_way()
+        self._pool.send(batch_actions(self.action_space, actions, self.num_envs) if self._batches_actions else actions)
         self.waiting = True
 
+    @translated
     def step_wait(self) -> VecEnvStepReturn:
         """Wait for the results of :meth:`step_async`. An env whose episode is over has been reset.
 
@@ -198,21 +200,15 @@ class SubprocVecEnv(VecEnv):
             remuda.StateError: a RuntimeError: no step is under way.
             ClosedError: after :meth:`close`.
         """
-        with translated():
-            batch = self._receive()
-        step = read_step(batch, self.reset_infos)
-        self.reset_infos = step.reset_infos  # type: ignore[assignment]
-        return batch.obs, step.rewards, step.dones, step.infos  # type: ignore[return-value]
-
-    def _receive(self) -> Batch:
-        """An interruption, such as Ctrl-C, leaves the step under way: it may be waited for again."""
         try:
             batch = self._pool.recv()
         except Exception:
             self.waiting = False
             raise
-        self.waiting = False
-        return batch
+        self.waiting = False  # an interruption, such as Ctrl-C, leaves it under way: it may be waited for again
+        step = read_step(batch, self.reset_infos)
+        self.reset_infos = step.reset_infos  # type: ignore[assignment]
+        return batch.obs, step.rewards, step.dones, step.infos  # type: ignore[return-value]
 
     def _drop_what_is_under_way(self) -> None:
         """A step that nobody will wait for, or what an error or an interruption has left of one, or of a reset."""
@@ -222,6 +218,7 @@ class SubprocVecEnv(VecEnv):
 
     # -- for the next reset ------------------------------------------------------------------------------
 
+    @translated
     def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
         """Keep options for the next :meth:`reset`; with ``keep_options=True`` for every reset from now on.
 
@@ -229,13 +226,13 @@ class SubprocVecEnv(VecEnv):
             options: for all envs alike, or a list with those of each env; ``None``: none. They are copied.
 
         Raises:
-            BrokenPoolError, ClosedError: with ``keep_options=True``, where they can never come to hold.
+            ValueError: with ``keep_options=True``: not one for each env, or one for each where there are spares.
+            BrokenPoolError, ClosedError: with ``keep_options=True``: they can never come to hold.
         """
         super().set_options(options)
         if self.keep_options:
-            standing = options if isinstance(options, dict) else [one or None for one in self._options]
-            with translated():
-                self._pool.set_reset_options(standing or None)
+            standing = options if options is None or isinstance(options, dict) else [one or None for one in options]
+            self._pool.set_reset_options(standing or None)
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -267,6 +264,7 @@ class SubprocVecEnv(VecEnv):
         """
         return self._apply(worker.get_attribute, attr_name, indices=indices)
 
+    @translated
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of each env, on its outermost wrapper.
 
@@ -277,12 +275,10 @@ class SubprocVecEnv(VecEnv):
 
         Raises: as :meth:`get_attr`.
         """
-        arguments = attr_name, value
-        if indices is not None:
-            self._apply(worker.set_attribute, *arguments, indices=indices)
-            return
-        with translated():
-            self._pool.apply_async(worker.set_attribute, arguments, with_spares=True).result()
+        if indices is None:
+            self._pool.apply_async(worker.set_attribute, (attr_name, value), with_spares=True).result()
+        else:
+            self._apply(worker.set_attribute, attr_name, value, indices=indices)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
@@ -308,12 +304,12 @@ class SubprocVecEnv(VecEnv):
         """Whether each env is in a wrapper of that class."""
         return self._apply(worker.is_wrapped, wrapper_class, indices=indices)
 
+    @translated
     def _apply(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:
         ids = env_ids(indices, self.num_envs)
-        with translated():
-            if len(set(ids)) < len(ids):  # one that is named twice is asked twice
-                return [self._pool.apply(function, *args, env_ids=[env_id])[0] for env_id in ids]
-            return self._pool.apply(function, *args, env_ids=None if indices is None else ids)
+        if len(set(ids)) < len(ids):  # one that is named twice is asked twice
+            return [self._pool.apply(function, *args, env_ids=[env_id])[0] for env_id in ids]
+        return self._pool.apply(function, *args, env_ids=None if indices is None else ids)
 
     # -- closing -----------------------------------------------------------------------------------------
 
