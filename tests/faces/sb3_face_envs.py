@@ -36,7 +36,7 @@ def cartpoles(num_envs: int, **kwargs: Any) -> EnvFns:
 
 
 class RewardEnv(gymnasium.Env[Any, Any]):
-    """Gives the rewards it is told, one after another."""
+    """Gives the rewards it is told, one after another; every second episode is over and cut off at once."""
 
     def __init__(self, rewards: Sequence[Any]) -> None:
         self.observation_space, self.action_space = spaces.Discrete(100), spaces.Discrete(2)
@@ -49,7 +49,7 @@ class RewardEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         reward = self.rewards[self.steps]
         self.steps += 1
-        return self.steps, reward, self.steps % 4 == 0, False, {"step": self.steps}
+        return self.steps, reward, self.steps % 4 == 0, self.steps % 2 == 0, {"step": self.steps}
 
 
 class TellingEnv(gymnasium.Env[Any, Any]):

@@ -390,6 +390,14 @@ def test_observations_stay_as_they_are() -> None:
     assert [obs[1, 3] for obs in kept[:-1]] == [-1, *range(7)]
 
 
+def test_only_observations_are_leased() -> None:
+    envs = SubprocVecEnv([lambda: CountingEnv(length=1)] * 2)
+    envs.reset()
+    _, rewards, dones, infos = envs.step([1, 2])
+    assert rewards.base is dones.base is infos[0]["terminal_observation"].base is None
+    envs.close()
+
+
 # -- closing ---------------------------------------------------------------------------------------------
 
 
