@@ -1,0 +1,132 @@
+"""The worker's side: an env of DI-engine, as the pool's loop expects one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from ditk import logging
+from gymnasium import Space
+
+from remuda.ding.resetting import ResetOrder, time_limit
+from remuda.ding.spaces import Anything
+from remuda.ding.timesteps import is_abnormal
+
+TIMESTEP = "timestep"  # the key of the infos that carries what a row has no place for
+
+
+class Adapter:
+    """An env of DI-engine behind Gymnasium's methods.
+
+    Its timesteps travel whole, as one entry of the info, but for an observation that has a row in shared memory. So
+    rewards, flags and infos arrive as the env gave them.
+
+    Args:
+        env_fn: makes the env.
+        observation_space: what rows are laid out for.
+        replay_path: for the env's ``enable_save_replay``; ``None``: it is not called.
+        reset_inplace: reset in the step that ends an episode, and return that observation.
+        step_timeout: seconds for a step; ``None``: no limit.
+        owner: the process whose threads are the caller's affair.
+    """
+
+    def __init__(
+        self,
+        env_fn: Callable[[], Any],
+        observation_space: Space[Any],
+        *,
+        replay_path: str | None,
+        reset_inplace: bool,
+        step_timeout: float | None,
+        owner: int,
+    ) -> None:
+        self.observation_space = observation_space
+        self.action_space = Anything()
+        self._env_fn, self._replay_path = env_fn, replay_path
+        self._reset_inplace, self._step_timeout = reset_inplace, step_timeout
+        self._has_rows = not isinstance(observation_space, Anything)
+        self._last_obs: Any = None
+        if os.getpid() != owner:
+            torch.set_num_threads(1)
+        self.env = self._build()
+
+    def _build(self) -> Any:
+        env = self._env_fn()
+        if self._replay_path is not None:
+            env.enable_save_replay(self._replay_path)
+        return env
+
+    # -- what the loop calls -----------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset as ``options["order"]`` says. ``seed`` is for the pool's reports; the order has it, too."""
+        order: ResetOrder = (options or {})["order"]
+        self._seed(order)
+        for attempt in range(order.attempts):
+            try:
+                with time_limit(order.timeout, "reset_timeout"):
+                    self._last_obs = self.env.reset(**(order.param or {}))
+                return self._last_obs, {}
+            except Exception as error:
+                logging.warning("attempt %d to reset the env failed: %r", attempt + 1, error)
+                self._recover(order)
+                if attempt + 1 == order.attempts:
+                    raise
+                time.sleep(order.pause)
+        raise AssertionError("there is at least one attempt")
+
+    def _seed(self, order: ResetOrder) -> None:
+        if order.seed is None:
+            return
+        try:
+            self.env.seed(*order.seed)
+        except Exception as error:  # as in the original, an env that cannot be seeded goes on without
+            logging.warning("the env could not be seeded with %r: %r", order.seed, error)
+
+    def _recover(self, order: ResetOrder) -> None:
+        try:
+            self.env.close()
+        except Exception as error:  # it failed already; what matters is the next attempt
+            logging.warning("the env raised when it was closed after a failed reset: %r", error)
+        if order.retry_type == "renew":
+            self.env = self._build()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        with time_limit(self._step_timeout, "step_timeout"):
+            timestep = self.env.step(action)
+            if is_abnormal(timestep):
+                return self._row(None), 0.0, False, False, {TIMESTEP: timestep}
+            if self._reset_inplace and timestep.done:
+                timestep = timestep._replace(obs=self.env.reset())
+        over = bool(timestep.done) and not self._reset_inplace
+        if self._has_rows:
+            self._last_obs = timestep.obs
+            return timestep.obs, 0.0, over, False, {TIMESTEP: timestep._replace(obs=None)}
+        return None, 0.0, over, False, {TIMESTEP: timestep}
+
+    def _row(self, obs: Any) -> Any:
+        """What fills the row of a timestep that has no observation: the last one, once more."""
+        return self._last_obs if self._has_rows else obs
+
+    def close(self) -> None:
+        self.env.close()
+
+
+# -- what the manager asks of the env itself -------------------------------------------------------------
+
+
+def get_attribute(adapter: Adapter, name: str) -> Any:
+    return getattr(adapter.env, name)
+
+
+def call_method(adapter: Adapter, name: str, *args: Any) -> Any:
+    return getattr(adapter.env, name)(*args)
+
+
+def render(adapter: Adapter, mode: str) -> Any:
+    from ding.utils import render as render_env
+
+    return render_env(adapter.env, mode)

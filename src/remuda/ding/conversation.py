@@ -1,0 +1,133 @@
+"""What is in flight between a manager and its pool."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from remuda import Batch, EnvError, Pool
+from remuda.ding.adapter import TIMESTEP
+from remuda.ding.resetting import ResetOrder
+from remuda.ding.timesteps import spoilt, unreadable
+
+
+class Conversation:
+    """Knows which envs step and which reset, and sorts what the pool delivers.
+
+    Args:
+        pool: its envs are adapters.
+        copy: hand out observations as arrays of their own, instead of views of shared memory.
+        keys: of a dict observation, in the env's order.
+        on_reset: called with the id and first observation of an env whose reset is over.
+    """
+
+    def __init__(
+        self, pool: Pool, *, copy: bool, keys: Sequence[str] | None, on_reset: Callable[[int, Any], None]
+    ) -> None:
+        self.pool = pool
+        self._copy, self._keys, self._on_reset = copy, keys, on_reset
+        self._arrived: dict[int, Any] = {}  # timesteps that nobody has taken yet
+        self.stepping: dict[int, None] = {}  # an ordered set: also those that have arrived
+        self.resetting: set[int] = set()
+
+    # -- sending -----------------------------------------------------------------------------------------
+
+    def send_steps(self, actions: Mapping[int, Any]) -> None:
+        ids = list(actions)
+        self.pool.send([actions[i] for i in ids], None if ids == list(range(self.pool.num_envs)) else ids)
+        self.stepping.update(dict.fromkeys(ids))
+
+    def send_resets(self, orders: Mapping[int, ResetOrder]) -> None:
+        ids = list(orders)
+        seeds = [_reportable(order.seed) for order in orders.values()]
+        options = [{"order": order} for order in orders.values()]
+        self.pool.send_reset(seed=seeds, options=options, env_ids=ids)
+        self.resetting.update(ids)
+
+    # -- receiving ---------------------------------------------------------------------------------------
+
+    def take(self, least: int, timeout: float | None) -> dict[int, Any]:
+        """Return the timesteps of all envs that step, or after ``timeout`` seconds of ``least`` of them."""
+        deadline = time.monotonic() + timeout if timeout else None
+        wanted = len(self.stepping) if deadline is None else least
+        while len(self._arrived) < len(self.stepping):
+            missing = wanted - len(self._arrived)
+            left = None if deadline is None or missing > 0 else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self._receive(max(missing, 1), left)
+        taken, self._arrived = self._arrived, {}
+        for env_id in taken:
+            del self.stepping[env_id]
+        return taken
+
+    def look(self) -> None:
+        """Take in the resets that are over, without waiting."""
+        if self.resetting:
+            self._receive(1, 0.0)
+
+    def await_a_reset(self) -> None:
+        self._receive(1, None)
+
+    def await_resets(self, env_ids: Collection[int]) -> None:
+        while not self.resetting.isdisjoint(env_ids):
+            self._receive(1, None)
+
+    def drop(self, env_ids: Collection[int]) -> None:
+        """Wait until nothing of these envs is in flight, and forget their timesteps and exceptions."""
+        while any(i in self.resetting or (i in self.stepping and i not in self._arrived) for i in env_ids):
+            try:
+                self._receive(1, None)
+            except EnvError as error:
+                if not set(error.env_ids) <= set(env_ids):
+                    raise
+        for env_id in env_ids:
+            self._arrived.pop(env_id, None)
+            self.stepping.pop(env_id, None)
+
+    def _receive(self, least: int, timeout: float | None) -> None:
+        try:
+            batch = self.pool.recv(min(least, self.pool.pending), timeout)
+        except EnvError as error:
+            for env_id in error.env_ids:
+                self.stepping.pop(env_id, None)
+                self.resetting.discard(env_id)
+            raise
+        for row, env_id in enumerate(batch.env_ids.tolist()):
+            if env_id in self.resetting:
+                self.resetting.discard(env_id)
+                self._on_reset(env_id, self._obs(batch, row))
+            else:
+                self._arrived[env_id] = self._timestep(batch, row)
+
+    def _timestep(self, batch: Batch, row: int) -> Any:
+        try:
+            info = batch.infos[row]
+        except pickle.UnpicklingError:
+            return unreadable()
+        if "fault" in info:
+            return spoilt(info["fault"].error)
+        timestep = info[TIMESTEP]
+        return timestep if self._has_no_rows(batch) else timestep._replace(obs=self._obs(batch, row))
+
+    def _has_no_rows(self, batch: Batch) -> bool:
+        return isinstance(batch.obs, tuple)
+
+    def _obs(self, batch: Batch, row: int) -> Any:
+        if self._keys is not None:
+            return {key: self._own(batch.obs[key][row]) for key in self._keys}
+        return self._own(batch.obs[row])
+
+    def _own(self, obs: Any) -> Any:
+        return obs.copy() if self._copy and isinstance(obs, np.ndarray) else obs
+
+
+def _reportable(seed: tuple[Any, ...] | None) -> int | None:
+    """The seed for the pool's reports; the env gets its own with the order."""
+    if seed is None or not isinstance(seed[0], (int, np.integer)) or seed[0] < 0:
+        return None
+    return int(seed[0])

@@ -1,0 +1,57 @@
+"""From the engine's errors to what a user of DI-engine expects to catch."""
+
+from __future__ import annotations
+
+from remuda.errors import (
+    BrokenPoolError,
+    EnvError,
+    EnvTimeoutError,
+    RemudaError,
+    RestartLimitError,
+    WorkerDiedError,
+)
+
+
+def translate(error: RemudaError, max_retry: int) -> Exception:
+    """Return what to raise instead of ``error``, with that as its cause.
+
+    A failed reset is a ``RuntimeError`` that says how often it was tried; a failed step is the env's own exception; a
+    dead worker is an ``EOFError``, as reading from its pipe would be, and one that missed a deadline a
+    ``TimeoutError``. Mistakes of the caller stay what they are.
+    """
+    if isinstance(error, EnvError):
+        return _of_env(error, max_retry)
+    if isinstance(error, EnvTimeoutError) and error.operation != "reset":
+        return error
+    if isinstance(error, WorkerDiedError):
+        return _caused(_reset_failed(error.env_ids, max_retry, error), error) if error.operation == "reset" else (
+            _caused(EOFError(str(error)), error)
+        )
+    if isinstance(error, RestartLimitError):
+        return _caused(RuntimeError(str(error)), error)
+    if isinstance(error, BrokenPoolError):
+        return _caused(EOFError(str(error)), error)
+    return error
+
+
+def _of_env(error: EnvError, max_retry: int) -> Exception:
+    failure = error.failures[0]
+    if failure.operation == "reset":
+        return _caused(_reset_failed(error.env_ids, max_retry, failure.exception or failure.message), error)
+    original = failure.exception
+    if not isinstance(original, Exception):
+        return error
+    error.__cause__ = original.__cause__  # the remote traceback; ``original`` itself would make a circle
+    return _caused(original, error)
+
+
+def _reset_failed(env_ids: tuple[int, ...], max_retry: int, latest: object) -> RuntimeError:
+    who = ", ".join(map(str, env_ids))
+    return RuntimeError(
+        f"Env {who} reset has exceeded max retries({max_retry}), and the latest exception is: {latest}"
+    )
+
+
+def _caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,61 @@
+"""What a reset is told, and how it is tried again: in the worker, where the env is."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class ResetOrder:
+    """One reset.
+
+    Attributes:
+        param: keywords of the env's ``reset``; ``None``: there are none.
+        seed: arguments of the env's ``seed``, called first; ``None``: it is not called.
+        attempts: how often to try, at least once.
+        retry_type: "reset" the same env again, or "renew" it first.
+        pause: seconds between two attempts.
+        timeout: seconds for one attempt; ``None``: no limit.
+    """
+
+    param: dict[str, Any] | None
+    seed: tuple[Any, ...] | None
+    attempts: int
+    retry_type: Literal["reset", "renew"]
+    pause: float
+    timeout: float | None
+
+    @property
+    def budget(self) -> float | None:
+        """Seconds after which all attempts are over, with one to spare; ``None``: never."""
+        return None if self.timeout is None else (self.timeout + self.pause) * self.attempts + 1.0
+
+
+@contextmanager
+def time_limit(seconds: float | None, name: str) -> Iterator[None]:
+    """Interrupt what runs longer, with a traceback of where it was.
+
+    Native code is not interrupted, nor is a thread other than the main one: the pool's deadlines are for these.
+
+    Raises:
+        TimeoutError: it ran longer.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise TimeoutError(f"expected an answer of the env within {name}={seconds} s, got none: give it more time")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,51 @@
+"""``SubprocessEnvManagerV2``: the manager of DI-engine's task pipelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import treetensor.numpy as tnp
+from ding.envs.env_manager.base_env_manager import BaseEnvManagerV2
+from ding.utils import make_key_as_identifier, remove_illegal_item
+
+from remuda.ding.sync_manager import SyncSubprocessEnvManager
+
+
+class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # type: ignore[misc]  # no types there
+    """Steps envs together, in treetensors: DI-engine's ``SubprocessEnvManagerV2`` on a pool."""
+
+    @property
+    def ready_obs(self) -> Any:
+        """The observations of the envs that wait for an action, stacked by ascending env id: a ``tnp.ndarray``.
+
+        Waits until an env is in the state RUN.
+
+        Raises:
+            RuntimeError: none ever will be, or a reset in the background failed; the manager is closed then.
+        """
+        self._await_ready()
+        return tnp.stack([tnp.array(self._ready_obs[env_id]) for env_id in self.ready_env])
+
+    def step(self, actions: Any) -> list[Any]:
+        """Step the envs of ``ready_obs_id``.
+
+        Args:
+            actions: a ``tnp.ndarray`` with a row for each of them, in that order, or a list of actions.
+
+        Returns:
+            A ``tnp.ndarray`` for each env, with the keys ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. Keys
+            of the info are made identifiers, and what no treetensor can hold is left out.
+
+        Raises:
+            AssertionError, TimeoutError, EOFError, Exception: as :meth:`SyncSubprocessEnvManager.step` does.
+        """
+        if isinstance(actions, tnp.ndarray):
+            actions = [part.squeeze(0) for part in tnp.split(actions, actions.shape[0])]
+        timesteps = super().step(dict(zip(self.ready_obs_id, actions, strict=False)))
+        return [_as_tree(env_id, timestep) for env_id, timestep in timesteps.items()]
+
+
+def _as_tree(env_id: int, timestep: Any) -> Any:
+    obs, reward, done, info = timestep
+    info = remove_illegal_item(make_key_as_identifier(info))
+    return tnp.array({"obs": obs, "reward": reward, "done": done, "info": info, "env_id": env_id})
