@@ -12,13 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "remuda"
 
-FACES = {"gymnasium", "sb3"}
+FACES = {"ding", "gymnasium", "sb3"}
 # Each room, and the rooms it may look into. The package itself (`remuda`) stands for the engine's public names.
 ARROWS = {
     "errors": set(),
     "_core": set(),
     "_backends": {"_core", "errors"},
     "_engine": {"_backends", "_core", "errors"},
+    "ding": {"remuda", "errors"},
     "gymnasium": {"remuda", "errors"},
     "sb3": {"remuda", "errors"},
     "_bench": {"remuda", "errors", "gymnasium", "_engine"},
@@ -67,7 +68,18 @@ def test_the_core_knows_no_gymnasium() -> None:
 
 
 def test_importing_remuda_imports_nothing_optional() -> None:
-    optional = ["torch", "typer", "rich", "matplotlib", "stable_baselines3", "ding", "mlagents", "alf", "ray"]
+    optional = [
+        "torch",
+        "typer",
+        "rich",
+        "matplotlib",
+        "stable_baselines3",
+        "ding",
+        "treetensor",
+        "mlagents",
+        "alf",
+        "ray",
+    ]
     script = f"import sys, remuda; print([name for name in {optional!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -67,12 +67,15 @@ class Adapter:
         self._seed(order)
         for attempt in range(order.attempts):
             try:
+                if attempt > 0 and order.retry_type == "renew":
+                    self.env = self._build()
                 with time_limit(order.timeout, "reset_timeout"):
-                    self._last_obs = self.env.reset(**(order.param or {}))
-                return self._last_obs, {}
+                    obs = self.env.reset(**(order.param or {}))
+                self._last_obs = obs if self._has_rows else None
+                return obs, {}
             except Exception as error:
                 logging.warning("attempt %d to reset the env failed: %r", attempt + 1, error)
-                self._recover(order)
+                self._close_quietly()
                 if attempt + 1 == order.attempts:
                     raise
                 time.sleep(order.pause)
@@ -86,19 +89,18 @@ class Adapter:
         except Exception as error:  # as in the original, an env that cannot be seeded goes on without
             logging.warning("the env could not be seeded with %r: %r", order.seed, error)
 
-    def _recover(self, order: ResetOrder) -> None:
+    def _close_quietly(self) -> None:
         try:
             self.env.close()
         except Exception as error:  # it failed already; what matters is the next attempt
             logging.warning("the env raised when it was closed after a failed reset: %r", error)
-        if order.retry_type == "renew":
-            self.env = self._build()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         with time_limit(self._step_timeout, "step_timeout"):
             timestep = self.env.step(action)
             if is_abnormal(timestep):
-                return self._row(None), 0.0, False, False, {TIMESTEP: timestep}
+                # The last observation once more fills the row; where there is none, the timestep has it all.
+                return self._last_obs, 0.0, False, False, {TIMESTEP: timestep}
             if self._reset_inplace and timestep.done:
                 timestep = timestep._replace(obs=self.env.reset())
         over = bool(timestep.done) and not self._reset_inplace
@@ -106,10 +108,6 @@ class Adapter:
             self._last_obs = timestep.obs
             return timestep.obs, 0.0, over, False, {TIMESTEP: timestep._replace(obs=None)}
         return None, 0.0, over, False, {TIMESTEP: timestep}
-
-    def _row(self, obs: Any) -> Any:
-        """What fills the row of a timestep that has no observation: the last one, once more."""
-        return self._last_obs if self._has_rows else obs
 
     def close(self) -> None:
         self.env.close()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MethodType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvState
 from ditk import logging
@@ -58,7 +58,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         AssertionError: a ``retry_type`` that is none, or ``reset_inplace`` without ``auto_reset``.
     """
 
-    config = dict(
+    config: ClassVar[dict[str, Any]] = dict(
         BaseEnvManager.config,
         shared_memory=True,
         copy_on_get=True,
@@ -73,6 +73,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         self._conversation: Conversation | None = None
         self._env_dynamic_seed: bool | None = None
+        self._env_seed: Any = None
         super().__init__(env_fn, EasyDict({**self.config, **(cfg or {})}))
         self._shared_memory = self._cfg.shared_memory
         self._copy_on_get = self._cfg.copy_on_get

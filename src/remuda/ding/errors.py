@@ -24,8 +24,10 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
     if isinstance(error, EnvTimeoutError) and error.operation != "reset":
         return error
     if isinstance(error, WorkerDiedError):
-        return _caused(_reset_failed(error.env_ids, max_retry, error), error) if error.operation == "reset" else (
-            _caused(EOFError(str(error)), error)
+        return (
+            _caused(_reset_failed(error.env_ids, max_retry, error), error)
+            if error.operation == "reset"
+            else (_caused(EOFError(str(error)), error))
         )
     if isinstance(error, RestartLimitError):
         return _caused(RuntimeError(str(error)), error)
@@ -47,9 +49,7 @@ def _of_env(error: EnvError, max_retry: int) -> Exception:
 
 def _reset_failed(env_ids: tuple[int, ...], max_retry: int, latest: object) -> RuntimeError:
     who = ", ".join(map(str, env_ids))
-    return RuntimeError(
-        f"Env {who} reset has exceeded max retries({max_retry}), and the latest exception is: {latest}"
-    )
+    return RuntimeError(f"Env {who} reset has exceeded max retries({max_retry}), and the latest exception is: {latest}")
 
 
 def _caused(error: Exception, cause: BaseException) -> Exception:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from remuda.ding.async_manager import AsyncSubprocessEnvManager
 
@@ -10,12 +10,12 @@ from remuda.ding.async_manager import AsyncSubprocessEnvManager
 class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
     """Steps envs together: DI-engine's ``SyncSubprocessEnvManager`` on a pool.
 
-    Like :class:`AsyncSubprocessEnvManager`, but :meth:`step` returns the timesteps of exactly the envs that it was given
-    actions for, in their order. With ``reset_inplace=True`` every env runs on at once, and a run with the same
+    Like :class:`AsyncSubprocessEnvManager`, but :meth:`step` returns the timesteps of exactly the envs that it was
+    given actions for, in their order. With ``reset_inplace=True`` every env runs on at once, and a run with the same
     seeds is the same run.
     """
 
-    config = dict(
+    config: ClassVar[dict[str, Any]] = dict(
         AsyncSubprocessEnvManager.config,
         wait_num=float("inf"),
         step_wait_timeout=None,

@@ -26,7 +26,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         self._await_ready()
         return tnp.stack([tnp.array(self._ready_obs[env_id]) for env_id in self.ready_env])
 
-    def step(self, actions: Any) -> list[Any]:
+    def step(self, actions: Any) -> list[Any]:  # type: ignore[override]  # so it is in the original
         """Step the envs of ``ready_obs_id``.
 
         Args:

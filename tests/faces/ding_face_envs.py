@@ -1,0 +1,185 @@
+"""Envs that the tests of DI-engine's face run in workers, and how managers are driven side by side."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+with warnings.catch_warnings():  # what it imports is old
+    warnings.simplefilter("ignore")
+    pytest.importorskip("ding", reason="DI-engine has an environment of its own: make ding-test")
+    import ding.envs as theirs
+    from ding.envs.env_manager.base_env_manager import EnvState
+
+    import remuda.ding as ours
+
+PAIRS = {
+    name: (getattr(ours, name), getattr(theirs, name))
+    for name in ("AsyncSubprocessEnvManager", "SyncSubprocessEnvManager", "SubprocessEnvManagerV2")
+}
+
+BOX = spaces.Box(-10.0, 10.0, (3,), np.float32)
+SPACES: dict[str, Any] = {
+    "box": BOX,
+    "pixels": spaces.Box(0, 255, (2, 4), np.uint8),
+    "dict": spaces.Dict({"z": BOX, "a": spaces.Box(0, 9, (2,), np.int64)}),
+    "scalar": spaces.Box(-10.0, 10.0, (), np.float32),
+}
+REWARDS: dict[str, Callable[[float], Any]] = {
+    "array": lambda x: np.array([x], np.float32),
+    "double": lambda x: np.array([x, -x]),
+    "float": float,
+    "scalar": np.float64,
+    "dict": lambda x: {"left": np.float32(x), "right": [1, x]},
+}
+
+
+class DriftEnv:
+    """Observes seeded noise; its episodes last from 2 to 5 steps, and its infos have every kind of value."""
+
+    def __init__(self, space: str = "box", reward: str = "array", wide: bool = False) -> None:
+        self.observation_space = SPACES[space]
+        self.action_space = spaces.Discrete(3)
+        self.reward_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._reward, self._wide = REWARDS[reward], wide
+        self.random = np.random.RandomState(7)
+        self.seeds: list[tuple[Any, ...]] = []
+        self.resets: list[dict[str, Any]] = []
+        self.replays: list[str] = []
+        self.pid = os.getpid()
+
+    def seed(self, seed: int, dynamic_seed: bool | None = None) -> None:
+        self.seeds.append((seed, dynamic_seed))
+        self.random = np.random.RandomState(seed)
+
+    def reset(self, **param: Any) -> Any:
+        self.resets.append(param)
+        self.steps, self.length = 0, self.random.randint(2, 6)
+        return self._obs(self.observation_space)
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        info: dict[str, Any] = {"steps": self.steps, "TimeLimit.truncated": False, "text": "x", "1st": np.arange(3)}
+        if isinstance(action, str) and action == "spoil":
+            return theirs.BaseEnvTimestep(None, None, True, {"abnormal": True, "why": "asked to"})
+        info["action"] = action
+        done = self.steps >= self.length
+        if done:
+            info["eval_episode_return"] = np.float32(self.steps)
+        reward = self._reward(self.random.rand())
+        return theirs.BaseEnvTimestep(self._obs(self.observation_space), reward, done, info)
+
+    def _obs(self, space: Any) -> Any:
+        if isinstance(space, spaces.Dict):
+            return {key: self._obs(part) for key, part in space.spaces.items()}
+        noise = self.random.rand(*space.shape) * 9
+        return np.asarray(noise if self._wide and space.dtype == np.float32 else np.asarray(noise).astype(space.dtype))
+
+    def enable_save_replay(self, path: str) -> None:
+        self.replays.append(path)
+
+    def enable_save_figure(self, path: str) -> None:
+        self.replays.append(f"figure {path}")
+
+    def reward_shaping(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**transition, "shaped": self.pid} for transition in transitions]
+
+    def method(self) -> None:
+        """Not in ``method_name_list``."""
+
+    def close(self) -> None:
+        pass
+
+
+class NeedsTwoError(Exception):
+    """Its constructor takes more than a text."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code, self.reason = code, reason
+
+
+def value_error() -> None:
+    raise ValueError("100% wrong")
+
+
+def needs_two() -> None:
+    raise NeedsTwoError(7, "seven")
+
+
+def kill_myself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def sleep() -> None:
+    time.sleep(1000)
+
+
+def sleep_in_native_code() -> None:
+    """Holds the GIL, so that no signal handler of Python runs."""
+    ctypes.PyDLL(None).sleep(1000)
+
+
+def exit_python() -> None:
+    sys.exit(3)
+
+
+class FaultyEnv(DriftEnv):
+    """Has an accident in the phase that is named, from the given time on: ``every`` time, or once."""
+
+    def __init__(self, phase: str, accident: Callable[[], None], at: int = 0, every: bool = True) -> None:
+        super().__init__()
+        self._phase, self._accident, self._at, self._every = phase, accident, at, every
+        self._times = {"reset": 0, "step": 0, "close": 0}
+
+    def _pass(self, phase: str) -> None:
+        times = self._times[phase]
+        self._times[phase] += 1
+        if phase == self._phase and (times == self._at or (self._every and times > self._at)):
+            self._accident()
+
+    def reset(self, **param: Any) -> Any:
+        self._pass("reset")
+        return super().reset(**param)
+
+    def step(self, action: Any) -> Any:
+        self._pass("step")
+        return super().step(action)
+
+    def close(self) -> None:
+        self._pass("close")
+
+
+def with_a_faulty_one(phase: str, accident: Callable[[], None], **when: Any) -> list[Callable[[], Any]]:
+    """Three envs, of which the one in the middle is faulty."""
+    return [DriftEnv, partial(FaultyEnv, phase, accident, **when), DriftEnv]
+
+
+def config(manager: Any, **changes: Any) -> Any:
+    """The manager's default configuration, changed."""
+    merged = manager.default_config()
+    merged.update(changes)
+    return merged
+
+
+def settled(manager: Any) -> Any:
+    """The manager, when no env of it is resetting: the original's threads tell nobody, so it is asked."""
+    while EnvState.RESET in manager._env_states.values():
+        manager.ready_obs_id  # noqa: B018  # ours looks when it is asked
+        time.sleep(0.001)
+    return manager

@@ -1,0 +1,166 @@
+"""DI-engine's managers and ours, side by side: same seeds, same everything."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from ding_face_envs import PAIRS, REWARDS, SPACES, DriftEnv, EnvState, config, settled, theirs
+from gymnasium_face_envs import assert_identical
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SYNC = PAIRS["SyncSubprocessEnvManager"]
+ASYNC = PAIRS["AsyncSubprocessEnvManager"]
+V2 = PAIRS["SubprocessEnvManagerV2"]
+
+
+def play(manager_cls: Any, env_fns: Any, rounds: int = 12, **changes: Any) -> list[Any]:
+    """All that a program can see of a run."""
+    manager = manager_cls(env_fns, config(manager_cls, **changes))
+    manager.seed(11)
+    manager.launch()
+    seen: list[Any] = [dict(manager._env_states)]
+    for n in range(rounds):
+        settled(manager)
+        if manager.done:
+            break
+        obs = manager.ready_obs
+        timesteps = manager.step({i: np.array([n, i]) for i in obs})
+        settled(manager)
+        seen.append([obs, timesteps, dict(manager._env_states), manager._env_episode_count, manager.ready_obs_id])
+        if to_reset := [i for i, state in manager._env_states.items() if state == EnvState.NEED_RESET]:
+            manager.reset(dict.fromkeys(to_reset))
+    seen += [manager.done, manager.closed, manager.resets, manager.seeds]
+    manager.close()
+    return [*seen, manager._env_states, manager.closed]
+
+
+def assert_alike(pair: Any, env_fns: Any, **changes: Any) -> None:
+    ours, originals = (play(manager_cls, env_fns, **changes) for manager_cls in pair)
+    assert_identical(ours, originals)
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_observations(space: str, shared_memory: bool) -> None:
+    env_fns = [partial(DriftEnv, space, wide=True)] * 3
+    assert_alike(SYNC, env_fns, shared_memory=shared_memory)
+
+
+@pytest.mark.parametrize("reward", REWARDS)
+def test_rewards(reward: str) -> None:
+    assert_alike(SYNC, [partial(DriftEnv, reward=reward)] * 2)
+
+
+@pytest.mark.parametrize("changes", [{"reset_inplace": True}, {"auto_reset": False}, {"copy_on_get": False}], ids=str)
+@pytest.mark.parametrize("episode_num", [2, float("inf")])
+def test_resets(changes: dict[str, Any], episode_num: float) -> None:
+    assert_alike(SYNC, [DriftEnv] * 3, episode_num=episode_num, **changes)
+
+
+@pytest.mark.parametrize("episode_num", [2, float("inf")])
+def test_async_that_waits_for_all(episode_num: float) -> None:
+    assert_alike(ASYNC, [DriftEnv] * 3, episode_num=episode_num, wait_num=3, step_wait_timeout=None)
+
+
+def play_v2(manager_cls: Any, as_list: bool, **changes: Any) -> list[Any]:
+    import treetensor.numpy as tnp
+
+    manager = manager_cls([partial(DriftEnv, changes.pop("space"))] * 3, config(manager_cls, **changes))
+    manager.seed(5)
+    manager.launch()
+    seen = []
+    for _ in range(8):
+        settled(manager)
+        obs = manager.ready_obs
+        ids = manager.ready_obs_id
+        actions = [np.array([i]) for i in ids]
+        timesteps = manager.step(actions if as_list else tnp.array(np.stack(actions)))
+        seen.append([_plain(obs), ids, [_plain(timestep) for timestep in timesteps]])
+    manager.close()
+    return seen
+
+
+def _plain(tree: Any) -> Any:
+    return {key: _plain(value) for key, value in tree.items()} if hasattr(tree, "items") else tree
+
+
+@pytest.mark.parametrize("space", ["box", "dict"])
+@pytest.mark.parametrize("as_list", [True, False])
+def test_v2(space: str, as_list: bool) -> None:
+    ours, originals = (play_v2(manager_cls, as_list, space=space) for manager_cls in V2)
+    assert_identical(ours, originals)
+
+
+def test_v2_is_a_manager_of_pipelines() -> None:
+    assert issubclass(V2[0], theirs.BaseEnvManagerV2)
+    assert issubclass(V2[0], SYNC[0])
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_spoilt_episode(shared_memory: bool) -> None:
+    """Of that env alone; a reset brings it back."""
+    seen = []
+    for manager_cls in SYNC:
+        manager = manager_cls([DriftEnv] * 3, config(manager_cls, shared_memory=shared_memory))
+        manager.seed([3, 4, 5])
+        manager.launch()
+        first = manager.step({0: "spoil", 1: 1, 2: 2})
+        states = dict(manager._env_states)
+        ready = manager.ready_obs
+        manager.reset({0: None})
+        seen.append([first, states, ready, manager._env_states, manager.ready_obs, manager._env_episode_count])
+        manager.close()
+    assert_identical(*seen)
+    assert seen[0][1][0] == EnvState.ERROR
+
+
+def test_the_defaults_are_the_originals() -> None:
+    for ours, original in PAIRS.values():
+        defaults = ours.default_config()
+        assert defaults.pop("remuda") == {}
+        assert defaults == original.default_config()
+
+
+@pytest.mark.parametrize("seed", [3, [5, 6, 7], {0: 1, 2: 9}], ids=str)
+@pytest.mark.parametrize("dynamic_seed", [None, True, False])
+def test_seeds_are_used_once(seed: Any, dynamic_seed: bool | None) -> None:
+    seen = []
+    for manager_cls in SYNC:
+        manager = manager_cls([DriftEnv] * 3, config(manager_cls))
+        manager.seed(seed.copy() if isinstance(seed, (list, dict)) else seed, dynamic_seed)
+        manager.launch()
+        manager.reset()
+        seen.append([manager.seeds, dict(enumerate(manager._env_seed)), manager.ready_obs])
+        manager.close()
+    for one in seen:
+        one[1] = sorted(one[1])
+    assert_identical(*seen)
+
+
+def test_a_list_of_seeds_stays_the_callers() -> None:
+    seeds = [1, 2, 3]
+    manager = SYNC[0]([DriftEnv] * 3)
+    manager.seed(seeds)
+    manager.launch()
+    manager.close()
+    assert seeds == [1, 2, 3]
+
+
+def test_reset_params_are_remembered() -> None:
+    seen = []
+    for manager_cls in SYNC:
+        manager = manager_cls([DriftEnv] * 2, config(manager_cls))
+        manager.launch({0: {"level": 1}, 1: None})
+        manager.reset()
+        manager.reset({1: {"level": 2}})
+        while not any(timestep.done for timestep in manager.step({0: 0, 1: 0}).values()):
+            pass
+        seen.append([sorted(map(str, resets)) for resets in settled(manager).resets])
+        manager.close()
+    assert_identical(*seen)
+
+
