@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -57,7 +58,7 @@ class DriftEnv:
         self.seeds: list[tuple[Any, ...]] = []
         self.resets: list[dict[str, Any]] = []
         self.replays: list[str] = []
-        self.pid = os.getpid()
+        self.pid, self.steps = os.getpid(), 0
 
     def seed(self, seed: int, dynamic_seed: bool | None = None) -> None:
         self.seeds.append((seed, dynamic_seed))
@@ -131,7 +132,8 @@ def sleep() -> None:
 
 
 def sleep_in_native_code() -> None:
-    """Holds the GIL, so that no signal handler of Python runs."""
+    """Holds the GIL, and lets no alarm through."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     ctypes.PyDLL(None).sleep(1000)
 
 
@@ -183,3 +185,10 @@ def settled(manager: Any) -> Any:
         manager.ready_obs_id  # noqa: B018  # ours looks when it is asked
         time.sleep(0.001)
     return manager
+
+
+def close(manager: Any) -> None:
+    """Also reaps the processes of the original, which does not wait for their end."""
+    manager.close()
+    for process in multiprocessing.active_children():
+        process.join()

@@ -363,6 +363,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         """
         if key.startswith("__") or key in ("_env_ref", "_closed", "_conversation"):
             raise AttributeError(key)  # asked for before it is there, as when a manager is copied
+        if hasattr(type(self), key):
+            raise AttributeError(f"`{key}` met an AttributeError, of an env perhaps: it is in the log")
         self._check_closed()
         if not hasattr(self._env_ref, key):
             raise AttributeError(f"env `{type(self._env_ref)}` doesn't have the attribute `{key}`")

@@ -119,11 +119,12 @@ class Conversation:
 
     def _obs(self, batch: Batch, row: int) -> Any:
         if self._keys is not None:
-            return {key: self._own(batch.obs[key][row]) for key in self._keys}
-        return self._own(batch.obs[row])
+            return {key: self._own(batch.obs[key], row) for key in self._keys}
+        return batch.obs[row] if self._has_no_rows(batch) else self._own(batch.obs, row)
 
-    def _own(self, obs: Any) -> Any:
-        return obs.copy() if self._copy and isinstance(obs, np.ndarray) else obs
+    def _own(self, rows: Any, row: int) -> Any:
+        obs = rows[row, ...]  # an array, also where the space has no axes
+        return obs.copy() if self._copy else obs
 
 
 def _reportable(seed: tuple[Any, ...] | None) -> int | None:

@@ -1,0 +1,254 @@
+"""What comes of an env of DI-engine that raises, hangs or takes its worker along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ding_face_envs as envs
+import pytest
+from ding_face_envs import DriftEnv, EnvState, FaultyEnv, config, ours, settled, with_a_faulty_one
+
+from remuda import EnvError, EnvTimeoutError, FaultPolicy, WorkerDiedError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+MANAGERS = [ours.AsyncSubprocessEnvManager, ours.SyncSubprocessEnvManager]
+ALL = {0: 0, 1: 0, 2: 0}
+
+
+def launched(env_fns: Any, manager_cls: Any = ours.SyncSubprocessEnvManager, **changes: Any) -> Any:
+    manager = manager_cls(env_fns, config(manager_cls, **changes))
+    manager.launch()
+    return manager
+
+
+def assert_closed(manager: Any) -> None:
+    assert manager.closed
+    assert set(manager._env_states.values()) == {EnvState.VOID}
+    manager.close()
+    with pytest.raises(AssertionError, match="closed"):
+        manager.step(ALL)
+
+
+def step_until_it_fails(manager: Any) -> None:
+    while True:
+        manager.step(dict.fromkeys(manager.ready_obs, 0))
+
+
+# -- steps -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("manager_cls", MANAGERS)
+@pytest.mark.parametrize(
+    ("accident", "raised"), [(envs.value_error, ValueError), (envs.needs_two, envs.NeedsTwoError)], ids=str
+)
+def test_the_envs_own_exception_is_raised(manager_cls: Any, accident: Callable[[], None], raised: type) -> None:
+    """The original makes another of its class, and cannot where the constructor takes more than a text."""
+    manager = launched(with_a_faulty_one("step", accident), manager_cls)
+    with pytest.raises(raised) as caught:
+        step_until_it_fails(manager)
+    assert isinstance(caught.value.__cause__, EnvError)
+    (failure,) = caught.value.__cause__.failures
+    assert (failure.env_id, failure.operation) == (1, "step")
+    assert f"in {accident.__name__}" in failure.traceback
+    assert_closed(manager)
+
+
+def test_sys_exit_in_an_env_does_not_end_this_process() -> None:
+    manager = launched(with_a_faulty_one("step", envs.exit_python))
+    with pytest.raises(EnvError, match="SystemExit"):
+        manager.step(ALL)
+    assert_closed(manager)
+
+
+@pytest.mark.parametrize("manager_cls", MANAGERS)
+@pytest.mark.parametrize("accident", [envs.kill_myself, envs.leave])
+def test_a_dead_worker_is_an_end_of_file(manager_cls: Any, accident: Callable[[], None]) -> None:
+    manager = launched(with_a_faulty_one("step", accident), manager_cls)
+    with pytest.raises(EOFError, match="worker 1") as caught:
+        step_until_it_fails(manager)
+    assert isinstance(caught.value.__cause__, WorkerDiedError)
+    assert_closed(manager)
+
+
+def test_a_step_that_takes_too_long_says_where_it_was() -> None:
+    manager = launched(with_a_faulty_one("step", envs.sleep), step_timeout=0.2)
+    with pytest.raises(TimeoutError, match="step_timeout=0.2") as caught:
+        manager.step(ALL)
+    assert isinstance(caught.value.__cause__, EnvError)
+    assert "in sleep" in caught.value.__cause__.failures[0].traceback
+    assert_closed(manager)
+
+
+def test_a_step_that_no_signal_interrupts() -> None:
+    manager = launched(with_a_faulty_one("step", envs.sleep_in_native_code), step_timeout=0.2)
+    with pytest.raises(TimeoutError) as caught:
+        manager.step(ALL)
+    assert isinstance(caught.value, EnvTimeoutError)
+    assert_closed(manager)
+
+
+def test_after_a_fault_it_can_be_launched_again() -> None:
+    manager = launched(with_a_faulty_one("step", envs.value_error, at=1))
+    for _ in range(2):
+        manager.step(ALL)
+        with pytest.raises(ValueError, match="100% wrong"):
+            step_until_it_fails(manager)
+        assert_closed(manager)
+        manager.launch()
+    manager.close()
+
+
+# -- resets ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("manager_cls", MANAGERS)
+def test_a_reset_that_fails_for_good(manager_cls: Any) -> None:
+    env_fns = with_a_faulty_one("reset", envs.value_error, at=1)
+    manager = launched(env_fns, manager_cls, max_retry=3, retry_waiting_time=0.001)
+    with pytest.raises(RuntimeError, match=r"Env 1 reset has exceeded max retries\(3\).*100% wrong"):
+        manager.reset()
+    assert_closed(manager)
+    manager.launch()
+    manager.close()
+
+
+def test_the_first_reset_fails() -> None:
+    manager = ours.SyncSubprocessEnvManager(with_a_faulty_one("reset", envs.value_error))
+    with pytest.raises(RuntimeError, match="Env 1 reset has exceeded max retries"):
+        manager.launch()
+    assert_closed(manager)
+
+
+@pytest.mark.parametrize(("retry_type", "resets"), [("reset", 1), ("renew", 1)])
+def test_a_reset_is_tried_again(retry_type: str, resets: int) -> None:
+    env_fns = with_a_faulty_one("reset", envs.value_error, at=1, every=False)
+    manager = launched(env_fns, max_retry=2, retry_type=retry_type, retry_waiting_time=0.001)
+    before = manager.pid
+    manager.reset()
+    # The same env remembers its first reset, one built anew has none.
+    assert [len(one) for one in manager.resets] == [2, 2 if retry_type == "reset" else 1, 2]
+    assert manager.pid == before
+    assert manager.ready_env == [0, 1, 2]
+    manager.close()
+
+
+@pytest.mark.parametrize("limit", ["reset_timeout", "connect_timeout"])
+def test_a_reset_that_takes_too_long(limit: str) -> None:
+    manager = launched(with_a_faulty_one("reset", envs.sleep, at=1), **{limit: 0.2}, max_retry=2)
+    with pytest.raises(RuntimeError, match="max retries.*within reset_timeout=0.2 s"):
+        manager.reset()
+    assert_closed(manager)
+
+
+@pytest.mark.parametrize("accident", [envs.kill_myself, envs.sleep_in_native_code])
+def test_a_worker_is_lost_in_a_reset(accident: Callable[[], None]) -> None:
+    manager = launched(with_a_faulty_one("reset", accident, at=1), reset_timeout=0.2)
+    with pytest.raises(RuntimeError, match="Env 1 reset has exceeded max retries") as caught:
+        manager.reset()
+    assert isinstance(caught.value.__cause__, WorkerDiedError)
+    assert_closed(manager)
+
+
+@pytest.mark.parametrize("manager_cls", MANAGERS)
+def test_a_reset_in_the_background_fails(manager_cls: Any) -> None:
+    """The original's dies in a thread, and the next step meets a closed manager."""
+    manager = launched(with_a_faulty_one("reset", envs.value_error, at=1), manager_cls)
+    with pytest.raises(RuntimeError, match="Env 1 reset has exceeded max retries.*100% wrong"):
+        step_until_it_fails(manager)
+    assert_closed(manager)
+
+
+def test_nobody_waits_for_envs_that_never_get_ready() -> None:
+    """The original does, for ever."""
+    manager = launched([DriftEnv] * 2)
+    manager.step({0: "spoil", 1: "spoil"})
+    with pytest.raises(RuntimeError, match="reset those that are in error"):
+        _ = manager.ready_obs
+    assert not manager.closed
+    manager.reset()
+    assert len(manager.ready_obs) == 2
+    manager.close()
+
+
+# -- the rest of a life ----------------------------------------------------------------------------------
+
+
+def build_and_fail(parent: int) -> Any:
+    import os
+
+    if os.getpid() != parent:
+        raise OSError("no such simulator")
+    return DriftEnv()
+
+
+def test_an_env_that_cannot_be_built() -> None:
+    import os
+
+    manager = ours.SyncSubprocessEnvManager([partial(build_and_fail, os.getpid())] * 2)
+    with pytest.raises(RuntimeError, match="no such simulator") as caught:
+        manager.launch()
+    assert isinstance(caught.value.__cause__, EnvError)
+    assert manager.closed
+
+
+@pytest.mark.parametrize("accident", [envs.value_error, envs.kill_myself])
+def test_what_fails_in_close_is_not_raised(accident: Callable[[], None]) -> None:
+    manager = launched(with_a_faulty_one("close", accident))
+    manager.close()
+    assert_closed(manager)
+
+
+def test_close_ends_envs_that_hang() -> None:
+    manager = launched([partial(FaultyEnv, "step", envs.sleep), DriftEnv], ours.AsyncSubprocessEnvManager, wait_num=1)
+    assert list(manager.step({0: 0, 1: 0})) == [1]
+    manager.close()
+    assert manager.closed
+
+
+# -- restarts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accident", [envs.value_error, envs.kill_myself])
+@pytest.mark.parametrize("faults", ["restart", FaultPolicy("restart", max_restarts=3)], ids=type)
+def test_restarts(accident: Callable[[], None], faults: Any) -> None:
+    env_fns = with_a_faulty_one("step", accident, at=1)
+    manager = launched(env_fns, remuda={"faults": faults})
+    manager.step(ALL)
+    timesteps = manager.step(ALL)
+    assert not any("abnormal" in timesteps[i].info for i in (0, 2))
+    obs, reward, done, info = timesteps[1]
+    assert (obs, reward, done, info["abnormal"]) == (None, None, None, True)
+    assert isinstance(info["err"], EnvError if accident is envs.value_error else WorkerDiedError)
+    assert 1 in settled(manager).ready_obs
+    manager.reset({1: None})  # as DI-engine's collectors do when they see the info
+    assert manager.step({1: 0})[1].info["steps"] == 1
+    manager.close()
+
+
+def test_too_many_restarts() -> None:
+    manager = launched(
+        with_a_faulty_one("step", envs.value_error), remuda={"faults": FaultPolicy("restart", max_restarts=1)}
+    )
+    with pytest.raises(RuntimeError, match="max_restarts=1"):
+        step_until_it_fails(manager)
+    assert_closed(manager)
+
+
+@pytest.mark.leaves_things
+def test_no_worker_outlives_this_process() -> None:
+    script = (
+        "import os, signal, ding_face_envs as envs\n"
+        "manager = envs.ours.SyncSubprocessEnvManager([envs.DriftEnv] * 2)\n"
+        "manager.launch()\n"
+        "print(*manager.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = f"import sys; sys.path[:0] = {sys.path!r}\n"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", path + script], stdout=subprocess.PIPE, check=False)
+    # Its end of the pipe is closed when the last of them has ended: they inherited it.
+    assert len(done.stdout.split()) == 2

@@ -1,0 +1,299 @@
+"""What a manager of DI-engine's has besides steps and resets."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import ding_face_envs as envs
+import numpy as np
+import pytest
+from ding_face_envs import PAIRS, DriftEnv, EnvState, FaultyEnv, config, ours, theirs
+from easydict import EasyDict
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+MANAGERS = [ours.AsyncSubprocessEnvManager, ours.SyncSubprocessEnvManager, ours.SubprocessEnvManagerV2]
+
+
+@pytest.fixture
+def manager() -> Any:
+    manager = ours.SyncSubprocessEnvManager([DriftEnv] * 3)
+    manager.launch()
+    yield manager
+    manager.close()
+
+
+class Slow(DriftEnv):
+    """Steps when a byte comes through the pipe."""
+
+    def __init__(self, gate: int) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def step(self, action: Any) -> Any:
+        os.read(self._gate, 1)
+        return super().step(action)
+
+
+# -- construction ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("manager_cls", MANAGERS)
+def test_nothing_is_started_before_launch(manager_cls: Any) -> None:
+    manager = manager_cls([DriftEnv] * 2, config(manager_cls, max_retry=0))
+    assert isinstance(manager, theirs.BaseEnvManager)
+    assert manager.closed and manager.env_num == 2 and isinstance(manager.env_ref, DriftEnv)
+    assert set(manager._env_states.values()) == {EnvState.VOID}
+    assert manager._max_retry == 1
+    assert manager.observation_space is manager.env_ref.observation_space
+    manager.close()
+
+
+@pytest.mark.parametrize("cfg", [None, {}, EasyDict({}), EasyDict(episode_num=4)], ids=repr)
+def test_what_a_configuration_leaves_out_has_its_default(cfg: Any) -> None:
+    """The original wants it merged already."""
+    manager = ours.AsyncSubprocessEnvManager([DriftEnv], cfg)
+    assert manager._wait_num == 2
+    assert manager._episode_num == (4 if cfg else float("inf"))
+
+
+@pytest.mark.parametrize("changes", [{"retry_type": "again"}, {"reset_inplace": True, "auto_reset": False}], ids=repr)
+def test_a_configuration_that_cannot_be(changes: Any) -> None:
+    for manager_cls in PAIRS["SyncSubprocessEnvManager"]:
+        with pytest.raises(AssertionError):
+            manager_cls([DriftEnv], config(manager_cls, **changes))
+
+
+@pytest.mark.parametrize("name", ["autoreset", "spares", "start_method"])
+def test_options_that_are_the_managers(name: str) -> None:
+    manager = ours.SyncSubprocessEnvManager([DriftEnv], {"remuda": {name: None}})
+    with pytest.raises(ValueError, match=f"{name}.*use auto_reset"):
+        manager.launch()
+    assert manager.closed
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
+def test_contexts(context: str) -> None:
+    manager = ours.SyncSubprocessEnvManager([DriftEnv] * 2, {"context": context})
+    manager.launch()
+    assert len({os.getpid(), *manager.pid}) == 3
+    manager.close()
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 1}, {"backend": "thread"}, {"backend": "serial"}], ids=repr)
+def test_options_of_the_pool(options: Any) -> None:
+    manager = ours.SyncSubprocessEnvManager([DriftEnv] * 3, {"remuda": options})
+    manager.launch()
+    assert len(set(manager.pid)) == 1
+    assert list(manager.step({0: 1, 2: 1})) == [0, 2]
+    manager.close()
+
+
+# -- steps -----------------------------------------------------------------------------------------------
+
+
+def test_timesteps_come_in_the_order_of_the_actions(manager: Any) -> None:
+    assert list(manager.step({2: 0, 0: 0})) == [2, 0]
+    assert [manager.steps[i] for i in range(3)] == [1, 0, 1]
+
+
+def test_an_env_that_does_not_run_is_not_stepped(manager: Any) -> None:
+    manager.step({0: "spoil"})
+    with pytest.raises(AssertionError, match="current env state are"):
+        manager.step({0: 0, 1: 0})
+    assert list(manager.step({1: 0})) == [1]
+
+
+@pytest.mark.parametrize("manager_cls", PAIRS["AsyncSubprocessEnvManager"])
+def test_slow_envs_are_not_waited_for(manager_cls: Any) -> None:
+    theirs_end, gate = os.pipe()
+    manager = manager_cls(
+        [partial(Slow, theirs_end), DriftEnv, DriftEnv], config(manager_cls, wait_num=2, step_wait_timeout=0.001)
+    )
+    manager.launch()
+    assert set(manager.step({0: 0, 1: 0, 2: 0})) == {1, 2}
+    assert (manager.ready_env, manager.ready_obs_id) == ([1, 2], [0, 1, 2])
+    assert set(manager.ready_obs) == {1, 2}
+    os.write(gate, b"x")
+    late: dict[int, Any] = {}
+    while 0 not in late:
+        late.update(manager.step({1: 0}) if manager._env_states[1] == EnvState.RUN else {})
+        manager.ready_obs  # noqa: B018  # a reset may be over
+    assert late[0].info["steps"] == 1
+    assert 0 in manager.ready_env or late[0].done
+    envs.close(manager)
+    os.close(theirs_end)
+    os.close(gate)
+
+
+def test_a_reset_drops_the_step_in_flight() -> None:
+    theirs_end, gate = os.pipe()
+    cfg = {"wait_num": 1, "step_wait_timeout": 0.001}
+    manager = ours.AsyncSubprocessEnvManager([partial(Slow, theirs_end), DriftEnv], cfg)
+    manager.launch()
+    assert set(manager.step({0: 0, 1: 0})) == {1}
+    os.write(gate, b"xx")
+    manager.reset({0: None})
+    assert 0 in manager.ready_env
+    assert manager.step({0: 0})[0].info["steps"] == 1
+    manager.close()
+    os.close(theirs_end)
+    os.close(gate)
+
+
+def test_a_run_of_async_steps_loses_and_repeats_nothing() -> None:
+    manager = ours.AsyncSubprocessEnvManager([DriftEnv] * 4, {"episode_num": 3})
+    manager.seed(1)
+    manager.launch()
+    ends: Counter[int] = Counter()
+    steps: Counter[int] = Counter()
+    while not manager.done:
+        for env_id, timestep in manager.step(dict.fromkeys(manager.ready_obs, 0)).items():
+            steps[env_id] += 1
+            assert timestep.info["steps"] == steps[env_id]
+            if timestep.done:
+                ends[env_id] += 1
+                steps[env_id] = 0
+    assert ends == dict.fromkeys(range(4), 3)
+    assert manager.ready_obs == {}
+    assert all(manager.env_state_done(i) for i in range(4))
+    manager.close()
+
+
+# -- calls -----------------------------------------------------------------------------------------------
+
+
+def test_attributes_of_all_envs(manager: Any) -> None:
+    assert len(set(manager.pid)) == 3
+    with pytest.raises(AttributeError, match="doesn't have the attribute `colour`"):
+        _ = manager.colour
+    with pytest.raises(RuntimeError, match="method_name_list"):
+        _ = manager.method
+    manager.close()
+    with pytest.raises(AssertionError, match="closed"):
+        _ = manager.pid
+
+
+def test_a_manager_that_is_copied_before_launch() -> None:
+    manager = ours.SyncSubprocessEnvManager([DriftEnv] * 2)
+    for twin in (copy.copy(manager), copy.deepcopy(manager)):
+        assert twin.env_num == 2
+
+
+def test_calls_to_one_env(manager: Any) -> None:
+    assert manager.reward_shaping(1, [{"a": 1}]) == [{"a": 1, "shaped": manager.pid[1]}]
+    manager.enable_save_figure(2, "there")
+    assert manager.replays == [[], [], ["figure there"]]
+
+
+@pytest.mark.parametrize("path", ["here", ["a", "b"]])
+def test_replays_are_saved_from_launch_on(path: Any) -> None:
+    manager = ours.SyncSubprocessEnvManager([DriftEnv] * 2)
+    manager.enable_save_replay(path)
+    manager.launch()
+    assert manager.replays == ([["here"], ["here"]] if path == "here" else [["a"], ["b"]])
+    manager.close()
+
+
+def test_random_actions(manager: Any) -> None:
+    actions = manager.random_action()
+    assert list(actions) == [0, 1, 2]
+    assert all(manager.action_space.contains(action) for action in actions.values())
+
+
+class Painter(DriftEnv):
+    """DI-engine looks for pictures in the env that an env wraps."""
+
+    def __init__(self, broken: bool = False) -> None:
+        super().__init__()
+        if not broken:
+            self._env = self
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        return np.full((2, 2, 3), self.random.randint(256), np.uint8)
+
+
+def test_pictures() -> None:
+    manager = ours.SyncSubprocessEnvManager([Painter] * 2)
+    manager.launch()
+    images = manager.ready_imgs
+    assert list(images) == [0, 1]
+    assert all(image.shape == (2, 2, 3) for image in images.values())
+    manager.close()
+
+
+def test_pictures_that_cannot_be_had() -> None:
+    """What the env raises is an AttributeError, as of a property that is not there."""
+    manager = ours.SyncSubprocessEnvManager([partial(Painter, broken=True)] * 2)
+    manager.launch()
+    with pytest.raises(AttributeError, match="ready_imgs.*log"):
+        _ = manager.ready_imgs
+    assert manager.closed
+
+
+def test_a_call_that_raises_closes_the_manager() -> None:
+    class Moody(DriftEnv):
+        @property
+        def mood(self) -> str:
+            if os.getpid() != parent:
+                raise KeyError("bad")
+            return "good"
+
+    parent = os.getpid()
+    manager = ours.SyncSubprocessEnvManager([Moody] * 2)
+    manager.launch()
+    with pytest.raises(KeyError, match="bad"):
+        _ = manager.mood
+    assert manager.closed
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("remuda_async_subprocess", MANAGERS[0]),
+        ("remuda_subprocess", MANAGERS[1]),
+        ("remuda_subprocess_v2", MANAGERS[2]),
+    ],
+)
+def test_configurations_name_them(name: str, kind: type) -> None:
+    cfg = EasyDict(type=name, episode_num=3, import_names=["remuda.ding"])
+    assert theirs.get_env_manager_cls(cfg) is kind
+    manager = theirs.create_env_manager(cfg, [DriftEnv] * 2)
+    assert type(manager) is kind
+    assert manager._episode_num == 3
+
+
+def test_install_puts_them_in_the_place_of_the_originals() -> None:
+    script = (
+        "from easydict import EasyDict\n"
+        "import ding.envs, ding.envs.env_manager.subprocess_env_manager as module, remuda.ding as ours\n"
+        "before = ding.envs.SyncSubprocessEnvManager\n"
+        "ours.install()\n"
+        "ours.install()\n"
+        "for name in ours.__all__[:3]:\n"
+        "    assert getattr(ding.envs, name) is getattr(module, name) is getattr(ours, name), name\n"
+        "for name in ('async_subprocess', 'subprocess', 'subprocess_v2'):\n"
+        "    assert ding.envs.get_env_manager_cls(EasyDict(type=name)).__module__.startswith('remuda.'), name\n"
+        "assert ding.envs.BaseEnvManager is not before\n"
+        "print('installed')\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "installed", done.stderr
+
+
+def test_deaths_are_told_with_what_the_env_was_doing() -> None:
+    manager = ours.SyncSubprocessEnvManager([partial(FaultyEnv, "step", envs.kill_myself, at=1)] * 2)
+    manager.seed(40)
+    manager.launch()
+    manager.step({0: 3, 1: 4})
+    with pytest.raises(EOFError, match="episode 0, step 2, seed 4[01]"):
+        manager.step({0: 5, 1: 6})
