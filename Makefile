@@ -7,10 +7,15 @@ SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not
 
 MINUTES ?= 10
 
-.PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked bench clean
+.PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested bench clean
 
 # Where there is no Spin, `make test` does without, and says so.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),formal,formal-unchecked)
+
+# DI-engine lives with NumPy 1 and an old gym: an environment of its own, where this Python can have one.
+DING      := .venv-ding
+DING_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 13) and print(1)'),ding-test,ding-untested)
+DING_PINS := tests/faces/ding_requirements.txt
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,13 +33,24 @@ $(VENV)/test.stamp: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet '.[test]'
 	@touch $@
 
+# torch first and alone, so that it may bring what it needs; the rest is all pinned.
+$(DING)/peers.stamp: $(DING_PINS)
+	$(PYTHON) -m venv --clear $(DING)
+	$(DING)/bin/python -m pip install --quiet --constraint $(DING_PINS) torch setuptools wheel
+	$(DING)/bin/python -m pip install --quiet --no-deps --no-build-isolation --requirement $(DING_PINS)
+	@touch $@
+
+$(DING)/test.stamp: $(DING)/peers.stamp $(SOURCES)
+	$(DING)/bin/python -m pip install --quiet --no-deps .
+	@touch $@
+
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop; leaves a table and a picture in demo/
 	@mkdir -p demo
 	$(BIN)/remuda bench CartPole-v1 --num-envs 64 --num-workers 2 --against gymnasium --seconds 3 \
 	    --plot demo/bench.png --json demo/bench.json
 	@echo "The picture is demo/bench.png, every round's figures are in demo/bench.json."
 
-test: $(VENV)/test.stamp lint core-test $(FORMAL)  ## everything that must hold: style, types, the core's own tests, its models, the tests
+test: $(VENV)/test.stamp lint core-test $(FORMAL) $(DING_FACE)  ## everything that must hold: style, types, the core's own tests, its models, the tests
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/test.stamp  ## style and types
@@ -65,8 +81,14 @@ formal:  ## the models of the core's protocol, checked by Spin
 formal-unchecked:
 	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."
 
+ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
+	$(DING)/bin/python -m pytest $(wildcard tests/faces/test_ding_*.py)
+
+ding-untested:
+	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (PYTHON=python3.12)."
+
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --against gymnasium
 
 clean:  ## forget everything that was built
-	rm -rf $(VENV) build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DING) build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

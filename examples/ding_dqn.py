@@ -40,9 +40,7 @@ def make_env() -> Any:
 
 def make_manager(cfg: Any, num_envs: int) -> SubprocessEnvManagerV2:
     # CartPoles step in microseconds: two workers are enough for all of them.
-    manager = SubprocessEnvManagerV2([make_env] * num_envs, {**cfg.env.manager, "remuda": {"num_workers": 2}})
-    manager.seed(0, dynamic_seed=False)
-    return manager
+    return SubprocessEnvManagerV2([make_env] * num_envs, {**cfg.env.manager, "remuda": {"num_workers": 2}})
 
 
 class Curve:
