@@ -21,7 +21,7 @@ from remuda.ding.options import pool_options
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
 from remuda.ding.timesteps import is_abnormal
-from remuda.errors import InvalidActionError, InvalidEnvError
+from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 _CLOSE_SECONDS = 5.0  # that envs get to close, as in the original
 
@@ -140,7 +140,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         ]
         try:
             return Pool(adapted, **options)
-        except (InvalidEnvError, ValueError, OSError):
+        except (InvalidEnvError, ResourceError, ValueError):
             raise  # mistakes of the caller, and limits of the system
         except RemudaError as error:
             raise RuntimeError(f"the envs could not be built: {error}") from error
