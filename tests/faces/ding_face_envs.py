@@ -34,7 +34,7 @@ BOX = spaces.Box(-10.0, 10.0, (3,), np.float32)
 SPACES: dict[str, Any] = {
     "box": BOX,
     "pixels": spaces.Box(0, 255, (2, 4), np.uint8),
-    "dict": spaces.Dict({"z": BOX, "a": spaces.Box(0, 9, (2,), np.int64)}),
+    "dict": spaces.Dict([("z", BOX), ("a", spaces.Box(0, 9, (2,), np.int64))]),
     "scalar": spaces.Box(-10.0, 10.0, (), np.float32),
 }
 REWARDS: dict[str, Callable[[float], Any]] = {

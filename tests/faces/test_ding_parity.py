@@ -50,6 +50,15 @@ def test_observations(space: str, shared_memory: bool) -> None:
     assert_alike(SYNC, env_fns, shared_memory=shared_memory)
 
 
+def test_the_parts_of_an_observation_keep_their_order() -> None:
+    for manager_cls in SYNC:
+        manager = manager_cls([partial(DriftEnv, "dict")], config(manager_cls))
+        manager.launch()
+        assert list(manager.ready_obs[0]) == list(SPACES["dict"].spaces)
+        assert list(manager.step({0: 0})[0].obs) == list(SPACES["dict"].spaces)
+        close(manager)
+
+
 @pytest.mark.parametrize("reward", REWARDS)
 def test_rewards(reward: str) -> None:
     assert_alike(SYNC, [partial(DriftEnv, reward=reward)] * 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 from remuda import FaultPolicy
 
-_OURS = ("autoreset", "spares", "seeding", "observation_space", "start_method")
+_OURS = ("autoreset", "spares", "seeding", "observation_space", "start_method", "vector_size")
 
 
 def pool_options(
