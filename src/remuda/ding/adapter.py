@@ -13,16 +13,14 @@ from gymnasium import Space
 
 from remuda.ding.resetting import ResetOrder, time_limit
 from remuda.ding.spaces import Anything
-from remuda.ding.timesteps import is_abnormal
-
-TIMESTEP = "timestep"  # the key of the infos that carries what a row has no place for
+from remuda.ding.timesteps import as_info, is_abnormal
 
 
 class Adapter:
     """An env of DI-engine behind Gymnasium's methods.
 
-    Its timesteps travel whole, as one entry of the info, but for an observation that has a row in shared memory. So
-    rewards, flags and infos arrive as the env gave them.
+    Its timesteps travel in the infos, but for an observation that has a row in shared memory. So rewards, flags and
+    infos arrive as the env gave them.
 
     Args:
         env_fn: makes the env.
@@ -96,18 +94,26 @@ class Adapter:
             logging.warning("the env raised when it was closed after a failed reset: %r", error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        with time_limit(self._step_timeout, "step_timeout"):
-            timestep = self.env.step(action)
-            if is_abnormal(timestep):
-                # The last observation once more fills the row; where there is none, the timestep has it all.
-                return self._last_obs, 0.0, False, False, {TIMESTEP: timestep}
-            if self._reset_inplace and timestep.done:
-                timestep = timestep._replace(obs=self.env.reset())
+        timestep = self._limited_step(action) if self._step_timeout is not None else self._step(action)
+        if is_abnormal(timestep):
+            # The last observation once more fills the row; where there is none, the timestep has it all.
+            return self._last_obs, 0.0, False, False, as_info(timestep, over=False, has_row=self._has_rows)
         over = bool(timestep.done) and not self._reset_inplace
-        if self._has_rows:
-            self._last_obs = timestep.obs
-            return timestep.obs, 0.0, over, False, {TIMESTEP: timestep._replace(obs=None)}
-        return None, 0.0, over, False, {TIMESTEP: timestep}
+        info = as_info(timestep, over=over, has_row=self._has_rows)
+        if not self._has_rows:
+            return None, 0.0, over, False, info
+        self._last_obs = timestep.obs
+        return timestep.obs, 0.0, over, False, info
+
+    def _limited_step(self, action: Any) -> Any:
+        with time_limit(self._step_timeout, "step_timeout"):
+            return self._step(action)
+
+    def _step(self, action: Any) -> Any:
+        timestep = self.env.step(action)
+        if self._reset_inplace and timestep.done and not is_abnormal(timestep):
+            return timestep._replace(obs=self.env.reset())
+        return timestep
 
     def close(self) -> None:
         self.env.close()

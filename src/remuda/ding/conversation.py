@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from remuda import Batch, EnvError, Pool
-from remuda.ding.adapter import TIMESTEP
+from remuda import Batch, EnvError, Fault, Pool
+from remuda.ding.actions import quick
 from remuda.ding.resetting import ResetOrder
-from remuda.ding.timesteps import spoilt, unreadable
+from remuda.ding.timesteps import from_info, spoilt, unreadable
 
 
 class Conversation:
@@ -38,7 +38,7 @@ class Conversation:
 
     def send_steps(self, actions: Mapping[int, Any]) -> None:
         ids = list(actions)
-        self.pool.send([actions[i] for i in ids], None if ids == list(range(self.pool.num_envs)) else ids)
+        self.pool.send([quick(actions[i]) for i in ids], None if ids == list(range(self.pool.num_envs)) else ids)
         self.stepping.update(dict.fromkeys(ids))
 
     def send_resets(self, orders: Mapping[int, ResetOrder]) -> None:
@@ -97,22 +97,20 @@ class Conversation:
                 self.stepping.pop(env_id, None)
                 self.resetting.discard(env_id)
             raise
+        over, infos = batch.terminated.tolist(), _infos(batch)
         for row, env_id in enumerate(batch.env_ids.tolist()):
             if env_id in self.resetting:
                 self.resetting.discard(env_id)
                 self._on_reset(env_id, self._obs(batch, row))
             else:
-                self._arrived[env_id] = self._timestep(batch, row)
+                self._arrived[env_id] = self._timestep(batch, row, infos[row], over[row])
 
-    def _timestep(self, batch: Batch, row: int) -> Any:
-        try:
-            info = batch.infos[row]
-        except pickle.UnpicklingError:
+    def _timestep(self, batch: Batch, row: int, info: dict[str, Any] | None, over: bool) -> Any:
+        if info is None:
             return unreadable()
-        if "fault" in info:
+        if "fault" in info and isinstance(info["fault"], Fault):
             return spoilt(info["fault"].error)
-        timestep = info[TIMESTEP]
-        return timestep if self._has_no_rows(batch) else timestep._replace(obs=self._obs(batch, row))
+        return from_info(info, None if self._has_no_rows(batch) else self._obs(batch, row), over)
 
     def _has_no_rows(self, batch: Batch) -> bool:
         return isinstance(batch.obs, tuple)
@@ -125,6 +123,21 @@ class Conversation:
     def _own(self, rows: Any, row: int) -> Any:
         obs = rows[row, ...]  # an array, also where the space has no axes
         return obs.copy() if self._copy else obs
+
+
+def _infos(batch: Batch) -> Sequence[dict[str, Any] | None]:
+    """The infos of all rows; ``None`` for what cannot be unpickled."""
+    try:
+        return list(batch.infos)
+    except pickle.UnpicklingError:
+        return [_info(batch, row) for row in range(len(batch))]
+
+
+def _info(batch: Batch, row: int) -> dict[str, Any] | None:
+    try:
+        return batch.infos[row]
+    except pickle.UnpicklingError:
+        return None
 
 
 def _reportable(seed: tuple[Any, ...] | None) -> int | None:

@@ -1,10 +1,39 @@
-"""Timesteps of DI-engine, and what their infos mean to a manager."""
+"""Timesteps of DI-engine: how they travel, and what their infos mean to a manager.
+
+A row of the pool has an observation, a flag and an info. Most timesteps fit: their reward goes along with the info. Those
+that do not, because they are of a class of their own, say, travel whole.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ding.envs import BaseEnvTimestep
+
+_REWARD = "remuda.ding.reward"  # in an info: what it came with
+_WHOLE = "remuda.ding.timestep"  # in an info: all that there is of a timestep, but for its row
+
+
+def as_info(timestep: Any, *, over: bool, has_row: bool) -> dict[str, Any]:
+    """Return what travels as the info of a timestep.
+
+    Args:
+        timestep: as the env gave it, or a stand-in.
+        over: what the flag of the row will be.
+        has_row: whether its observation travels in the row.
+    """
+    if has_row and type(timestep) is BaseEnvTimestep and timestep.done is over and type(timestep.info) is dict:
+        return {_REWARD: timestep.reward, **timestep.info}
+    return {_WHOLE: timestep._replace(obs=None) if has_row else timestep}
+
+
+def from_info(info: dict[str, Any], obs: Any, over: bool) -> Any:
+    """Return the timestep that :func:`as_info` was given. ``obs``: of its row; ``None``: there are no rows."""
+    if _WHOLE not in info:
+        reward = info.pop(_REWARD)
+        return BaseEnvTimestep(obs, reward, over, info)
+    timestep = info[_WHOLE]
+    return timestep if obs is None else timestep._replace(obs=obs)
 
 
 def is_abnormal(timestep: Any) -> bool:

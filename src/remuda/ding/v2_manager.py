@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import treetensor.numpy as tnp
 from ding.envs.env_manager.base_env_manager import BaseEnvManagerV2
 from ding.utils import make_key_as_identifier, remove_illegal_item
+from treevalue import TreeValue
+from treevalue.tree.common import create_storage
 
 from remuda.ding.sync_manager import SyncSubprocessEnvManager
 
@@ -24,7 +28,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
             RuntimeError: none ever will be, or a reset in the background failed; the manager is closed then.
         """
         self._await_ready()
-        return tnp.stack([tnp.array(self._ready_obs[env_id]) for env_id in self.ready_env])
+        return _as_tree(_stacked([self._ready_obs[env_id] for env_id in self.ready_env]))
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]  # so it is in the original
         """Step the envs of ``ready_obs_id``.
@@ -42,10 +46,29 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         if isinstance(actions, tnp.ndarray):
             actions = [part.squeeze(0) for part in tnp.split(actions, actions.shape[0])]
         timesteps = super().step(dict(zip(self.ready_obs_id, actions, strict=False)))
-        return [_as_tree(env_id, timestep) for env_id, timestep in timesteps.items()]
+        return [_timestep_as_tree(env_id, timestep) for env_id, timestep in timesteps.items()]
 
 
-def _as_tree(env_id: int, timestep: Any) -> Any:
+def _timestep_as_tree(env_id: int, timestep: Any) -> Any:
     obs, reward, done, info = timestep
     info = remove_illegal_item(make_key_as_identifier(info))
-    return tnp.array({"obs": obs, "reward": reward, "done": done, "info": info, "env_id": env_id})
+    return _as_tree({"obs": obs, "reward": reward, "done": done, "info": info, "env_id": env_id})
+
+
+def _as_tree(value: Any) -> Any:
+    """Return what ``tnp.array`` makes of it. That renders each leaf as text on its way, which takes most of a step."""
+    return tnp.ndarray(create_storage(_arrays(value))) if isinstance(value, _TREES) else np.array(value)
+
+
+def _arrays(tree: Any) -> dict[str, Any]:
+    return {key: _arrays(part) if isinstance(part, _TREES) else np.array(part) for key, part in tree.items()}
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    """Return a tree of stacked rows, from rows that are trees, or arrays."""
+    if not isinstance(rows[0], _TREES):
+        return np.stack(rows)
+    return {key: _stacked([row[key] for row in rows]) for key in rows[0].keys()}  # noqa: SIM118  # no dict perhaps
+
+
+_TREES = (dict, TreeValue)
