@@ -57,12 +57,15 @@ class Case:
 
 TEN_TIMES_GYMNASIUM = Goal(10.0, "gymnasium")
 TWICE_GYMNASIUM_PER_ENV = Goal(2.0, "gymnasium", "remuda-per-env")
-EIGHT_TIMES_SB3 = Goal(8.0, "sb3", "remuda-sb3")
-MORE_THAN_SB3_PER_ENV = Goal(1.5, "sb3", "remuda-sb3-per-env")
+FACES = tuple(
+    goal
+    for original, face in (("sb3", "remuda-sb3"), ("ding-sync", "remuda-ding"), ("ding-v2", "remuda-ding-v2"))
+    for goal in (Goal(8.0, original, face), Goal(1.5, original, f"{face}-per-env"))
+)
 
 CASES = (
-    Case("cartpole", 8, (Goal(0.70), TWICE_GYMNASIUM_PER_ENV, EIGHT_TIMES_SB3, MORE_THAN_SB3_PER_ENV)),
-    Case("cartpole", 64, (Goal(0.88), TWICE_GYMNASIUM_PER_ENV, EIGHT_TIMES_SB3, MORE_THAN_SB3_PER_ENV)),
+    Case("cartpole", 8, (Goal(0.70), TWICE_GYMNASIUM_PER_ENV, *FACES)),
+    Case("cartpole", 64, (Goal(0.88), TWICE_GYMNASIUM_PER_ENV, *FACES)),
     Case("null", 64, (Goal(0.25),)),
     Case("image", 8, (Goal(0.85),)),
     Case("image", 64, (Goal(0.95),)),

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from .contenders import Contender, PlainLoop, Remuda, RemudaPerEnv, RemudaSupervised
-from .partial import DiEngine, DiEnginePrompt, TianshouPartial
+from .ding import (
+    DiEngine,
+    DiEnginePrompt,
+    DiEngineSync,
+    DiEngineV2,
+    RemudaDing,
+    RemudaDingPerEnv,
+    RemudaDingV2,
+    RemudaDingV2PerEnv,
+)
+from .partial import TianshouPartial
 from .peers import (
     GymnasiumAsync,
     GymnasiumSync,
@@ -27,9 +37,15 @@ PEERS = _by_name(
     RemudaSupervised,
     RemudaSb3,
     RemudaSb3PerEnv,
+    RemudaDing,
+    RemudaDingPerEnv,
+    RemudaDingV2,
+    RemudaDingV2PerEnv,
     GymnasiumAsync,
     GymnasiumSync,
     Sb3,
+    DiEngineSync,
+    DiEngineV2,
     SuperSuit,
     Tianshou,
     PufferLib,

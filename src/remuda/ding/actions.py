@@ -27,7 +27,8 @@ class SmallArray:
 
 def rebuild(char: str, shape: tuple[int, ...], data: bytes) -> np.ndarray[Any, Any]:
     """Return the array, which the env may write to."""
-    return np.ndarray(shape, char, bytearray(data))
+    array: np.ndarray[Any, Any] = np.ndarray(shape, char, bytearray(data))
+    return array
 
 
 def quick(action: Any) -> Any:

@@ -163,6 +163,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         except (EnvError, WorkerDiedError) as error:
             logging.warning("closing the env manager: %s", error)
 
+    @property
+    def workers(self) -> list[Any]:
+        """The workers: ``name``, ``pid``, ``exitcode``, ``is_alive()`` and ``env_ids``; none unless launched."""
+        return list(self._conversation.pool.workers) if self._conversation else []
+
     # -- reset -------------------------------------------------------------------------------------------
 
     def reset(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:

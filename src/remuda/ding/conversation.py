@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,32 +97,36 @@ class Conversation:
                 self.stepping.pop(env_id, None)
                 self.resetting.discard(env_id)
             raise
-        over, infos = batch.terminated.tolist(), _infos(batch)
-        for row, env_id in enumerate(batch.env_ids.tolist()):
+        rows = zip(
+            batch.env_ids.tolist(), self._observations(batch), _infos(batch), batch.terminated.tolist(), strict=True
+        )
+        for env_id, obs, info, over in rows:
             if env_id in self.resetting:
                 self.resetting.discard(env_id)
-                self._on_reset(env_id, self._obs(batch, row))
+                self._on_reset(env_id, obs)
             else:
-                self._arrived[env_id] = self._timestep(batch, row, infos[row], over[row])
+                self._arrived[env_id] = _timestep(obs, info, over)
 
-    def _timestep(self, batch: Batch, row: int, info: dict[str, Any] | None, over: bool) -> Any:
-        if info is None:
-            return unreadable()
-        if "fault" in info and isinstance(info["fault"], Fault):
-            return spoilt(info["fault"].error)
-        return from_info(info, None if self._has_no_rows(batch) else self._obs(batch, row), over)
+    def _observations(self, batch: Batch) -> Iterable[Any]:
+        """What each env observed; ``None`` where it travels in the info instead."""
+        if isinstance(batch.obs, tuple):  # no rows in shared memory
+            return batch.obs
+        if self._keys is None:
+            return self._own(batch.obs)
+        parts = zip(*(self._own(batch.obs[key]) for key in self._keys), strict=True)
+        return [dict(zip(self._keys, each, strict=True)) for each in parts]
 
-    def _has_no_rows(self, batch: Batch) -> bool:
-        return isinstance(batch.obs, tuple)
+    def _own(self, rows: Any) -> list[Any]:
+        each = [rows[i, ...] for i in range(len(rows))]  # arrays, also where the space has no axes
+        return [row.copy() for row in each] if self._copy else each
 
-    def _obs(self, batch: Batch, row: int) -> Any:
-        if self._keys is not None:
-            return {key: self._own(batch.obs[key], row) for key in self._keys}
-        return batch.obs[row] if self._has_no_rows(batch) else self._own(batch.obs, row)
 
-    def _own(self, rows: Any, row: int) -> Any:
-        obs = rows[row, ...]  # an array, also where the space has no axes
-        return obs.copy() if self._copy else obs
+def _timestep(obs: Any, info: dict[str, Any] | None, over: bool) -> Any:
+    if info is None:
+        return unreadable()
+    if isinstance(fault := info.get("fault"), Fault):
+        return spoilt(fault.error)
+    return from_info(info, obs, over)
 
 
 def _infos(batch: Batch) -> Sequence[dict[str, Any] | None]:

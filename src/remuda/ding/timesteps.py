@@ -1,7 +1,7 @@
 """Timesteps of DI-engine: how they travel, and what their infos mean to a manager.
 
-A row of the pool has an observation, a flag and an info. Most timesteps fit: their reward goes along with the info. Those
-that do not, because they are of a class of their own, say, travel whole.
+A row of the pool has an observation, a flag and an info. Most timesteps fit: their reward goes along with the info.
+Those that do not, because they are of a class of their own, say, travel whole.
 """
 
 from __future__ import annotations

@@ -1,0 +1,184 @@
+"""DI-engine's env managers, and ours of the same names: they take envs in DI-engine's form, and actions one by one."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector.utils import iterate
+
+from .contenders import Contender, Plan
+from .peers import pids
+from .workloads import EnvFactory, touch
+
+
+class _Manager(Contender):
+    """One of DI-engine's, with one process an env."""
+
+    module = "ding.envs"
+    package = "DI-engine"
+    manager: ClassVar[str]
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        manager = getattr(self.load(), self.manager)
+        config = manager.default_config()
+        config.context = plan.start_method or config.context
+        config.update(self._more(plan))
+        self._envs = manager([functools.partial(_DingEnv, make_env) for make_env in plan.env_fns], config)
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return {}
+
+    def prepare(self, space: Space[Any], batch: Any) -> Any:
+        """Arrays, as policies make them."""
+        return [np.asarray(action) if np.isscalar(action) else action for action in iterate(space, batch)]
+
+    def reset(self, seed: int) -> None:
+        self._envs.seed(seed)
+        self._envs.launch()
+
+    def step(self, actions: Any) -> list[Any]:
+        ready = self._envs.ready_obs
+        touch(ready)
+        timesteps = self._envs.step({env_id: actions[env_id] for env_id in ready})
+        return [timestep.reward for timestep in timesteps.values()]
+
+    def close(self) -> None:
+        """Their own close waits neither for resets in the background, which would fail then, nor for processes."""
+        for thread in threading.enumerate():
+            if thread.name == "regular_reset":
+                thread.join()
+        self._envs.close()
+        for process in self._envs._subprocesses.values():
+            process.join()
+
+    def worker_pids(self) -> list[int]:
+        return pids(self._envs._subprocesses.values())
+
+
+class DiEngine(_Manager):
+    """AsyncSubprocessEnvManager with ``wait_num``: resets in threads.
+
+    It gathers results for 10 ms at a time, even if it has as many as it is to wait for.
+    """
+
+    name = "ding"
+    manager = "AsyncSubprocessEnvManager"
+    gather_seconds: ClassVar[float | None] = None
+    """None: as by default."""
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        gather = {} if self.gather_seconds is None else {"step_wait_timeout": self.gather_seconds}
+        return {"wait_num": plan.min_envs or plan.num_envs, **gather}
+
+
+class DiEnginePrompt(DiEngine):
+    """The same with the shortest wait that gained anything: whoever is done is soon stepped again."""
+
+    name = "ding-prompt"
+    gather_seconds = 1e-4
+
+
+class DiEngineSync(_Manager):
+    """SyncSubprocessEnvManager. Envs reset within the step, so that every step is one of all envs."""
+
+    name = "ding-sync"
+    manager = "SyncSubprocessEnvManager"
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return {"reset_inplace": True}
+
+
+class DiEngineV2(DiEngineSync):
+    """SubprocessEnvManagerV2, whose observations and timesteps are treetensors."""
+
+    name = "ding-v2"
+    manager = "SubprocessEnvManagerV2"
+
+    def step(self, actions: Any) -> list[Any]:
+        touch(self._envs.ready_obs)
+        return [timestep.reward for timestep in self._envs.step(actions)]
+
+
+class _Ours:
+    """Several envs a worker."""
+
+    @classmethod
+    def load(cls) -> Any:
+        importlib.import_module("ding.envs")
+        return importlib.import_module("remuda.ding")
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        more: dict[str, Any] = super()._more(plan)  # type: ignore[misc]  # it stands before one that has it
+        return {**more, "remuda": {"num_workers": self._num_workers(plan), "backend": plan.backend, "advise": False}}
+
+    def _num_workers(self, plan: Plan) -> int | None:
+        return plan.num_workers
+
+    def close(self) -> None:
+        self._envs.close()  # type: ignore[attr-defined]
+
+    def worker_pids(self) -> list[int]:
+        return pids(self._envs.workers)  # type: ignore[attr-defined]
+
+
+class RemudaDing(_Ours, DiEngineSync):
+    """`remuda.ding.SyncSubprocessEnvManager` with several envs a worker, in the same program."""
+
+    name = "remuda-ding"
+
+
+class RemudaDingPerEnv(RemudaDing):
+    """`remuda.ding.SyncSubprocessEnvManager` as it is by default: one env a worker."""
+
+    name = "remuda-ding-per-env"
+
+    def _num_workers(self, plan: Plan) -> int | None:
+        return None
+
+
+class RemudaDingV2(_Ours, DiEngineV2):
+    """`remuda.ding.SubprocessEnvManagerV2` with several envs a worker."""
+
+    name = "remuda-ding-v2"
+
+
+class RemudaDingV2PerEnv(RemudaDingV2):
+    """`remuda.ding.SubprocessEnvManagerV2` as it is by default: one env a worker."""
+
+    name = "remuda-ding-v2-per-env"
+
+    def _num_workers(self, plan: Plan) -> int | None:
+        return None
+
+
+class _DingEnv:
+    """An env in the form that DI-engine takes, in which no step tells terminated from truncated."""
+
+    def __init__(self, make_env: EnvFactory) -> None:
+        self._env = make_env()
+        self._timestep = importlib.import_module(_Manager.module).BaseEnvTimestep
+        self._seed: int | None = None
+        self.observation_space = self._env.observation_space
+        self.action_space = self._env.action_space
+        self.reward_space = None
+
+    def seed(self, seed: int) -> None:
+        self._seed = seed
+
+    def reset(self) -> Any:
+        seed, self._seed = self._seed, None
+        obs, _ = self._env.reset(seed=seed)
+        return obs
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self._env.step(action)
+        return self._timestep(obs, reward, terminated or truncated, info)
+
+    def close(self) -> None:
+        self._env.close()
