@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ with warnings.catch_warnings():  # what it imports is old
     pytest.importorskip("ding", reason="DI-engine has an environment of its own: make ding-test")
     import ding.envs as theirs
     from ding.envs.env_manager.base_env_manager import EnvState
+    from easydict import EasyDict
 
     import remuda.ding as ours
 
@@ -101,6 +102,52 @@ class DriftEnv:
 
     def close(self) -> None:
         pass
+
+
+class Detailed(NamedTuple):
+    """A timestep of an env's own."""
+
+    obs: Any
+    reward: Any
+    done: bool
+    info: dict[str, Any]
+    detail: str
+
+
+ODDITIES: dict[str, Callable[[Any], Any]] = {
+    "done of numpy": lambda t: t._replace(done=np.bool_(t.done)),
+    "done is an int": lambda t: t._replace(done=int(t.done)),
+    "no reward": lambda t: t._replace(reward=None),
+    "an info with attributes": lambda t: t._replace(info=EasyDict(nested={"x": 1}, **t.info)),
+    "an info of an info": lambda t: t._replace(info={"nested": {"a.b": np.float32(1), "empty": {}}}),
+    "a class of its own": lambda t: Detailed(*t, detail="mine"),
+}
+
+
+class OddEnv(DriftEnv):
+    """Its timesteps are not of the usual kind."""
+
+    def __init__(self, oddity: str, space: str = "box") -> None:
+        super().__init__(space)
+        self._make_odd = ODDITIES[oddity]
+
+    def step(self, action: Any) -> Any:
+        return self._make_odd(super().step(action))
+
+
+class GlobalEnv(DriftEnv):
+    """Draws from NumPy's global generator and seeds it, as DI-engine's own envs do."""
+
+    def seed(self, seed: int, dynamic_seed: bool | None = None) -> None:
+        np.random.seed(seed)
+
+    def reset(self, **param: Any) -> Any:
+        self.random = np.random.RandomState(np.random.randint(1000))
+        return super().reset(**param)
+
+    def step(self, action: Any) -> Any:
+        timestep = super().step(action)
+        return timestep._replace(reward=np.random.rand())
 
 
 class NeedsTwoError(Exception):
@@ -190,5 +237,9 @@ def settled(manager: Any) -> Any:
 def close(manager: Any) -> None:
     """Also reaps the processes of the original, which does not wait for their end."""
     manager.close()
+    reap()
+
+
+def reap() -> None:
     for process in multiprocessing.active_children():
         process.join()

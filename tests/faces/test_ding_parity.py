@@ -7,7 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ding_face_envs import PAIRS, REWARDS, SPACES, DriftEnv, EnvState, close, config, settled, theirs
+from ding_face_envs import (
+    ODDITIES,
+    PAIRS,
+    REWARDS,
+    SPACES,
+    DriftEnv,
+    EnvState,
+    GlobalEnv,
+    OddEnv,
+    close,
+    config,
+    settled,
+    theirs,
+)
 from gymnasium_face_envs import assert_identical
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -64,6 +77,64 @@ def test_rewards(reward: str) -> None:
     assert_alike(SYNC, [partial(DriftEnv, reward=reward)] * 2)
 
 
+@pytest.mark.parametrize("oddity", ODDITIES)
+@pytest.mark.parametrize("changes", [{}, {"reset_inplace": True}, {"shared_memory": False}], ids=str)
+def test_timesteps_that_are_odd(oddity: str, changes: dict[str, Any]) -> None:
+    assert_alike(SYNC, [partial(OddEnv, oddity)] * 2, rounds=6, **changes)
+
+
+ACTIONS: dict[str, Any] = {
+    "of no axis": np.array(2),
+    "of one axis": np.array([1], np.int32),
+    "empty": np.zeros((0, 2), np.float32),
+    "floats": np.linspace(0, 1, 6, dtype=np.float16).reshape(2, 3),
+    "columns first": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "many": np.arange(1000),
+    "bytes in the other order": np.arange(3, dtype=">i4"),
+    "texts": np.array(["left", "right"]),
+    "flag": np.array(True),
+    "scalar": np.float32(1.5),
+    "dict": {"move": np.array([1.0]), "fire": True},
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+def test_actions_arrive_as_they_were_sent(action: Any) -> None:
+    """The env returns them in its info."""
+    manager = SYNC[0]([DriftEnv] * 2, config(SYNC[0]))
+    manager.launch()
+    got = [timestep.info["action"] for timestep in manager.step({0: action, 1: action}).values()]
+    assert_identical(got, [action, action])
+    close(manager)
+
+
+def test_an_env_may_write_to_its_action() -> None:
+    manager = SYNC[0]([WritingEnv])
+    manager.launch()
+    action = np.array([5])
+    assert manager.step({0: action})[0].info["action"].tolist() == [6]
+    assert action.tolist() == [5]
+    close(manager)
+
+
+class WritingEnv(DriftEnv):
+    def step(self, action: Any) -> Any:
+        action += 1
+        return super().step(action)
+
+
+@pytest.mark.parametrize("num_workers", [None, 1, 2])
+@pytest.mark.parametrize("dynamic_seed", [None, True])
+def test_each_env_has_global_random_numbers_of_its_own(num_workers: int | None, dynamic_seed: bool | None) -> None:
+    """So a run is the same with any number of workers, and the same as the original's."""
+    ours, theirs = (
+        play(manager_cls, [GlobalEnv] * 3, reset_inplace=True, **more)
+        for manager_cls, more in zip(SYNC, ({"remuda": {"num_workers": num_workers}}, {}), strict=True)
+    )
+    assert_identical(ours, theirs)
+
+
 @pytest.mark.parametrize("changes", [{}, {"reset_inplace": True}, {"auto_reset": False}], ids=str)
 @pytest.mark.parametrize("episode_num", [2, float("inf")])
 def test_resets(changes: dict[str, Any], episode_num: float) -> None:
@@ -84,7 +155,8 @@ def test_async_that_waits_for_all(episode_num: float) -> None:
 def play_v2(manager_cls: Any, as_list: bool, **changes: Any) -> list[Any]:
     import treetensor.numpy as tnp
 
-    manager = manager_cls([partial(DriftEnv, changes.pop("space"))] * 3, config(manager_cls, **changes))
+    env_fn = changes.pop("env_fn")
+    manager = manager_cls([env_fn] * 3, config(manager_cls, **changes))
     manager.seed(5)
     manager.launch()
     seen = []
@@ -106,7 +178,16 @@ def _plain(tree: Any) -> Any:
 @pytest.mark.parametrize("space", ["box", "dict"])
 @pytest.mark.parametrize("as_list", [True, False])
 def test_v2(space: str, as_list: bool) -> None:
-    ours, originals = (play_v2(manager_cls, as_list, space=space) for manager_cls in V2)
+    assert_v2_alike(as_list, env_fn=partial(DriftEnv, space))
+
+
+@pytest.mark.parametrize("oddity", [name for name in ODDITIES if name != "a class of its own"])
+def test_trees_of_odd_timesteps(oddity: str) -> None:
+    assert_v2_alike(True, env_fn=partial(OddEnv, oddity), reset_inplace=True)
+
+
+def assert_v2_alike(as_list: bool, **changes: Any) -> None:
+    ours, originals = (play_v2(manager_cls, as_list, **changes) for manager_cls in V2)
     assert_identical(ours, originals)
 
 

@@ -11,6 +11,7 @@ import torch
 from ditk import logging
 from gymnasium import Space
 
+from remuda.ding.randomness import OwnRandomness
 from remuda.ding.resetting import ResetOrder, time_limit
 from remuda.ding.spaces import Anything
 from remuda.ding.timesteps import as_info, is_abnormal
@@ -28,7 +29,7 @@ class Adapter:
         replay_path: for the env's ``enable_save_replay``; ``None``: it is not called.
         reset_inplace: reset in the step that ends an episode, and return that observation.
         step_timeout: seconds for a step; ``None``: no limit.
-        owner: the process whose threads are the caller's affair.
+        owner: the process whose threads and random numbers are the caller's affair.
     """
 
     def __init__(
@@ -47,20 +48,28 @@ class Adapter:
         self._reset_inplace, self._step_timeout = reset_inplace, step_timeout
         self._has_rows = not isinstance(observation_space, Anything)
         self._last_obs: Any = None
+        self._randomness: OwnRandomness | None = None
         if os.getpid() != owner:
             torch.set_num_threads(1)
+            self._randomness = OwnRandomness()
         self.env = self._build()
 
     def _build(self) -> Any:
+        self._begin()
         env = self._env_fn()
         if self._replay_path is not None:
             env.enable_save_replay(self._replay_path)
         return env
 
+    def _begin(self) -> None:
+        if self._randomness is not None:
+            self._randomness.take_over()
+
     # -- what the loop calls -----------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset as ``options["order"]`` says. ``seed`` is for the pool's reports; the order has it, too."""
+        self._begin()
         order: ResetOrder = (options or {})["order"]
         self._seed(order)
         for attempt in range(order.attempts):
@@ -94,6 +103,7 @@ class Adapter:
             logging.warning("the env raised when it was closed after a failed reset: %r", error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._begin()
         timestep = self._limited_step(action) if self._step_timeout is not None else self._step(action)
         if is_abnormal(timestep):
             # The last observation once more fills the row; where there is none, the timestep has it all.
