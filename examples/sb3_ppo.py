@@ -2,13 +2,16 @@
 
     python examples/sb3_ppo.py [PICTURE]        # sb3_ppo.png; a few minutes on two cores
 
-Both runs have the same seeds, and give the same actions and rewards to the last bit. What differs is the time, of which
-PPO itself takes its share whoever steps the envs.
+The first two runs have the same seeds, and give the same actions and rewards to the last bit. What differs is the time,
+of which PPO itself takes its share whoever steps the envs. In the third a worker is killed every two seconds, and PPO
+learns all the same.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -22,6 +25,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv as Original
 
+from remuda import FaultPolicy
 from remuda.sb3 import SubprocVecEnv
 
 NUM_ENVS = 16
@@ -36,10 +40,14 @@ SETTINGS: dict[str, Any] = {
     "gae_lambda": 0.8,
     "learning_rate": lambda left: 1e-3 * left,
 }
+OURS, THEIRS, KILLED = "remuda.sb3", "stable_baselines3", "remuda.sb3, killed"
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "remuda.sb3": (SubprocVecEnv, {"num_workers": WORKERS}),
-    "stable_baselines3": (Original, {}),
+    OURS: (SubprocVecEnv, {"num_workers": WORKERS}),
+    THEIRS: (Original, {}),
+    # Killed on purpose, so there is nothing to wait for: by default, who dies often comes back ever later.
+    KILLED: (SubprocVecEnv, {"num_workers": WORKERS, "faults": FaultPolicy("restart", max_restarts=1000, backoff=0)}),
 }
+KILL_EVERY = 2.0  # seconds, in the last run
 
 
 class Curve(BaseCallback):
@@ -59,13 +67,32 @@ class Curve(BaseCallback):
         return True
 
 
-def learn(vec_env_cls: Any, options: dict[str, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+class Killer(BaseCallback):
+    """Kills a worker now and then, each in its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kills = 0
+
+    def _on_training_start(self) -> None:
+        self._next = time.perf_counter() + KILL_EVERY
+
+    def _on_step(self) -> bool:
+        if time.perf_counter() > self._next:
+            workers = self.training_env.unwrapped.processes
+            os.kill(workers[self.kills % len(workers)].pid, signal.SIGKILL)
+            self.kills += 1
+            self._next = time.perf_counter() + KILL_EVERY
+        return True
+
+
+def learn(vec_env_cls: Any, options: dict[str, Any], *others: BaseCallback) -> tuple[float, np.ndarray[Any, Any]]:
     """Seconds until the envs were there, and (seconds since, steps, return) of every episode."""
     began = time.perf_counter()
     kwargs = {"vec_env_cls": vec_env_cls, "vec_env_kwargs": options}
     with contextlib.closing(make_vec_env("CartPole-v1", NUM_ENVS, seed=0, **kwargs)) as envs:
         curve, started = Curve(), time.perf_counter() - began
-        PPO("MlpPolicy", envs, seed=0, device="cpu", **SETTINGS).learn(STEPS, callback=curve)
+        PPO("MlpPolicy", envs, seed=0, device="cpu", **SETTINGS).learn(STEPS, callback=[curve, *others])
     return started, np.array(curve.points)
 
 
@@ -75,7 +102,7 @@ def draw(curves: dict[str, np.ndarray[Any, Any]], picture: Path) -> None:
         seconds, steps, returns = points.T
         window = min(50, len(returns))
         smooth = np.convolve(returns, np.ones(window) / window, "valid")
-        by_steps.plot(steps[window - 1 :] / 1000, smooth, label=name, linestyle="-" if name == "remuda.sb3" else "--")
+        by_steps.plot(steps[window - 1 :] / 1000, smooth, label=name, linestyle="--" if name == THEIRS else "-")
         by_seconds.plot(seconds[window - 1 :], smooth, label=name)
     by_steps.set(xlabel="env steps, thousands", ylabel="return, mean of 50 episodes", title="the same curve ...")
     by_seconds.set(xlabel="seconds", title="... in less time")
@@ -85,14 +112,14 @@ def draw(curves: dict[str, np.ndarray[Any, Any]], picture: Path) -> None:
 
 def main(picture: Path) -> None:
     torch.set_num_threads(1)  # networks this small are slower with more
-    curves = {}
+    curves, killer = {}, Killer()
     for name, (vec_env_cls, options) in RUNS.items():
-        started, curves[name] = learn(vec_env_cls, options)
+        started, curves[name] = learn(vec_env_cls, options, *([killer] if name == KILLED else []))
         seconds, _, returns = curves[name].T
         last = returns[-50:].mean()
         print(f"{name + ':':20}{started:6.1f} s to start, {seconds[-1]:6.1f} s to learn; last 50 returns {last:.0f}")
-    ours, theirs = (curves[name][:, 1:] for name in RUNS)
-    print(f"the same episodes:  {np.array_equal(ours, theirs)}")
+    print(f"the same episodes:  {np.array_equal(curves[OURS][:, 1:], curves[THEIRS][:, 1:])}")
+    print(f"workers killed:     {killer.kills}")
     draw(curves, picture)
     print(f"the picture is {picture}")
 
