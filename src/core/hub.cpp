@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "blob_parts.hpp"
@@ -38,15 +39,11 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
     port.envs = envs_of_worker[w];
     envs_.insert(envs_.end(), port.envs, Env{w, kNoSlot});
   }
-  Part whole;
-  for (std::uint32_t slot = 0; slot < plan_.slots; ++slot) {
-    slots_.push_back({slot, slot});
-    whole.slots.push_back(slot);
-  }
-  whole.book = std::make_shared<FrameBook>(plan_.frames - 1);
-  whole.rows_out.resize(plan_.frames);
-  parts_.push_back(std::move(whole));
+  slots_.resize(plan_.slots);
   seat_in_order();
+  std::vector<std::uint32_t> all(plan_.slots);
+  std::iota(all.begin(), all.end(), 0);
+  split({std::move(all)});
 }
 
 void Hub::seat_in_order() {

@@ -169,8 +169,8 @@ class Hub {
   static constexpr std::uint32_t kNoSlot = 0xffffffff;
   enum class SlotState : std::uint8_t { kIdle, kInFlight, kStranded, kReady };
   struct Slot {
-    std::uint32_t env;       // that backs it
-    std::uint32_t position;  // of its row in a frame
+    std::uint32_t env = 0;       // that backs it
+    std::uint32_t position = 0;  // of its row in a frame
     std::uint32_t part = 0;
     SlotState state = SlotState::kIdle;
     Op op = Op::kReset;          // of its last command

@@ -20,14 +20,7 @@ void WorkerLoop::gather(const Command& command) {
 }
 
 void WorkerLoop::execute_lanes(const Command& first, nb::object blobs) {
-  Result whole{};
-  whole.env = first.env;
-  whole.row = first.row;
-  whole.count = spec_.lanes;
-  whole.op = first.op;
-  whole.sequence = first.sequence;
-  whole.begin_ns = now_;
-  begin(first.op, first.env, now_);
+  const Result whole = begin_result(first, spec_.lanes);
   nb::object extras;
   try {
     extras = run_lanes(first, blobs.is_valid() ? std::move(blobs) : nb::object(nb::none()));

@@ -110,14 +110,7 @@ void WorkerLoop::wait_for_command() {
 
 void WorkerLoop::execute(const Command& command) {
   if (spec_.lanes != 0 && !is_message(command.op)) return gather(command);
-  Result result{};
-  result.env = command.env;
-  result.row = command.row;
-  result.count = 1;
-  result.op = command.op;
-  result.sequence = command.sequence;
-  result.begin_ns = now_;
-  begin(command.op, command.env, now_);
+  Result result = begin_result(command, 1);
   try {
     switch (command.op) {
       case Op::kReset:
@@ -153,6 +146,18 @@ void WorkerLoop::execute(const Command& command) {
     nb::python_error python_error = as_python(error);
     fail(python_error, command, result);
   }
+}
+
+Result WorkerLoop::begin_result(const Command& command, std::uint32_t count) {
+  Result result{};
+  result.env = command.env;
+  result.row = command.row;
+  result.count = count;
+  result.op = command.op;
+  result.sequence = command.sequence;
+  result.begin_ns = now_;
+  begin(command.op, command.env, now_);
+  return result;
 }
 
 // For deadlines and death reports, which the pool makes from outside.

@@ -101,11 +101,13 @@ class WorkerLoop {
   };
 
   void execute(const Command& command);
+  Result begin_result(const Command& command, std::uint32_t count);
   void reset(Env& env, const Command& command, Result& result);
   void step(Env& env, const Command& command, Result& result);
   void finish_step(Env& env, nb::object outcome, Result& result);
   void observe(Env& env, Result& result);
   void revive(Env& env, Result& result);
+  void finish_reset(Env& env, const nb::tuple& outcome, Result& result);
   void message(const Command& command, Result& result);
   void rebuild(Env& env, Result& result);
   void prepare(Env& env, const Command& command, Result& result);

@@ -20,11 +20,22 @@ nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
 
 void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
   nb::tuple outcome = outcome_of_reset(env, read_reset_arguments(command));
+  write_flags(result.row, 0.0, false, false);
+  finish_reset(env, outcome, result);
+}
+
+// With a reset that completes the row of somebody else's step: its flags stay.
+void WorkerLoop::revive(Env& env, Result& result) {
+  nb::tuple outcome = outcome_of_reset(env, nb::object());
+  result.flags |= kHasFinal;
+  finish_reset(env, outcome, result);
+}
+
+void WorkerLoop::finish_reset(Env& env, const nb::tuple& outcome, Result& result) {
   env.needs_reset = false;
   Objects objects;
   write_obs(obs_, item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));
-  write_flags(result.row, 0.0, false, false);
   keep_last(env, result.row);
   attach_info(objects, item(outcome, 1), nb::object(), result);
 }
@@ -107,8 +118,7 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
   const std::uint32_t index = index_of(env);
   if ((env.is_missing && !spec_.has_successors) || (spec_.renews_in_place && renewal_due(env))) renew(env);
   begin(Op::kReset, index, now_ns());
-  add(progress_[index].resets, 1);
-  progress_[index].steps.store(0, std::memory_order_relaxed);
+  begin_episode(env);
   ++env.episodes;
   nb::object additions = nb::none();
   auto named = [&] { return kwargs.is_valid() ? kwargs : nb::none(); };
@@ -151,17 +161,6 @@ void WorkerLoop::renew(Env& env) {
 
 bool WorkerLoop::renewal_due(const Env& env) const {
   return spec_.renew_every != 0 && env.episodes >= spec_.renew_every;
-}
-
-void WorkerLoop::revive(Env& env, Result& result) {
-  nb::tuple outcome = outcome_of_reset(env, nb::object());
-  env.needs_reset = false;
-  Objects objects;
-  write_obs(obs_, item(outcome, 0), result.row, objects);
-  env.last_obs = nb::borrow(item(outcome, 0));
-  keep_last(env, result.row);
-  result.flags |= kHasFinal;
-  attach_info(objects, item(outcome, 1), nb::object(), result);
 }
 
 void WorkerLoop::rebuild(Env& env, Result& result) {

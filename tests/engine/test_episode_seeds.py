@@ -72,6 +72,13 @@ class Journal:
         """Of the env's episodes."""
         return [row[4] for row in self.rows[env_id] if row[4] is not None]
 
+    def check_seeds(self, seed: int) -> None:
+        """Every env has had some episodes, with the seeds that this one means for them."""
+        for i in range(self.pool.num_envs):
+            seeds = self.seeds(i)
+            assert len(seeds) > 4
+            assert seeds == [formula(seed, i, n) for n in range(len(seeds))]
+
     def episodes(self, env_id: int) -> dict[int, list[bytes]]:
         """The observations after the first of each episode, by its seed."""
         found: dict[int, list[bytes]] = {}
@@ -324,10 +331,7 @@ def test_an_env_that_is_built_anew_goes_on_counting(backend: Any, mode: Any, tmp
         journal = Journal(pool)
         journal.reset(seed=7)
         journal.step(20)
-        for i in range(2):
-            seeds = journal.seeds(i)
-            assert len(seeds) > 4
-            assert seeds == [formula(7, i, n) for n in range(len(seeds))]
+        journal.check_seeds(7)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -339,10 +343,7 @@ def test_envs_that_are_renewed_go_on_counting(backend: Any, num_workers: int, mo
         journal = Journal(pool)
         journal.reset(seed=7)
         journal.step(14)
-        for i in range(3):
-            seeds = journal.seeds(i)
-            assert len(seeds) > 4
-            assert seeds == [formula(7, i, n) for n in range(len(seeds))]
+        journal.check_seeds(7)
         assert max(pool.get_attr("episodes")) <= 2
 
 

@@ -173,11 +173,13 @@ class Part:
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()
-        if env_ids is None:
-            return self._ids
-        targets = check_env_ids(env_ids, self._ids)
-        check_whole(targets, self._engine.layout.lanes)
+        targets = self._named(env_ids)
+        if env_ids is not None and self._engine.layout.lanes > 1:
+            check_whole(targets, self._engine.layout.lanes)
         return targets
+
+    def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:
+        return self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
 
     def _batch(self, taken: tuple[Any, ...]) -> Batch:
         return self._engine.batches.make(taken, self.env_ids)

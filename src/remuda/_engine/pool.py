@@ -18,7 +18,7 @@ from remuda._backends.log import logger
 from remuda._backends.output import WorkerOutput
 from remuda._backends.pickling import dump_for_worker
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
-from remuda._engine.arguments import check_common, check_env_ids
+from remuda._engine.arguments import check_common
 from remuda._engine.batch import Batch
 from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.cores import usable_cores
@@ -244,7 +244,7 @@ class Pool(Part):
             BrokenPoolError, ClosedError: It can never be done.
         """
         self._engine.check_open()
-        self._engine.resets.remember(None if env_ids is None else check_env_ids(env_ids, self._ids), options)
+        self._engine.resets.remember(None if env_ids is None else self._named(env_ids), options)
 
     # -- calls -----------------------------------------------------------------------------------------
 
@@ -285,13 +285,14 @@ class Pool(Part):
             with_spares: The same in every spare, whose answers are not returned.
         """
         self._engine.check_open()
-        targets = self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
+        targets = self._named(env_ids)
         if per_env_args is None:
             messages = [dump_for_worker(Request(fn, args, kwargs))] * len(targets)
         elif len(per_env_args) != len(targets):
             raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
-            check_common("arguments", per_env_args, targets, self._engine.layout.lanes)
+            if self._engine.layout.lanes > 1:
+                check_common("arguments", per_env_args, targets, self._engine.layout.lanes)
             messages = [dump_for_worker(Request(fn, one, kwargs)) for one in per_env_args]
         call = self._exchange.call(targets, messages)
         if with_spares and self.spares:

@@ -20,7 +20,7 @@ class Seeds(Protocol):
     """A rule."""
 
     def orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> Sequence[Order]:
-        """What goes to each of these envs, which the caller knows by these ids. Nothing is changed by that.
+        """What goes to each of these envs, which the caller knows by these ids. It holds once it is noted.
 
         Raises:
             ValueError, TypeError: A sequence of another length, or a seed that cannot be one.
