@@ -352,7 +352,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
                 self._talk.await_a_reset()
 
     def _look(self) -> None:
-        if self._conversation is not None:
+        if self._conversation is not None and self._conversation.resetting:
             with self._told():
                 self._conversation.look()
 

@@ -66,9 +66,8 @@ class Conversation:
         return taken
 
     def look(self) -> None:
-        """Take in the resets that are over, without waiting."""
-        if self.resetting:
-            self._receive(1, 0.0)
+        """Take in the resets that are over, of those that are under way, without waiting."""
+        self._receive(1, 0.0)
 
     def await_a_reset(self) -> None:
         self._receive(1, None)

@@ -11,7 +11,7 @@ from remuda import EnvError, WorkerDiedError
 
 @contextmanager
 def log_farewells() -> Iterator[None]:
-    """Logs what envs raised, and deaths of workers: the original prints them to stderr and closes on."""
+    """Logs what envs raised, and deaths of workers: who closes wants to be rid of them."""
     try:
         yield
     except (EnvError, WorkerDiedError) as error:

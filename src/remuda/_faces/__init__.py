@@ -1,0 +1,1 @@
+"""What faces have in common."""

@@ -1,0 +1,52 @@
+"""The engine's errors, raised as those of a face: to be caught where its users have always caught theirs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from remuda.errors import RemudaError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Error = TypeVar("Error", bound=RemudaError)
+
+
+class Translation:
+    """From the engine's errors to a face's.
+
+    Args:
+        kinds: The face's. Each stands for the first of its bases, which is the engine's; what none stands for stays.
+    """
+
+    def __init__(self, *kinds: type[RemudaError]) -> None:
+        self._kinds: dict[type[RemudaError], type[RemudaError]] = {kind.__bases__[0]: kind for kind in kinds}
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Decorates a function of the face: what it raises of the engine's comes as the face's, with the same cause."""
+
+        @functools.wraps(function)
+        def translating(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return function(*args, **kwargs)
+            except RemudaError as error:
+                told = self.of(error)
+                if told is error:
+                    raise
+                raise told from error.__cause__
+
+        return translating
+
+    def of(self, error: RemudaError) -> RemudaError:
+        """The face's error, with the same attributes; the same one where there is no other."""
+        kind = self._kinds.get(type(error))
+        return error if kind is None else _as(kind, error)
+
+
+def _as(kind: type[Error], error: RemudaError) -> Error:
+    """Past the constructors, each of which has arguments of its own."""
+    told = kind.__new__(kind, *error.args)
+    told.args = error.args
+    told.__dict__.update(error.__dict__)
+    return told
