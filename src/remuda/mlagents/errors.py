@@ -1,0 +1,79 @@
+"""The engine's errors, to be caught where ML-Agents' are, and what an env's failure is raised as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from mlagents_envs.exception import (
+    UnityCommunicationException,
+    UnityCommunicatorStoppedException,
+    UnityEnvironmentException,
+    UnityTimeOutException,
+)
+
+import remuda
+from remuda.errors import Fault, RemudaError
+
+Error = TypeVar("Error", bound=RemudaError)
+
+RESTARTABLE = (
+    UnityCommunicationException,
+    UnityTimeOutException,
+    UnityEnvironmentException,
+    UnityCommunicatorStoppedException,
+)
+"""After these a worker is restarted, as far as its quota goes; anything else is a bug that a restart would not mend."""
+
+
+class WorkerDiedError(remuda.WorkerDiedError, UnityCommunicationException):
+    """A worker process ended, whoever killed it: `pid`, `exitcode`, `worker`."""
+
+
+class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutException):
+    """A worker missed a deadline of `faults`, and was killed."""
+
+
+class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
+    """What a worker wrote made no sense, and it was killed."""
+
+
+class ClosedError(remuda.ClosedError, UnityCommunicationException):
+    """The manager was closed."""
+
+
+_KINDS: dict[type[RemudaError], type[RemudaError]] = {
+    kind.__bases__[0]: kind for kind in (WorkerDiedError, EnvTimeoutError, CorruptReplyError, ClosedError)
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raises the engine's errors as those of this module, with the same attributes and the same cause."""
+    try:
+        yield
+    except RemudaError as error:
+        raise _translate(error) from error.__cause__
+
+
+def error_of(fault: Fault) -> BaseException:
+    """What an env's failure is raised as: its own exception, or that its worker died."""
+    error = fault.error
+    if isinstance(error, remuda.EnvError) and (original := error.failures[0].exception) is not None:
+        return original
+    return _translate(error)
+
+
+def _translate(error: RemudaError) -> RemudaError:
+    kind = _KINDS.get(type(error))
+    return error if kind is None else _as(kind, error)
+
+
+def _as(kind: type[Error], error: RemudaError) -> Error:
+    """Past the constructors, each of which has arguments of its own."""
+    told = kind.__new__(kind, *error.args)
+    told.args = error.args
+    told.__dict__.update(error.__dict__)
+    told.__cause__ = error.__cause__
+    return told

@@ -1,0 +1,323 @@
+"""``SubprocessEnvManager``: ML-Agents' env manager on a remuda pool."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from mlagents.trainers import subprocess_env_manager as original
+from mlagents.trainers.action_info import ActionInfo
+from mlagents.trainers.env_manager import EnvManager, EnvironmentStep
+from mlagents.trainers.settings import RunOptions, TrainerSettings
+from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentResponse, UnityEnvWorker
+from mlagents_envs.base_env import BaseEnv, BehaviorSpec
+from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
+from mlagents_envs.side_channel.side_channel import SideChannel
+from mlagents_envs.timers import hierarchical_timer, timed
+
+from remuda import EnvError, FaultPolicy, Pool, Recording, WorkerDiedError
+from remuda.mlagents.options import factories, policy_of, run_options_of
+from remuda.mlagents.restarts import Restarts
+from remuda.mlagents.step_queue import StepQueue
+
+_logger = logging.getLogger("remuda")
+_DRAIN_TIMEOUT = 60.0  # seconds for the workers' steps, where all are to be reset after a restart
+
+EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
+
+
+class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has no types
+    """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
+
+    A worker that fails is restarted, as far as the quotas of ``run_options.env_settings`` go. The episodes of its agents
+    end as interrupted ones, with reward 0 and the last observation once more; nobody else misses a step.
+
+    Args:
+        env_factory: Makes an env, in its worker, out of the worker's number and a list of side channels.
+        run_options: What the envs and their restarts are set to. An ``EngineConfig`` is taken, too.
+        n_env: How many envs.
+        reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
+        num_workers: How many worker processes share the envs; ``None``: one each. "auto" is not offered: it measures
+            envs that nobody has told anything.
+        backend: "process", "thread" or "serial".
+        start_method: How workers start: "forkserver" (``None`` means that), "spawn" or "fork".
+        preload: Modules that the fork server imports once for all workers.
+        threads_per_worker: Threads of numeric libraries in a worker; ``None``: leave them alone.
+        start_timeout: Seconds that the workers may take to start. Envs are built later, by the first reset.
+        max_concurrency: At most so many workers run at once.
+        pin_workers: Keep each worker to a core.
+        faults: "restart", as said above; "raise": raise what an env raises at once; or a :class:`remuda.FaultPolicy`
+            whose ``step_timeout`` is for all that an env does: a step, a reset, its building. Of its limits only
+            the deadlines and ``backoff`` count: quotas are ML-Agents' own.
+        record: A directory for crash records, or a :class:`remuda.Recording`.
+        worker_output: Where workers' stdout and stderr go: "inherit", "capture", or a directory.
+        name: Of the workers, as ``ps`` and logs show them.
+
+    Attributes:
+        env_workers: One for each env: ``worker_id``, ``process``, ``waiting``, ``previous_step``,
+            ``previous_all_action_info``, ``closed``.
+        step_queue: The answers of the workers.
+        workers_alive: How many; 0 after :meth:`close`.
+        env_factory, run_options: As given.
+        env_parameters: Those set last.
+        restart_counts: How often each worker was restarted.
+        recent_restart_timestamps: When, within ``restarts_rate_limit_period_s``.
+        policies, agent_managers, first_step_infos: As of every ``EnvManager``.
+
+    Raises:
+        TypeError: A factory that cannot be pickled, or an option that there is not.
+        ValueError: An option that cannot be.
+        remuda.StartTimeoutError, remuda.ResourceError: The workers cannot be started.
+    """
+
+    def __init__(
+        self,
+        env_factory: EnvFactory,
+        run_options: RunOptions | EngineConfig,
+        n_env: int = 1,
+        *,
+        reset_all_on_restart: bool = False,
+        num_workers: int | None = None,
+        backend: Literal["process", "thread", "serial"] = "process",
+        start_method: Literal["forkserver", "spawn", "fork"] | None = None,
+        preload: Sequence[str] = ("remuda.mlagents.worker",),
+        threads_per_worker: int | None = 1,
+        start_timeout: float | None = 60.0,
+        max_concurrency: int | None = None,
+        pin_workers: bool = False,
+        faults: FaultPolicy | Literal["raise", "restart"] = "restart",
+        record: str | os.PathLike[str] | Recording | None = None,
+        worker_output: str | os.PathLike[str] = "inherit",
+        name: str = "mlagents",
+    ) -> None:
+        super().__init__()
+        self.env_factory, self.run_options = env_factory, run_options_of(run_options)
+        self.env_parameters: dict[str, Any] | None = None
+        self.reset_all_on_restart = reset_all_on_restart
+        policy, restarts = policy_of(faults)
+        self._restarts = Restarts(lambda: self.run_options.env_settings, n_env, allowed=restarts)
+        self.restart_counts = self._restarts.counts
+        self.recent_restart_timestamps = self._restarts.recent
+
+        def start() -> Pool:
+            pool = Pool(
+                factories(env_factory, self.run_options, n_env),
+                num_workers=num_workers,
+                backend=backend,
+                start_method=start_method,
+                autoreset="same_step",  # a worker that was restarted is ready when its end is told
+                preload=preload,
+                threads_per_worker=threads_per_worker,
+                start_timeout=start_timeout,
+                max_concurrency=max_concurrency,
+                pin_workers=pin_workers,
+                faults=policy,
+                record=record,
+                worker_output=worker_output,
+                advise=False,
+                name=name,
+            )
+            pool.reset()
+            return pool
+
+        self.step_queue = StepQueue(start)
+        self.env_workers: list[UnityEnvWorker] = []
+        self.workers_alive = 0
+        for worker_id in range(n_env):
+            self.env_workers.append(self.create_worker(worker_id, self.step_queue, env_factory, self.run_options))
+            self.workers_alive += 1
+
+    @staticmethod
+    def create_worker(
+        worker_id: int, step_queue: StepQueue, env_factory: EnvFactory, run_options: RunOptions
+    ) -> UnityEnvWorker:
+        """A worker, new or restarted. Factory and options are those that the queue starts its workers with."""
+        line = step_queue.open_line(worker_id)
+        return UnityEnvWorker(step_queue.process(worker_id), worker_id, line)
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def _step(self) -> list[EnvironmentStep]:
+        """Send every worker that waits for it the actions of its policies, and sleep until one has stepped.
+
+        Returns:
+            What has come: steps, the first observations of envs that were restarted, and the ends of episodes that
+            were cut off; one of each worker at most.
+
+        Raises:
+            Exception: What an env has raised, and is not restarted for; its cause is the worker's traceback.
+            WorkerDiedError: a UnityCommunicationException: a worker has died more often than the quotas bear.
+            EnvTimeoutError: also a UnityTimeOutException: as well.
+            ClosedError: a UnityCommunicationException: after :meth:`close`.
+            remuda.StateError: a RuntimeError: no worker steps: reset first.
+        """
+        self._queue_steps()
+        self.step_queue.wait()
+        steps = []
+        for response in self._answers():
+            if response.cmd == EnvironmentCommand.ENV_EXITED and self.reset_all_on_restart:
+                return self._restart_and_reset_all(response)
+            steps.append(self._take_in(response))
+        return steps
+
+    def _queue_steps(self) -> None:
+        for worker in self.env_workers:
+            if not worker.waiting:
+                worker.previous_all_action_info = actions = self._take_step(worker.previous_step)
+                worker.send(EnvironmentCommand.STEP, actions)
+                worker.waiting = True
+
+    @timed  # type: ignore[untyped-decorator]
+    def _take_step(self, last_step: EnvironmentStep) -> dict[str, ActionInfo]:
+        """What the policies do next in one env."""
+        return {
+            name: self.policies[name].get_action(decisions, last_step.worker_id)
+            for name, (decisions, _) in last_step.current_all_step_result.items()
+            if name in self.policies
+        }
+
+    def _answers(self) -> Iterator[EnvironmentResponse]:
+        """All that have come."""
+        while True:
+            try:
+                yield self.step_queue.get_nowait()
+            except queue.Empty:
+                return
+
+    def _take_in(self, response: EnvironmentResponse) -> EnvironmentStep:
+        worker_id, payload = response.worker_id, response.payload
+        if response.cmd == EnvironmentCommand.ENV_EXITED:
+            return self._bring_back(worker_id, payload)
+        worker = self.env_workers[worker_id]
+        worker.waiting = False
+        if response.cmd == EnvironmentCommand.RESET:
+            worker.previous_step = EnvironmentStep(payload, worker_id, {}, {})
+            self._restarts.prove(worker_id)
+        else:
+            worker.previous_step = EnvironmentStep(
+                payload.all_step_result, worker_id, worker.previous_all_action_info, payload.environment_stats
+            )
+            if payload.timer_root:
+                with hierarchical_timer("workers") as node:
+                    node.merge(payload.timer_root, root_name="worker_root", is_parallel=True)
+        return worker.previous_step
+
+    # -- restarts ----------------------------------------------------------------------------------------
+
+    def _bring_back(self, worker_id: int, error: BaseException) -> EnvironmentStep:
+        """Restart a worker, while the others go on; the end of the episodes that it had."""
+        failed = self.env_workers[worker_id]
+        self._restart(worker_id, error)
+        self._send_reset(self.env_workers[worker_id])
+        return EnvironmentStep(failed.conn.cut_off(), worker_id, failed.previous_all_action_info, {})
+
+    def _restart_and_reset_all(self, first: EnvironmentResponse) -> list[EnvironmentStep]:
+        self._restart(first.worker_id, first.payload)
+        self._finish_steps(_DRAIN_TIMEOUT)
+        self.reset(self.env_parameters)
+        infos, self.first_step_infos = self.first_step_infos, []
+        return infos  # type: ignore[no-any-return]
+
+    def _restart(self, worker_id: int, error: BaseException) -> None:
+        """Put another worker in the place of one that failed, or raise ``error``."""
+        if not self._restarts.may_follow(worker_id, error):
+            raise error
+        _logger.warning("worker %d of ML-Agents is restarted after %r", worker_id, error)
+        self._restarts.note(worker_id)
+        self.env_workers[worker_id] = self.create_worker(
+            worker_id, self.step_queue, self.env_factory, self.run_options
+        )
+
+    # -- resets ------------------------------------------------------------------------------------------
+
+    def _reset_env(self, config: dict[str, Any] | None = None) -> list[EnvironmentStep]:
+        """Reset all envs, in parallel. Steps that are under way are waited for, and dropped.
+
+        Args:
+            config: Environment parameters, as of :meth:`set_env_parameters`.
+
+        Returns:
+            The first observations of each env.
+
+        Raises: as :meth:`_step`; at the first reset also what has kept an env from being built.
+        """
+        self._finish_steps()
+        self.set_env_parameters(config)
+        for worker in self.env_workers:
+            worker.send(EnvironmentCommand.RESET, config)
+            worker.waiting = True
+        return [self._first_step(worker_id) for worker_id in range(len(self.env_workers))]
+
+    def _first_step(self, worker_id: int) -> EnvironmentStep:
+        while True:
+            try:
+                return self._take_in(self.env_workers[worker_id].recv())
+            except Exception as error:
+                self._restart(worker_id, error)
+                self._send_reset(self.env_workers[worker_id])
+
+    def _send_reset(self, worker: UnityEnvWorker) -> None:
+        worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, self.env_parameters)
+        worker.send(EnvironmentCommand.RESET, self.env_parameters)
+        worker.waiting = True
+
+    def _finish_steps(self, timeout: float | None = None) -> None:
+        """Wait for all that is under way, and drop it. Workers that fail are restarted."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.step_queue.is_idle:
+            if not self.step_queue.wait(None if deadline is None else deadline - time.monotonic()):
+                stuck = {worker.worker_id for worker in self.env_workers if worker.waiting}
+                raise TimeoutError(f"Workers {stuck} stuck in waiting state")
+            for response in self._answers():
+                self.env_workers[response.worker_id].waiting = False
+                if response.cmd == EnvironmentCommand.ENV_EXITED:
+                    self._restart(response.worker_id, response.payload)
+
+    def set_env_parameters(self, config: dict[str, Any] | None = None) -> None:
+        """Set environment parameters of all envs, from their next step or reset on.
+
+        Args:
+            config: Values of ``ParameterRandomizationSettings``, or numbers. They are kept for envs that are restarted.
+        """
+        self.env_parameters = config
+        for worker in self.env_workers:
+            worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, config)
+
+    # -- around training ---------------------------------------------------------------------------------
+
+    def on_training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
+        """Tell the envs that a behaviour begins to be trained; those who want to know report it to Unity."""
+        for worker in self.env_workers:
+            worker.send(EnvironmentCommand.TRAINING_STARTED, (behavior_name, trainer_settings))
+
+    @property
+    def training_behaviors(self) -> Mapping[str, BehaviorSpec]:
+        """The specs of all behaviours, by name. Envs that are not there yet are built for it."""
+        for worker in self.env_workers:
+            worker.send(EnvironmentCommand.BEHAVIOR_SPECS)
+        return {name: spec for worker in self.env_workers for name, spec in worker.recv().payload.items()}
+
+    @property
+    def external_brains(self) -> Mapping[str, BehaviorSpec]:
+        """The older name of :attr:`training_behaviors`."""
+        return self.training_behaviors
+
+    def close(self) -> None:
+        """Close the envs and end the workers; what takes longer than the original's 10 seconds is killed.
+
+        What envs raise in their ``close`` is logged. Closing again does nothing.
+
+        Raises:
+            remuda.CloseTimeoutError: A worker would not die; everything else was released.
+        """
+        for worker in self.env_workers:
+            worker.closed = True
+        self.workers_alive = 0
+        try:
+            self.step_queue.close(original.WORKER_SHUTDOWN_TIMEOUT_S)
+        except (EnvError, WorkerDiedError) as error:
+            _logger.error("%s", error, exc_info=error)

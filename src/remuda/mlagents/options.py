@@ -1,0 +1,48 @@
+"""Arguments as callers have them, in the form that the pool and the workers take."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+from mlagents.trainers.settings import EngineSettings, RunOptions
+from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
+
+from remuda import FaultPolicy
+from remuda.mlagents.channels import EngineOptions
+from remuda.mlagents.worker import Worker
+
+
+def run_options_of(options: RunOptions | EngineConfig) -> RunOptions:
+    """Before there were run options, there was the engine's configuration alone."""
+    if isinstance(options, EngineConfig):
+        return RunOptions(engine_settings=EngineSettings(**options._asdict()))
+    return options
+
+
+def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultPolicy, bool]:
+    """The pool's policy, and whether workers are to be restarted.
+
+    To the pool every worker is worth another one, empty as it begins. Whether that gets an env is for ML-Agents' quotas
+    to say, so those of the policy are out of the way.
+    """
+    policy = FaultPolicy(faults) if isinstance(faults, str) else faults
+    if not isinstance(policy, FaultPolicy):
+        raise TypeError(f"expected faults to be 'raise', 'restart' or a FaultPolicy, got {faults!r}")
+    endless = dataclasses.replace(
+        policy, on_fault="restart", max_restarts=sys.maxsize, max_pool_restarts=None, renew_every=None
+    )
+    return endless, policy.restarts
+
+
+def factories(
+    env_factory: Callable[[int, list[Any]], Any], run_options: RunOptions, n_env: int
+) -> list[Callable[[], Worker]]:
+    """One for each worker of the pool."""
+    caller = os.getpid(), threading.get_ident()
+    return [partial(Worker, env_factory, i, EngineOptions.of(run_options, i), caller) for i in range(n_env)]

@@ -1,0 +1,60 @@
+"""How often workers are restarted: ML-Agents' quotas."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+
+from mlagents.trainers.settings import EnvironmentSettings
+
+from remuda.mlagents.errors import RESTARTABLE
+
+_UNLIMITED = -1
+
+
+class Restarts:
+    """The restarts of all workers, and whether there may be one more.
+
+    Args:
+        settings: ``max_lifetime_restarts`` of one worker, and ``restarts_rate_limit_n`` of those within
+            ``restarts_rate_limit_period_s`` seconds; -1: no limit. Looked up when they count.
+        num_workers: How many there are.
+        allowed: Whether there may be any.
+
+    Attributes:
+        counts: So many there were, of each worker.
+        recent: When, of each worker, within the period.
+    """
+
+    def __init__(self, settings: Callable[[], EnvironmentSettings], num_workers: int, *, allowed: bool) -> None:
+        self._settings, self._allowed = settings, allowed
+        self.counts = [0] * num_workers
+        self.recent: list[list[datetime.datetime]] = [[] for _ in range(num_workers)]
+        self._proven: set[int] = set()
+
+    def prove(self, worker_id: int) -> None:
+        """Its env has been reset once. One that could never be is set up wrongly, and no restart would mend that."""
+        self._proven.add(worker_id)
+
+    def may_follow(self, worker_id: int, error: BaseException) -> bool:
+        """Whether the worker is to be restarted after ``error``."""
+        if not self._allowed or not isinstance(error, RESTARTABLE) or worker_id not in self._proven:
+            return False
+        self._forget(worker_id)
+        settings = self._settings()
+        return _is_within(settings.max_lifetime_restarts, self.counts[worker_id]) and _is_within(
+            settings.restarts_rate_limit_n, len(self.recent[worker_id])
+        )
+
+    def note(self, worker_id: int) -> None:
+        self.recent[worker_id].append(datetime.datetime.now())
+        self.counts[worker_id] += 1
+
+    def _forget(self, worker_id: int) -> None:
+        period = datetime.timedelta(seconds=self._settings().restarts_rate_limit_period_s)
+        since = datetime.datetime.now() - period
+        self.recent[worker_id] = [at for at in self.recent[worker_id] if at > since]
+
+
+def _is_within(limit: int, count: int) -> bool:
+    return limit == _UNLIMITED or count < limit

@@ -1,0 +1,204 @@
+"""What workers answer, in the order of arrival, and the pool that they belong to."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentRequest, EnvironmentResponse
+
+from remuda import Pool, StateError
+from remuda.mlagents.agents import Agents
+from remuda.mlagents.errors import error_of, translated
+from remuda.mlagents.worker import ANSWER, Answer, Request
+
+_ANSWERED = (EnvironmentCommand.STEP, EnvironmentCommand.RESET, EnvironmentCommand.BEHAVIOR_SPECS)
+
+
+class _Arrival(NamedTuple):
+    to: EnvironmentCommand
+    response: EnvironmentResponse
+
+
+class StepQueue:
+    """The answers of all workers. Who waits for one sleeps.
+
+    Args:
+        start: Makes the pool, when the first worker is asked for.
+    """
+
+    def __init__(self, start: Callable[[], Pool]) -> None:
+        self._start = start
+        self._pool: Pool | None = None
+        self._closed = False
+        self._lines: dict[int, Line] = {}
+        self._arrived: deque[_Arrival] = deque()
+
+    def open_line(self, worker_id: int) -> Line:
+        """A new line to a worker, whose env may be another by now. Workers start with the first one."""
+        known = self._lines[worker_id].specs if worker_id in self._lines else {}
+        self._lines[worker_id] = line = Line(self, worker_id, known)
+        self.process(worker_id)
+        return line
+
+    def process(self, worker_id: int) -> Any:
+        """The process: ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
+        return next(worker for worker in self._get_pool().workers if worker_id in worker.env_ids)
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has anything to do, and all that came was taken."""
+        return not self._arrived and not (self._pool is not None and self._pool.pending)
+
+    def empty(self) -> bool:
+        return not self._arrived
+
+    def get_nowait(self) -> EnvironmentResponse:
+        """The first answer that has come.
+
+        Raises:
+            queue.Empty: There is none.
+        """
+        if not self._arrived:
+            raise queue.Empty
+        return self._arrived.popleft().response
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until there is an answer; whether there is one after ``timeout`` seconds.
+
+        Raises:
+            remuda.StateError: Nobody was asked anything.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._arrived:
+            if not self._get_pool().pending:
+                raise StateError("expected workers that step, got none: call reset first")
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._receive(left)
+        return True
+
+    def answer_of(self, worker_id: int) -> EnvironmentResponse:
+        """Wait for what a worker answers to what is no step, and take it, past all that came before."""
+        while True:
+            for arrival in self._arrived:
+                if arrival.response.worker_id == worker_id and arrival.to is not EnvironmentCommand.STEP:
+                    self._arrived.remove(arrival)
+                    return arrival.response
+            self._receive(None)
+
+    def _receive(self, timeout: float | None) -> None:
+        with translated():
+            batch = self._get_pool().recv(1, timeout)
+        for row, worker_id in enumerate(batch.env_ids.tolist()):
+            self._arrived.append(self._lines[worker_id].read(batch.infos[row]))
+
+    def put(self, to: EnvironmentCommand, response: EnvironmentResponse) -> None:
+        """One that needed no worker."""
+        self._arrived.append(_Arrival(to, response))
+
+    # -- orders ------------------------------------------------------------------------------------------
+
+    def send(self, worker_id: int, order: list[Request]) -> None:
+        with translated():
+            self._get_pool().send([order], [worker_id])
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float) -> None:
+        """End the workers; envs get ``timeout`` seconds to close."""
+        self._closed = True
+        self._arrived.clear()
+        if self._pool is not None:
+            self._pool.close(timeout)
+
+    def _get_pool(self) -> Pool:
+        if self._pool is None:
+            self._pool = self._start()
+        return self._pool
+
+
+class Line:
+    """The way to one worker, in the form of the connection that a ``UnityEnvWorker`` holds.
+
+    An env does one thing at a time. What is sent meanwhile waits here, and what needs no answer goes along with the
+    next request that does.
+
+    Attributes:
+        specs: The behaviours that the worker has told of.
+    """
+
+    def __init__(self, owner: StepQueue, worker_id: int, specs: dict[str, Any]) -> None:
+        self._queue, self._worker_id = owner, worker_id
+        self.specs = specs
+        self._agents = Agents()
+        self._unsent: list[Request] = []
+        self._in_flight: EnvironmentCommand | None = None
+
+    def send(self, request: EnvironmentRequest) -> None:
+        """Raise ``ClosedError`` where the manager was closed."""
+        command, payload = request
+        match command:
+            case EnvironmentCommand.CLOSE:
+                return
+            case EnvironmentCommand.BEHAVIOR_SPECS if self.specs:
+                return self._queue.put(command, self._response(command, self.specs))
+            case EnvironmentCommand.STEP:
+                payload = {name: info.env_action for name, info in payload.items() if len(info.agent_ids) > 0}
+            case EnvironmentCommand.RESET:
+                payload = None  # the parameters went before it
+            case EnvironmentCommand.ENVIRONMENT_PARAMETERS:
+                payload = dict(payload or {})
+        self._unsent.append((command, payload))
+        self._flush()
+
+    def recv(self) -> EnvironmentResponse:
+        """Wait for the answer to what is no step."""
+        return self._queue.answer_of(self._worker_id)
+
+    def cut_off(self) -> dict[str, Any]:
+        """The step that ends the episodes of all agents, where the env is gone."""
+        return self._agents.cut_off()
+
+    def read(self, info: dict[str, Any]) -> _Arrival:
+        """Take what the pool has received, and send what has waited for it."""
+        command, self._in_flight = self._in_flight, None
+        assert command is not None  # or there would be no answer
+        if (end := info.get("final_info")) is not None:
+            arrival = _Arrival(command, self._response(EnvironmentCommand.ENV_EXITED, error_of(end["fault"])))
+        else:
+            arrival = _Arrival(command, self._response(command, self._take_in(command, info[ANSWER])))
+        self._flush()
+        return arrival
+
+    def _take_in(self, command: EnvironmentCommand, answer: Answer) -> Any:
+        self.specs.update(answer.specs)
+        match command:
+            case EnvironmentCommand.BEHAVIOR_SPECS:
+                return self.specs
+            case EnvironmentCommand.RESET:
+                self._agents = Agents()
+                self._agents.follow(answer.payload)
+            case EnvironmentCommand.STEP:
+                self._agents.follow(answer.payload.all_step_result)
+        return answer.payload
+
+    def _flush(self) -> None:
+        """Send the worker all up to the next request that it answers, if there is one and the worker is free."""
+        if self._in_flight is not None:
+            return
+        for i, (command, _) in enumerate(self._unsent):
+            if command in _ANSWERED:
+                order, self._unsent = self._unsent[: i + 1], self._unsent[i + 1 :]
+                self._queue.send(self._worker_id, order)
+                self._in_flight = command
+                return
+
+    def _response(self, command: EnvironmentCommand, payload: Any) -> EnvironmentResponse:
+        return EnvironmentResponse(command, self._worker_id, payload)
