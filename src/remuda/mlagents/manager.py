@@ -157,11 +157,17 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         """
         self._queue_steps()
         self.step_queue.wait()
-        steps = []
+        steps, timers = [], []
         for response in self._answers():
             if response.cmd == EnvironmentCommand.ENV_EXITED and self.reset_all_on_restart:
                 return self._restart_and_reset_all(response)
             steps.append(self._take_in(response))
+            if response.cmd == EnvironmentCommand.STEP and response.payload.timer_root:
+                timers.append(response.payload.timer_root)
+        if timers:
+            with hierarchical_timer("workers") as workers:
+                for root in timers:
+                    workers.merge(root, root_name="worker_root", is_parallel=True)
         return steps
 
     def _queue_steps(self) -> None:
@@ -201,9 +207,6 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
             worker.previous_step = EnvironmentStep(
                 payload.all_step_result, worker_id, worker.previous_all_action_info, payload.environment_stats
             )
-            if payload.timer_root:
-                with hierarchical_timer("workers") as node:
-                    node.merge(payload.timer_root, root_name="worker_root", is_parallel=True)
         return worker.previous_step
 
     # -- restarts ----------------------------------------------------------------------------------------

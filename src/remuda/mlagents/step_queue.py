@@ -8,12 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentRequest, EnvironmentResponse
 
-from remuda import Pool, StateError
+from mlagents_envs.base_env import BehaviorSpec, TerminalSteps
+
+from remuda import Batch, Pool, StateError
+from remuda.mlagents import wire
 from remuda.mlagents.agents import Agents
 from remuda.mlagents.errors import error_of, translated
-from remuda.mlagents.worker import ANSWER, Answer, Request
+from remuda.mlagents.worker import ANSWER, Answer, Request, put
 
 _ANSWERED = (EnvironmentCommand.STEP, EnvironmentCommand.RESET, EnvironmentCommand.BEHAVIOR_SPECS)
 
@@ -97,7 +101,7 @@ class StepQueue:
         with translated():
             batch = self._get_pool().recv(1, timeout)
         for row, worker_id in enumerate(batch.env_ids.tolist()):
-            self._arrived.append(self._lines[worker_id].read(batch.infos[row]))
+            self._arrived.append(self._lines[worker_id].read(batch, row))
 
     def put(self, to: EnvironmentCommand, response: EnvironmentResponse) -> None:
         """One that needed no worker."""
@@ -105,9 +109,14 @@ class StepQueue:
 
     # -- orders ------------------------------------------------------------------------------------------
 
-    def send(self, worker_id: int, order: list[Request]) -> None:
+    def send_row(self, row: np.ndarray[Any, Any], to: np.ndarray[Any, Any]) -> None:
         with translated():
-            self._get_pool().send([order], [worker_id])
+            self._get_pool().send(row, to)
+
+    def put_order(self, order: list[Request], worker_id: int) -> None:
+        """The order that the worker follows when it gets an empty row."""
+        with translated():
+            self._get_pool().apply_async(put, (order,), env_ids=[worker_id])
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -136,7 +145,10 @@ class Line:
 
     def __init__(self, owner: StepQueue, worker_id: int, specs: dict[str, Any]) -> None:
         self._queue, self._worker_id = owner, worker_id
-        self.specs = specs
+        self._address = np.array([worker_id])
+        self._row = np.zeros((1, *wire.ORDERS.shape), np.uint8)
+        self.specs: dict[str, BehaviorSpec] = specs
+        self._no_ends: dict[str, TerminalSteps] = {}
         self._agents = Agents()
         self._unsent: list[Request] = []
         self._in_flight: EnvironmentCommand | None = None
@@ -166,28 +178,41 @@ class Line:
         """The step that ends the episodes of all agents, where the env is gone."""
         return self._agents.cut_off()
 
-    def read(self, info: dict[str, Any]) -> _Arrival:
+    def read(self, batch: Batch, row: int) -> _Arrival:
         """Take what the pool has received, and send what has waited for it."""
         command, self._in_flight = self._in_flight, None
         assert command is not None  # or there would be no answer
-        if (end := info.get("final_info")) is not None:
-            arrival = _Arrival(command, self._response(EnvironmentCommand.ENV_EXITED, error_of(end["fault"])))
+        if batch.truncated[row]:
+            error = error_of(batch.infos[row]["final_info"]["fault"])
+            arrival = _Arrival(command, self._response(EnvironmentCommand.ENV_EXITED, error))
         else:
-            arrival = _Arrival(command, self._response(command, self._take_in(command, info[ANSWER])))
+            arrival = _Arrival(command, self._response(command, self._take_in(command, batch, row)))
         self._flush()
         return arrival
 
-    def _take_in(self, command: EnvironmentCommand, answer: Answer) -> Any:
-        self.specs.update(answer.specs)
+    def _take_in(self, command: EnvironmentCommand, batch: Batch, row: int) -> Any:
+        payload = self._unpack(batch, row)
         match command:
             case EnvironmentCommand.BEHAVIOR_SPECS:
                 return self.specs
             case EnvironmentCommand.RESET:
                 self._agents = Agents()
-                self._agents.follow(answer.payload)
+                self._agents.follow(payload)
             case EnvironmentCommand.STEP:
-                self._agents.follow(answer.payload.all_step_result)
+                self._agents.follow(payload.all_step_result)
+        return payload
+
+    def _unpack(self, batch: Batch, row: int) -> Any:
+        obs = batch.obs[row]
+        if not wire.is_empty(obs):
+            return wire.load_answer(obs, self._no_ends)
+        answer: Answer = batch.infos[row][ANSWER]
+        self._learn(answer.specs)
         return answer.payload
+
+    def _learn(self, specs: dict[str, BehaviorSpec]) -> None:
+        self.specs.update(specs)
+        self._no_ends.update({name: TerminalSteps.empty(spec) for name, spec in specs.items()})
 
     def _flush(self) -> None:
         """Send the worker all up to the next request that it answers, if there is one and the worker is free."""
@@ -196,9 +221,17 @@ class Line:
         for i, (command, _) in enumerate(self._unsent):
             if command in _ANSWERED:
                 order, self._unsent = self._unsent[: i + 1], self._unsent[i + 1 :]
-                self._queue.send(self._worker_id, order)
+                self._dispatch(order)
                 self._in_flight = command
                 return
+
+    def _dispatch(self, order: list[Request]) -> None:
+        command, payload = order[0]
+        is_step = command is EnvironmentCommand.STEP  # and nothing else is: what needs no answer goes first
+        if not (is_step and wire.fill_with_actions(self._row[0], payload)):
+            self._row[0, 0] = 0
+            self._queue.put_order(order, self._worker_id)
+        self._queue.send_row(self._row, self._address)
 
     def _response(self, command: EnvironmentCommand, payload: Any) -> EnvironmentResponse:
         return EnvironmentResponse(command, self._worker_id, payload)

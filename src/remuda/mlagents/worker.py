@@ -7,15 +7,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gymnasium import Space, spaces
+import numpy as np
+from gymnasium import Space
 from mlagents.trainers.settings import ParameterRandomizationSettings
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, StepResponse
 from mlagents_envs.timers import TimerNode, get_timer_root, reset_timers
 
-from remuda.mlagents.anything import Anything
+from remuda.mlagents import wire
 from remuda.mlagents.channels import Channels, EngineOptions
 
-ANSWER = "answer"  # the key of the infos that carries it
+ANSWER = "answer"  # the key of the infos that carries one that does not fit into a row
 
 Request = tuple[EnvironmentCommand, Any]
 
@@ -39,6 +40,8 @@ class Worker:
     steps, in the order of arrival and failures included. The pool's own resets touch nothing. The env is made by the
     first order, so that one that cannot be made is told in the same way.
 
+    An order that is no mere step comes by :func:`put`, ahead of an empty row.
+
     Args:
         env_factory: Makes the env, out of the worker's number and its side channels.
         worker_id: The number.
@@ -46,8 +49,8 @@ class Worker:
         caller: The process and the thread of the manager, whose timers are its own affair.
     """
 
-    observation_space: Space[Any] = spaces.Discrete(1)
-    action_space: Space[Any] = Anything()
+    observation_space: Space[Any] = wire.ANSWERS
+    action_space: Space[Any] = wire.ORDERS
 
     def __init__(
         self,
@@ -61,21 +64,26 @@ class Worker:
         self._env: Any = None
         self._channels: Channels
         self._told: dict[str, Any] = {}  # the specs that the manager knows
+        self._row = np.zeros(wire.ANSWERS.shape, np.uint8)
+        self.order: Sequence[Request] = ()
 
     # -- what the loop calls -----------------------------------------------------------------------------
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Of a pool's env it is expected; the env itself is reset by request."""
-        return 0, {}
+        self._row[0] = 0
+        return self._row, {}
 
-    def step(self, order: Sequence[Request]) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Do what is asked, one after another. What the env raises is the pool's to tell."""
+    def step(self, row: np.ndarray[Any, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Do what is asked. What the env raises is the pool's to tell."""
         if self._env is None:
             self._build()
-        payload = None
-        for command, argument in order:
-            payload = self._do(command, argument)
-        return 0, 0.0, False, False, {ANSWER: Answer(payload, self._new_specs())}
+        payload = self._obey(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
+        specs, info = self._new_specs(), {}
+        if specs or not wire.fill_with_answer(self._row, payload):
+            self._row[0] = 0
+            info[ANSWER] = Answer(payload, specs)
+        return self._row, 0.0, False, False, info
 
     def close(self) -> None:
         env, self._env = self._env, None
@@ -88,6 +96,12 @@ class Worker:
         self._channels = Channels(self._options, self._worker_id)
         self._env = self._env_factory(self._worker_id, self._channels.of_env)
         self._channels.introduce(self._env)
+
+    def _obey(self, order: Sequence[Request]) -> Any:
+        payload = None
+        for command, argument in order:
+            payload = self._do(command, argument)
+        return payload
 
     def _do(self, command: EnvironmentCommand, argument: Any) -> Any:
         match command:
@@ -132,3 +146,8 @@ class Worker:
         new = {name: specs[name] for name in specs if name not in self._told or self._told[name] != specs[name]}
         self._told.update(new)
         return new
+
+
+def put(worker: Worker, order: Sequence[Request]) -> None:
+    """The order that the next step is to follow."""
+    worker.order = order
