@@ -16,7 +16,7 @@ from mlagents_envs.base_env import BehaviorSpec, TerminalSteps
 from remuda import Batch, Pool, StateError
 from remuda.mlagents import wire
 from remuda.mlagents.agents import Agents
-from remuda.mlagents.errors import error_of, translated
+from remuda.mlagents.errors import ClosedError, error_of, translated
 from remuda.mlagents.worker import ANSWER, Answer, Request, put
 
 _ANSWERED = (EnvironmentCommand.STEP, EnvironmentCommand.RESET, EnvironmentCommand.BEHAVIOR_SPECS)
@@ -120,6 +120,10 @@ class StepQueue:
 
     # -- life --------------------------------------------------------------------------------------------
 
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the manager is closed; make a new one")
+
     def close(self, timeout: float) -> None:
         """End the workers; envs get ``timeout`` seconds to close."""
         self._closed = True
@@ -128,6 +132,7 @@ class StepQueue:
             self._pool.close(timeout)
 
     def _get_pool(self) -> Pool:
+        self.check_open()
         if self._pool is None:
             self._pool = self._start()
         return self._pool
@@ -155,6 +160,7 @@ class Line:
 
     def send(self, request: EnvironmentRequest) -> None:
         """Raise ``ClosedError`` where the manager was closed."""
+        self._queue.check_open()
         command, payload = request
         match command:
             case EnvironmentCommand.CLOSE:

@@ -1,0 +1,364 @@
+"""What comes of an env of ML-Agents that fails, and of a worker that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlagents_face_envs as envs
+import pytest
+from mlagents_face_envs import (
+    FaultyEnv,
+    GatedEnv,
+    SubprocessEnvManager,
+    TestEnv,
+    limits,
+    make_gate,
+    manager,
+    obs_of,
+    open_gate,
+    steps_of,
+)
+from mlagents_envs.exception import (
+    UnityCommunicationException,
+    UnityCommunicatorStoppedException,
+    UnityEnvironmentException,
+    UnityTimeOutException,
+)
+
+from remuda import FaultPolicy, RemoteTraceback, StateError
+from remuda.mlagents import EnvTimeoutError, WorkerDiedError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+HERE = Path(__file__).parent
+
+
+def raising(error: type[BaseException]) -> Any:
+    return partial(_raise, error)
+
+
+def _raise(error: type[BaseException]) -> None:
+    raise error("an accident")
+
+
+def faulty(accident: Any, **more: Any) -> Any:
+    return partial(FaultyEnv, accident=accident, **more)
+
+
+def step_until_it_fails(made: Any) -> None:
+    while True:
+        made.get_steps()
+
+
+# -- a killed worker ---------------------------------------------------------------------------------------
+
+
+def test_a_killed_worker_is_restarted_and_nobody_else_notices(tmp_path: Path) -> None:
+    made = manager(faulty(envs.kill, place=tmp_path / "once"))
+    made.reset({})
+    first, cut, again, later = steps_of(made, 0, 4)
+    assert obs_of(first)[1:3] == [1, 1]
+    (decisions, ends) = cut.current_all_step_result["b"]
+    assert len(decisions) == 0
+    assert ends.obs[0].tolist() == first.current_all_step_result["b"][0].obs[0].tolist()
+    assert (ends.agent_id.tolist(), ends.interrupted.tolist(), ends.reward.tolist()) == ([0], [True], [0.0])
+    assert cut.brain_name_to_action_info["b"].agent_ids == [0]
+    assert obs_of(again)[1:3] == [1, 0]
+    assert again.brain_name_to_action_info == {}
+    assert obs_of(later)[1:3] == [1, 1]
+    others = [obs_of(step)[1:3] for step in steps_of(made, 1, 3)]
+    assert [resets for resets, _ in others] == [1, 1, 1]
+    assert [step - others[0][1] for _, step in others] == [0, 1, 2]
+    assert made.restart_counts == [1, 0]
+    assert [len(times) for times in made.recent_restart_timestamps] == [1, 0]
+    made.close()
+
+
+def test_a_worker_that_is_killed_while_it_waits_for_us(tmp_path: Path) -> None:
+    made = manager(TestEnv, 1)
+    made.reset({})
+    made.get_steps()
+    os.kill(made.env_workers[0].process.pid, signal.SIGKILL)
+    cut, again = steps_of(made, 0, 2)
+    assert cut.current_all_step_result["b"][1].agent_id.tolist() == [0]
+    assert obs_of(again)[1:3] == [1, 0]
+    assert made.restart_counts == [1]
+    made.close()
+
+
+def test_the_quota_is_over() -> None:
+    made = manager(faulty(envs.kill))
+    made.reset({})
+    with pytest.raises(UnityCommunicationException, match="SIGKILL") as caught:
+        step_until_it_fails(made)
+    assert isinstance(caught.value, WorkerDiedError)
+    assert caught.value.worker == 0
+    assert made.restart_counts == [1, 0]
+    made.close()
+
+
+def test_what_the_original_makes_of_a_killed_worker() -> None:
+    """It spins: a second of a core's time and more, and no end to it. (Ours: above.)"""
+    script = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+from functools import partial
+from mlagents_face_envs import FaultyEnv, kill, manager, original
+made = manager(partial(FaultyEnv, accident=kill), 1, manager_cls=original.SubprocessEnvManager)
+made.reset({{}})
+made.get_steps()
+print("stepping", flush=True)
+try:
+    made.get_steps()
+finally:
+    print("over", flush=True)
+"""
+    child = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert "stepping\n" in iter(child.stdout.readline, "")
+        before = cpu_seconds(child.pid)
+        while cpu_seconds(child.pid) < before + 1.0:
+            assert child.poll() is None
+    finally:
+        child.kill()
+        rest, _ = child.communicate()
+    assert "over" not in rest
+
+
+def cpu_seconds(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+# -- exceptions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnityCommunicationException,
+        UnityTimeOutException,
+        UnityEnvironmentException,
+        UnityCommunicatorStoppedException,
+    ],
+)
+def test_exceptions_of_unity_are_restarted_for(error: type[Exception], tmp_path: Path) -> None:
+    made = manager(faulty(raising(error), place=tmp_path / "once"))
+    made.reset({})
+    _, cut, again = steps_of(made, 0, 3)
+    assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
+    assert obs_of(again)[1:3] == [1, 0]
+    assert made.restart_counts == [1, 0]
+    made.close()
+
+
+def test_another_exception_is_raised_as_it_is() -> None:
+    made = manager(faulty(raising(LookupError)))
+    made.reset({})
+    with pytest.raises(LookupError, match="an accident") as caught:
+        step_until_it_fails(made)
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert "in _raise" in str(caught.value.__cause__)
+    assert made.restart_counts == [0, 0]
+    made.reset({})  # builds it anew
+    assert obs_of(steps_of(made, 0, 1)[0])[1:3] == [1, 1]
+    made.close()
+
+
+def test_nothing_is_restarted_if_asked_so() -> None:
+    made = manager(faulty(raising(UnityEnvironmentException)), faults="raise")
+    made.reset({})
+    with pytest.raises(UnityEnvironmentException, match="an accident"):
+        step_until_it_fails(made)
+    assert made.restart_counts == [0, 0]
+    made.close()
+
+
+# -- quotas ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "restarts"),
+    [
+        (limits(lifetime=10, at_once=1), 1),
+        (limits(lifetime=2, at_once=5), 2),
+        (limits(lifetime=2, at_once=-1), 2),
+        (limits(lifetime=-1, at_once=3), 3),
+        (limits(lifetime=3, at_once=1, period=0), 3),
+        (limits(lifetime=0, at_once=-1), 0),
+    ],
+)
+def test_quotas(options: Any, restarts: int) -> None:
+    made = manager(faulty(raising(UnityTimeOutException)), 1, options)
+    made.reset({})
+    with pytest.raises(UnityTimeOutException):
+        step_until_it_fails(made)
+    assert made.restart_counts == [restarts]
+    made.close()
+
+
+def test_no_quota_at_all() -> None:
+    made = manager(faulty(raising(UnityTimeOutException)), 1, limits(lifetime=-1, at_once=-1))
+    made.reset({})
+    while made.restart_counts[0] < 12:
+        made.get_steps()
+    made.close()
+
+
+# -- when it happens ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accident", [envs.kill, raising(UnityTimeOutException)])
+def test_a_reset_that_fails_is_tried_again(accident: Any, tmp_path: Path) -> None:
+    made = manager(faulty(accident, where="reset", place=tmp_path / "once"))
+    made.reset({"gravity": 3.0})
+    made.get_steps()
+    made.reset({"gravity": 4.0})
+    assert [obs_of(step)[1:3] for step in made.first_step_infos] == [[1, 0], [2, 0]]
+    assert made.restart_counts == [1, 0]
+    made.close()
+
+
+@pytest.mark.parametrize("where", ["build", "reset"])
+@pytest.mark.parametrize(
+    ("accident", "error"), [(envs.kill, WorkerDiedError), (raising(UnityEnvironmentException), UnityEnvironmentException)]
+)
+def test_an_env_that_could_never_be_reset_is_no_case_for_a_restart(
+    where: str, accident: Any, error: type[Exception]
+) -> None:
+    made = manager(faulty(accident, where=where, at=1))
+    with pytest.raises(error):
+        made.reset({})
+    assert made.restart_counts == [0, 0]
+    made.close()
+
+
+def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
+    class Unlucky(FaultyEnv):
+        """Once it was killed, it cannot be built any more."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            if (tmp_path / "once").exists():
+                raise UnityEnvironmentException("no licence")
+            super().__init__(*args, **kwargs)
+
+    made = manager(partial(Unlucky, accident=envs.kill, place=tmp_path / "once"), 1, limits(at_once=2))
+    made.reset({})
+    with pytest.raises(UnityEnvironmentException, match="no licence"):
+        step_until_it_fails(made)
+    assert made.restart_counts == [2]
+    made.close()
+
+
+def test_parameters_are_set_again(tmp_path: Path) -> None:
+    class Faithful(FaultyEnv):
+        def get_steps(self, behavior_name: str) -> Any:
+            decisions, ends = super().get_steps(behavior_name)
+            decisions.obs[0][0, 3] = sum(b"gravity" in bytes(each) for each in self.channels[0].message_queue)
+            return decisions, ends
+
+    made = manager(partial(Faithful, accident=envs.kill, place=tmp_path / "once"), 1)
+    made.reset({"gravity": 3.0})
+    _, _, again = steps_of(made, 0, 3)
+    assert obs_of(again)[3] == 1
+    made.close()
+
+
+def test_a_hang_is_ended_by_its_deadline(tmp_path: Path) -> None:
+    made = manager(faulty(envs.hang, place=tmp_path / "once"), faults=FaultPolicy("restart", step_timeout=0.3))
+    made.reset({})
+    _, cut, again = steps_of(made, 0, 3)
+    assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
+    assert obs_of(again)[1:3] == [1, 0]
+    made.close()
+
+
+def test_a_hang_without_a_quota() -> None:
+    made = manager(faulty(envs.hang), faults=FaultPolicy("raise", step_timeout=0.3))
+    made.reset({})
+    with pytest.raises(UnityTimeOutException, match="step_timeout=0.3") as caught:
+        step_until_it_fails(made)
+    assert isinstance(caught.value, EnvTimeoutError)
+    assert isinstance(caught.value, UnityCommunicationException)
+    made.close()
+
+
+def test_who_shares_a_worker_goes_with_it(tmp_path: Path) -> None:
+    made = manager(faulty(envs.kill, place=tmp_path / "once"), 3, num_workers=2, options=limits(at_once=5))
+    made.reset({})
+    _, cut, again = steps_of(made, 0, 3)
+    assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
+    assert obs_of(again)[1:3] == [1, 0]
+    while made.restart_counts[1] == 0:
+        made.get_steps()
+    assert made.restart_counts == [1, 1, 0]
+    made.close()
+
+
+# -- the original's way ------------------------------------------------------------------------------------
+
+
+class AgentManager:
+    """Notes that its episodes are ended."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+
+    def end_episode(self) -> None:
+        self.ended += 1
+
+
+def test_all_are_reset_if_asked_so(tmp_path: Path) -> None:
+    made = manager(faulty(envs.kill, place=tmp_path / "once"), reset_all_on_restart=True)
+    made.reset({})
+    agents = AgentManager()
+    made.agent_managers["b"] = agents
+    found: list[Any] = []
+    while made.restart_counts == [0, 0]:
+        found = made._step()
+    assert [obs_of(step)[:3] for step in found] == [[0, 1, 0], [1, 2, 0]]
+    assert agents.ended == 1
+    assert made.first_step_infos == []
+    assert not any(worker.waiting for worker in made.env_workers)
+    made.close()
+
+
+def test_workers_that_are_stuck_when_all_are_to_be_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from remuda.mlagents import manager as module
+
+    class Stuck(GatedEnv):
+        def step(self) -> None:
+            super().step()
+            if self.worker_id == 1 and self.steps == 2:
+                envs.kill()
+
+    monkeypatch.setattr(module, "_DRAIN_TIMEOUT", 0.2)
+    gate = make_gate(tmp_path)
+    made = manager(partial(Stuck, gate=gate), reset_all_on_restart=True)
+    made.reset({})
+    with pytest.raises(TimeoutError, match=r"Workers \{0\} stuck in waiting state"):
+        step_until_it_fails(made)
+    open_gate(gate)
+    made.close()
+
+
+def test_nobody_steps() -> None:
+    made = manager(TestEnv, 1)
+    made.reset({})
+    made.env_workers[0].waiting = True
+    with pytest.raises(StateError, match="call reset first"):
+        made.get_steps()
+    made.close()
+
+
+def test_a_manager_is_let_go_unclosed() -> None:
+    made = manager(TestEnv)
+    made.reset({})
+    made.get_steps()
+    assert isinstance(made, SubprocessEnvManager)

@@ -1,0 +1,347 @@
+"""The ML-Agents face beside the original: steps, resets, parameters, side channels, statistics, timers, closing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlagents_face_envs as envs
+import numpy as np
+import pytest
+from mlagents.trainers.action_info import ActionInfo
+from mlagents.trainers.env_manager import EnvManager
+from mlagents.trainers.settings import (
+    ConstantSettings,
+    EngineSettings,
+    GaussianSettings,
+    MultiRangeUniformSettings,
+    RunOptions,
+    TrainerSettings,
+    UniformSettings,
+)
+from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
+from mlagents_envs.timers import get_timer_tree, hierarchical_timer, reset_timers
+from mlagents_face_envs import (
+    CrowdEnv,
+    EchoEnv,
+    FaultyEnv,
+    GatedEnv,
+    PictureEnv,
+    Policy,
+    SubprocessEnvManager,
+    TestEnv,
+    make_gate,
+    manager,
+    obs_of,
+    open_gate,
+    original,
+    plain,
+    shut,
+    steps_of,
+)
+
+from remuda.mlagents import ClosedError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+BOTH = [SubprocessEnvManager, original.SubprocessEnvManager]
+PARAMETERS = {
+    "constant": ConstantSettings(value=2.0),
+    "uniform": UniformSettings(seed=3, min_value=1.0, max_value=2.0),
+    "gaussian": GaussianSettings(seed=4, mean=1.0, st_dev=2.0),
+    "ranges": MultiRangeUniformSettings(seed=5, intervals=[(1.0, 2.0), (3.0, 4.0)]),
+}
+
+
+def beside(env_factory: Any, count: int, n_env: int = 3, options: Any = None, **more: Any) -> list[Any]:
+    """What each worker says in ``count`` steps: of ours, and of the original. Which worker is first is chance."""
+    said = []
+    for manager_cls in BOTH:
+        made = manager(env_factory, n_env, options, manager_cls, **(more if manager_cls is BOTH[0] else {}))
+        made.set_policy("blue", Policy(2, (3, 2)))
+        made.set_policy("red", Policy(1))
+        made.reset(PARAMETERS)
+        steps: dict[int, list[Any]] = {step.worker_id: [step] for step in made.first_step_infos}
+        while min(map(len, steps.values())) < count:
+            for step in made.get_steps():
+                steps[step.worker_id].append(step)
+        said.append(plain([[list(step) for step in steps[i][:count]] for i in range(n_env)]))
+        said[-1].append(plain(dict(made.training_behaviors)))
+        shut(made)
+    return said
+
+
+# -- steps -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env_factory", [CrowdEnv, PictureEnv, EchoEnv, TestEnv])
+def test_steps_are_the_originals_bit_for_bit(env_factory: Any) -> None:
+    ours, theirs = beside(env_factory, 14)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "options", [{"backend": "thread"}, {"backend": "serial"}, {"num_workers": 2}, {"start_method": "fork"}], ids=str
+)
+def test_however_envs_are_run(options: dict[str, Any]) -> None:
+    ours, theirs = beside(CrowdEnv, 8, **options)
+    assert ours == theirs
+
+
+def test_it_is_an_env_manager() -> None:
+    made = manager(TestEnv)
+    assert isinstance(made, EnvManager)
+    assert [worker.worker_id for worker in made.env_workers] == [0, 1]
+    assert all(isinstance(worker, original.UnityEnvWorker) for worker in made.env_workers)
+    assert len({worker.process.pid for worker in made.env_workers} | {os.getpid()}) == 3
+    assert made.workers_alive == 2
+    assert made.env_factory is TestEnv
+    assert isinstance(made.run_options, RunOptions)
+    assert made.env_parameters is None
+    made.close()
+    assert made.workers_alive == 0
+    assert all(worker.closed for worker in made.env_workers)
+
+
+def test_who_is_slow_holds_up_nobody(tmp_path: Path) -> None:
+    gate = make_gate(tmp_path)
+    made = manager(partial(GatedEnv, gate=gate), 3)
+    made.reset({})
+    assert len(steps_of(made, 0, 1)) == 1
+    others = [step.worker_id for step in itertools.chain.from_iterable(made.get_steps() for _ in range(20))]
+    assert set(others) == {1, 2}
+    assert made.env_workers[0].waiting
+    open_gate(gate)
+    assert obs_of(steps_of(made, 0, 1)[0])[2] == 2
+    made.close()
+
+
+def test_it_sleeps_while_it_waits(tmp_path: Path) -> None:
+    """The original's thread is never seen in any state but running."""
+    gate = make_gate(tmp_path)
+    made = manager(partial(GatedEnv, gate=gate), 1)
+    made.reset({})
+    made.get_steps()
+    here = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
+
+    def open_when_asleep() -> None:
+        asleep = 0
+        while asleep < 100:
+            asleep += here.read_text().rpartition(")")[2].split()[0] == "S"
+        open_gate(gate)
+
+    watcher = threading.Thread(target=open_when_asleep)
+    watcher.start()
+    assert obs_of(made.get_steps()[0])[2] == 2
+    watcher.join()
+    made.close()
+
+
+def test_arrays_are_the_callers_own() -> None:
+    for env_factory in (TestEnv, PictureEnv):
+        made = manager(env_factory, 1)
+        made.reset({})
+        steps = steps_of(made, 0, 8)
+        before = [plain(step.current_all_step_result) for step in steps[:4]]
+        assert [plain(step.current_all_step_result) for step in steps[:4]] == before
+        assert len({str(each) for each in before}) == 4
+        steps[0].current_all_step_result["b"][0].obs[0][:] = 7
+        assert plain(steps[1].current_all_step_result) == before[1]
+        made.close()
+
+
+def test_actions_that_are_large_or_of_another_kind() -> None:
+    class Large(TestEnv):
+        def get_steps(self, behavior_name: str) -> Any:
+            decisions, ends = super().get_steps(behavior_name)
+            action = self.actions.get("b")
+            decisions.obs[0][0, 3] = 0 if action is None else action.continuous.sum()
+            return decisions, ends
+
+    class Lavish(Policy):
+        def get_action(self, steps: Any, worker_id: int) -> Any:
+            action = super().get_action(steps, worker_id).action
+            return ActionInfo(action, type(action)(np.ones((1, 1000), np.float32)), {}, [0])
+
+    made = manager(Large, 1)
+    made.set_policy("b", Lavish())
+    made.reset({})
+    assert obs_of(made.get_steps()[0])[3] == 1000
+    made.close()
+
+
+def test_a_behaviour_without_a_policy_gets_no_actions() -> None:
+    made = SubprocessEnvManager(TestEnv, RunOptions(), 1)
+    made.reset({})
+    (step,) = made._step()
+    assert step.brain_name_to_action_info == {}
+    assert obs_of(step) == [0, 1, 1, 0]
+    made.close()
+
+
+# -- resets, parameters, side channels ---------------------------------------------------------------------
+
+
+def heard_by(made: Any, worker_id: int = 0) -> bytes:
+    """All that the env of a worker was told through side channels."""
+    (step,) = [step for step in made._reset_env(made.env_parameters) if step.worker_id == worker_id]
+    return np.array(obs_of(step)[:-1]).astype(np.uint8).tobytes()
+
+
+def test_a_reset_drops_what_is_under_way() -> None:
+    made = manager(TestEnv, 3)
+    for resets in (1, 2, 3):
+        assert made.reset({}) == 3
+        assert [obs_of(step)[:3] for step in made.first_step_infos] == [[i, resets, 0] for i in range(3)]
+        made.get_steps()
+    made.close()
+
+
+def test_side_channels_are_those_of_the_original() -> None:
+    """Engine configuration, parameters of all kinds, and training analytics, of worker 0 alone."""
+    options = RunOptions(engine_settings=EngineSettings(width=100, height=50, time_scale=3.0))
+    said = []
+    for manager_cls in BOTH:
+        made = manager(EchoEnv, 2, options, manager_cls)
+        made.reset(PARAMETERS)
+        made.on_training_started("b", TrainerSettings())
+        made.set_env_parameters({"constant": ConstantSettings(value=5.0)})
+        said.append([heard_by(made, 0), heard_by(made, 1)])
+        assert [obs_of(step)[-1] for step in made._reset_env({})] == [4, 3]
+        shut(made)
+    assert said[0] == said[1]
+    assert all(name.encode() in said[0][0] for name in PARAMETERS)
+
+
+def test_parameters_that_are_numbers() -> None:
+    made, theirs = manager(EchoEnv, 1), manager(EchoEnv, 1, manager_cls=original.SubprocessEnvManager)
+    made.reset({"gravity": 2.0})
+    theirs.reset({"gravity": ConstantSettings(value=2.0)})
+    assert heard_by(made).count(b"gravity") == 2
+    assert heard_by(theirs).count(b"gravity") == 2
+    shut(made)
+    shut(theirs)
+
+
+def test_parameters_that_are_set_during_a_step(tmp_path: Path) -> None:
+    class Echoing(EchoEnv, GatedEnv):
+        pass
+
+    gate = make_gate(tmp_path)
+    made = manager(partial(Echoing, gate=gate), 2)
+    made.reset({})
+    steps_of(made, 0, 1)
+    made.get_steps()
+    made.set_env_parameters({"gravity": ConstantSettings(value=2.0)})
+    open_gate(gate)
+    before, after = steps_of(made, 0, 2)
+    assert b"gravity" not in np.array(obs_of(before)).astype(np.uint8).tobytes()
+    assert b"gravity" in np.array(obs_of(after)).astype(np.uint8).tobytes()
+    made.close()
+
+
+def test_a_reset_without_parameters() -> None:
+    made = manager(TestEnv, 1)
+    assert made.reset() == 1
+    made.close()
+
+
+def test_the_engines_configuration_alone() -> None:
+    """As it was before there were run options."""
+    config = EngineConfig(120, 60, 2, 4.0, 30, 20)
+    made = manager(EchoEnv, 1, config)
+    settings = EngineSettings(
+        width=120, height=60, quality_level=2, time_scale=4.0, target_frame_rate=30, capture_frame_rate=20
+    )
+    assert made.run_options.engine_settings == settings
+    made.reset({})
+    assert made.external_brains.keys() == made.training_behaviors.keys() == {"b"}
+    made.close()
+
+
+# -- behaviours, statistics, timers ------------------------------------------------------------------------
+
+
+def test_behaviours_that_come_up_later() -> None:
+    made = manager(CrowdEnv, 2)
+    made.set_policy("blue", Policy(2, (3, 2)))
+    assert made.training_behaviors.keys() == {"blue"}
+    made.reset({})
+    while not any("red" in step.name_behavior_ids for step in made.get_steps()):
+        pass
+    assert made.training_behaviors.keys() == {"blue", "red"}
+    made.close()
+
+
+def test_timers_of_all_workers_are_in_the_tree() -> None:
+    trees = []
+    for manager_cls in BOTH:
+        reset_timers()
+        made = manager(CrowdEnv, 2, manager_cls=manager_cls)
+        made.set_policy("blue", Policy(2, (3, 2)))
+        made.reset({})
+        taken = sum(len(made._step()) for _ in range(20))
+        workers = get_timer_tree()["children"]["workers"]["children"]["worker_root"]
+        assert workers["is_parallel"]
+        assert workers["count"] == taken
+        assert workers["children"]["crowd"]["children"]["walks"]["count"] == taken
+        trees.append(set(get_timer_tree()["children"]))
+        shut(made)
+    assert trees[0] == trees[1]
+
+
+def test_the_managers_own_timers_are_left_alone_where_it_steps_the_envs_itself() -> None:
+    reset_timers()
+    made = manager(CrowdEnv, 1, backend="serial")
+    made.reset({})
+    with hierarchical_timer("outside"):
+        made._step()
+    assert get_timer_tree()["children"]["outside"]["count"] == 1
+    made.close()
+
+
+# -- the end -----------------------------------------------------------------------------------------------
+
+
+def test_closed_means_closed() -> None:
+    made = manager(TestEnv)
+    made.reset({})
+    made.get_steps()
+    made.close()
+    made.close()
+    for use in (made._step, made.reset, partial(made.set_env_parameters, {"x": 1.0})):
+        with pytest.raises(ClosedError):
+            use()
+
+
+def test_closing_before_anything_was_done() -> None:
+    manager(TestEnv).close()
+
+
+def test_an_env_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(original, "WORKER_SHUTDOWN_TIMEOUT_S", 0.3)
+    made = manager(partial(FaultyEnv, accident=envs.hang, where="close", at=1))
+    made.reset({})
+    made.close()
+    assert not any(worker.process.is_alive() for worker in made.env_workers)
+
+
+def test_what_an_env_raises_when_it_closes_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise LookupError("not now")
+
+    made = manager(partial(FaultyEnv, accident=fail, where="close", at=1))
+    made.reset({})
+    made.close()
+    assert "not now" in caplog.text
+
+
+def test_options_that_there_are_not() -> None:
+    with pytest.raises(TypeError, match="autoreset"):
+        SubprocessEnvManager(TestEnv, RunOptions(), 1, autoreset="disabled")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="FaultPolicy"):
+        SubprocessEnvManager(TestEnv, RunOptions(), 1, faults=3)  # type: ignore[arg-type]
