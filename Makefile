@@ -7,7 +7,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not
 
 MINUTES ?= 10
 
-.PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested bench clean
+.PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench clean
 
 # Where there is no Spin, `make test` does without, and says so.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),formal,formal-unchecked)
@@ -16,6 +16,11 @@ FORMAL := $(if $(shell command -v spin 2>/dev/null),formal,formal-unchecked)
 DING      := .venv-ding
 DING_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 13) and print(1)'),ding-test,ding-untested)
 DING_PINS := tests/faces/ding_requirements.txt
+
+# The same for ML-Agents, whose NumPy is older still.
+MLAGENTS      := .venv-mlagents
+MLAGENTS_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 12) and print(1)'),mlagents-test,mlagents-untested)
+MLAGENTS_PINS := tests/faces/mlagents_requirements.txt
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,13 +49,23 @@ $(DING)/test.stamp: $(DING)/peers.stamp $(SOURCES)
 	$(DING)/bin/python -m pip install --quiet --no-deps .
 	@touch $@
 
+$(MLAGENTS)/peers.stamp: $(MLAGENTS_PINS)
+	$(PYTHON) -m venv --clear $(MLAGENTS)
+	$(MLAGENTS)/bin/python -m pip install --quiet --constraint $(MLAGENTS_PINS) torch setuptools
+	$(MLAGENTS)/bin/python -m pip install --quiet --no-deps --ignore-requires-python --requirement $(MLAGENTS_PINS)
+	@touch $@
+
+$(MLAGENTS)/test.stamp: $(MLAGENTS)/peers.stamp $(SOURCES)
+	$(MLAGENTS)/bin/python -m pip install --quiet --no-deps .
+	@touch $@
+
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop; leaves a table and a picture in demo/
 	@mkdir -p demo
 	$(BIN)/remuda bench CartPole-v1 --num-envs 64 --num-workers 2 --against gymnasium --seconds 3 \
 	    --plot demo/bench.png --json demo/bench.json
 	@echo "The picture is demo/bench.png, every round's figures are in demo/bench.json."
 
-test: $(VENV)/test.stamp lint core-test $(FORMAL) $(DING_FACE)  ## everything that must hold: style, types, the core's own tests, its models, the tests
+test: $(VENV)/test.stamp lint core-test $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)  ## everything that must hold: style, types, the core's own tests, its models, the tests
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/test.stamp  ## style and types
@@ -87,8 +102,14 @@ ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
 ding-untested:
 	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (PYTHON=python3.12)."
 
+mlagents-test: $(MLAGENTS)/test.stamp  ## the tests of remuda.mlagents, beside Unity ML-Agents
+	$(MLAGENTS)/bin/python -m pytest $(wildcard tests/faces/test_mlagents_*.py)
+
+mlagents-untested:
+	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (PYTHON=python3.11)."
+
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --against gymnasium
 
 clean:  ## forget everything that was built
-	rm -rf $(VENV) $(DING) build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DING) $(MLAGENTS) build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,7 +2,8 @@
 
     python examples/mlagents_ppo.py
 
-Needs mlagents and mlagents_envs 1.1.0, for which `make mlagents-test` sets up an environment. No game: the env is Python.
+Needs mlagents and mlagents_envs 1.1.0: `make mlagents-test` sets up an environment with them. There is no game: the env
+is of Python.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "remuda"
 
-FACES = {"ding", "gymnasium", "sb3"}
+FACES = {"ding", "gymnasium", "mlagents", "sb3"}
 # Each room, and the rooms it may look into. The package itself (`remuda`) stands for the engine's public names.
 ARROWS = {
     "errors": set(),
@@ -22,6 +22,7 @@ ARROWS = {
     "_faces": {"remuda", "errors"},
     "ding": {"remuda", "errors"},
     "gymnasium": {"remuda", "errors"},
+    "mlagents": {"remuda", "errors"},
     "sb3": {"remuda", "errors", "_faces"},
     "_bench": {"remuda", "errors", "gymnasium", "_engine"},
     "_replay": {"remuda", "errors", "_engine", "_backends", "_core"},

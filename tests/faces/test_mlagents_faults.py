@@ -12,6 +12,12 @@ from typing import Any
 
 import mlagents_face_envs as envs
 import pytest
+from mlagents_envs.exception import (
+    UnityCommunicationException,
+    UnityCommunicatorStoppedException,
+    UnityEnvironmentException,
+    UnityTimeOutException,
+)
 from mlagents_face_envs import (
     FaultyEnv,
     GatedEnv,
@@ -23,12 +29,6 @@ from mlagents_face_envs import (
     obs_of,
     open_gate,
     steps_of,
-)
-from mlagents_envs.exception import (
-    UnityCommunicationException,
-    UnityCommunicatorStoppedException,
-    UnityEnvironmentException,
-    UnityTimeOutException,
 )
 
 from remuda import FaultPolicy, RemoteTraceback, StateError
@@ -227,7 +227,8 @@ def test_a_reset_that_fails_is_tried_again(accident: Any, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("where", ["build", "reset"])
 @pytest.mark.parametrize(
-    ("accident", "error"), [(envs.kill, WorkerDiedError), (raising(UnityEnvironmentException), UnityEnvironmentException)]
+    ("accident", "error"),
+    [(envs.kill, WorkerDiedError), (raising(UnityEnvironmentException), UnityEnvironmentException)],
 )
 def test_an_env_that_could_never_be_reset_is_no_case_for_a_restart(
     where: str, accident: Any, error: type[Exception]

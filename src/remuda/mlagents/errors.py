@@ -27,11 +27,11 @@ RESTARTABLE = (
 """After these a worker is restarted, as far as its quota goes; anything else is a bug that a restart would not mend."""
 
 
-class WorkerDiedError(remuda.WorkerDiedError, UnityCommunicationException):
+class WorkerDiedError(remuda.WorkerDiedError, UnityCommunicationException):  # type: ignore[misc]  # it has no types
     """A worker process ended, whoever killed it: `pid`, `exitcode`, `worker`."""
 
 
-class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutException):
+class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutException):  # type: ignore[misc]
     """A worker missed a deadline of `faults`, and was killed."""
 
 
@@ -39,7 +39,7 @@ class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
     """What a worker wrote made no sense, and it was killed."""
 
 
-class ClosedError(remuda.ClosedError, UnityCommunicationException):
+class ClosedError(remuda.ClosedError, UnityCommunicationException):  # type: ignore[misc]
     """The manager was closed."""
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from mlagents.trainers import subprocess_env_manager as original
 from mlagents.trainers.action_info import ActionInfo
-from mlagents.trainers.env_manager import EnvManager, EnvironmentStep
+from mlagents.trainers.env_manager import EnvironmentStep, EnvManager
 from mlagents.trainers.settings import RunOptions, TrainerSettings
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentResponse, UnityEnvWorker
 from mlagents_envs.base_env import BaseEnv, BehaviorSpec
@@ -33,8 +33,8 @@ EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has no types
     """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
 
-    A worker that fails is restarted, as far as the quotas of ``run_options.env_settings`` go. The episodes of its agents
-    end as interrupted ones, with reward 0 and the last observation once more; nobody else misses a step.
+    A worker that fails is restarted, as far as the quotas of ``run_options.env_settings`` go. The episodes of its
+    agents end as interrupted ones, with reward 0 and the last observation once more; nobody else misses a step.
 
     Args:
         env_factory: Makes an env, in its worker, out of the worker's number and a list of side channels.
@@ -73,6 +73,8 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         ValueError: An option that cannot be.
         remuda.StartTimeoutError, remuda.ResourceError: The workers cannot be started.
     """
+
+    first_step_infos: list[EnvironmentStep]
 
     def __init__(
         self,
@@ -223,7 +225,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         self._finish_steps(_DRAIN_TIMEOUT)
         self.reset(self.env_parameters)
         infos, self.first_step_infos = self.first_step_infos, []
-        return infos  # type: ignore[no-any-return]
+        return infos
 
     def _restart(self, worker_id: int, error: BaseException) -> None:
         """Put another worker in the place of one that failed, or raise ``error``."""
@@ -231,9 +233,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
             raise error
         _logger.warning("worker %d of ML-Agents is restarted after %r", worker_id, error)
         self._restarts.note(worker_id)
-        self.env_workers[worker_id] = self.create_worker(
-            worker_id, self.step_queue, self.env_factory, self.run_options
-        )
+        self.env_workers[worker_id] = self.create_worker(worker_id, self.step_queue, self.env_factory, self.run_options)
 
     # -- resets ------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Callable
 
 from mlagents.trainers.settings import EnvironmentSettings
@@ -29,7 +29,7 @@ class Restarts:
     def __init__(self, settings: Callable[[], EnvironmentSettings], num_workers: int, *, allowed: bool) -> None:
         self._settings, self._allowed = settings, allowed
         self.counts = [0] * num_workers
-        self.recent: list[list[datetime.datetime]] = [[] for _ in range(num_workers)]
+        self.recent: list[list[dt.datetime]] = [[] for _ in range(num_workers)]
         self._proven: set[int] = set()
 
     def prove(self, worker_id: int) -> None:
@@ -47,12 +47,12 @@ class Restarts:
         )
 
     def note(self, worker_id: int) -> None:
-        self.recent[worker_id].append(datetime.datetime.now())
+        self.recent[worker_id].append(dt.datetime.now())
         self.counts[worker_id] += 1
 
     def _forget(self, worker_id: int) -> None:
-        period = datetime.timedelta(seconds=self._settings().restarts_rate_limit_period_s)
-        since = datetime.datetime.now() - period
+        period = dt.timedelta(seconds=self._settings().restarts_rate_limit_period_s)
+        since = dt.datetime.now() - period
         self.recent[worker_id] = [at for at in self.recent[worker_id] if at > since]
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentRequest, EnvironmentResponse
-
 from mlagents_envs.base_env import BehaviorSpec, TerminalSteps
 
 from remuda import Batch, Pool, StateError
@@ -163,10 +162,11 @@ class Line:
         self._queue.check_open()
         command, payload = request
         match command:
-            case EnvironmentCommand.CLOSE:
+            case EnvironmentCommand.CLOSE:  # the queue closes all at once
                 return
             case EnvironmentCommand.BEHAVIOR_SPECS if self.specs:
-                return self._queue.put(command, self._response(command, self.specs))
+                self._queue.put(command, self._response(command, self.specs))
+                return
             case EnvironmentCommand.STEP:
                 payload = {name: info.env_action for name, info in payload.items() if len(info.agent_ids) > 0}
             case EnvironmentCommand.RESET:

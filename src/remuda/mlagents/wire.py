@@ -36,7 +36,7 @@ def is_empty(row: np.ndarray[Any, Any]) -> bool:
 
 
 def load_row(row: np.ndarray[Any, Any]) -> Any:
-    return pickle.loads(row)  # it knows its own end
+    return pickle.loads(row.data)  # it knows its own end
 
 
 def _fill(row: np.ndarray[Any, Any], value: Any) -> bool:
@@ -85,7 +85,7 @@ def fill_with_answer(row: np.ndarray[Any, Any], answer: Any) -> bool:
 def load_answer(row: np.ndarray[Any, Any], ends: Mapping[str, TerminalSteps]) -> Any:
     """``ends``: the terminal steps of each behaviour where there are none."""
     packed, timers, stats = load_row(row)
-    results = {name: _unpack_results(*parts, ends[name]) for name, *parts in packed}
+    results = {name: _unpack_results(decisions, its_ends, ends[name]) for name, decisions, its_ends in packed}
     return results if stats is None else StepResponse(results, _unpack_timers(timers), stats)
 
 
@@ -134,7 +134,8 @@ def _pack(array: Any) -> tuple[Any, ...]:
 
 
 def _unpack(packed: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    return np.ndarray(*packed)
+    array: np.ndarray[Any, Any] = np.ndarray(*packed)
+    return array
 
 
 def _pack_all(arrays: Sequence[Any]) -> list[Any]:
@@ -151,7 +152,8 @@ def _unpack_all(packed: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
 def _pack_timers(node: TimerNode | None) -> tuple[Any, ...] | None:
     if node is None:
         return None
-    return node.total, node.count, node.is_parallel, [(name, _pack_timers(each)) for name, each in node.children.items()]
+    children = [(name, _pack_timers(each)) for name, each in node.children.items()]
+    return node.total, node.count, node.is_parallel, children
 
 
 def _unpack_timers(packed: tuple[Any, ...] | None) -> TimerNode | None:
