@@ -245,6 +245,8 @@ def test_wrong_seeds_and_options(arguments: dict[str, Any], error: type[Exceptio
         ({"frames": 0}, ValueError, "frames.* got 0"),
         ({"frames": 64}, ValueError, "frames.* got 64"),
         ({"frames": 2.5}, ValueError, "frames.* got 2.5"),
+        ({"object_bytes": 4095}, ValueError, "object_bytes .* from 4096 up, got 4095"),
+        ({"object_bytes": 1e6}, ValueError, "object_bytes .* got 1000000.0"),
         ({"max_concurrency": 0}, ValueError, "max_concurrency .* got 0"),
         ({"max_concurrency": "all"}, ValueError, "max_concurrency .* got 'all'"),
         ({"start_method": "teleport", "backend": "process"}, ValueError, "start_method .* 'spawn'.* got 'teleport'"),

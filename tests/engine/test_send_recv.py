@@ -623,6 +623,34 @@ def test_big_and_small_blobs_in_any_order(backend: Any) -> None:
             assert call.result() == [blob, blob]
 
 
+@pytest.mark.parametrize("room", [4096, 5000, 1 << 20])
+def test_another_room_for_blobs(room: int) -> None:
+    rng = np.random.default_rng(2)
+    with Pool([TextEnv] * 2, num_workers=2, object_bytes=room) as pool:
+        pool.reset()
+        for size in (0, 4000, room - 100, room - 40, room, room + 1, 2 * room):
+            text = "a" * size
+            assert pool.step((text, text)).obs == (text, text)
+            blob = rng.bytes(size)
+            assert pool.call("repeat", blob) == [blob, blob]
+
+
+def test_the_room_for_blobs_is_that_of_each_worker_and_direction() -> None:
+    sizes = []
+    for room in (1 << 16, 1 << 20):
+        with Pool([TextEnv] * 2, num_workers=2, object_bytes=room):
+            sizes.append(shared_bytes())
+    assert sizes[1] - sizes[0] == 2 * 2 * ((1 << 20) - (1 << 16))
+
+
+def shared_bytes() -> int:
+    """Of the one pool that there is."""
+    maps = Path("/proc/self/maps").read_text()
+    (line,) = (line for line in maps.splitlines() if "/memfd:remuda" in line)
+    begin, end = line.split()[0].split("-")
+    return int(end, 16) - int(begin, 16)
+
+
 def test_both_ends_write_a_lot_at_the_same_time() -> None:
     """Neither may wait for the other to read first."""
     with Pool([lambda: TextEnv(times=2)] * 4, num_workers=1) as pool:

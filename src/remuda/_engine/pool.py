@@ -81,6 +81,9 @@ class Pool(Part):
             random numbers. "per_episode": for all that follow too: each has a seed of its own, derived from the seed,
             the env and the episode's number, and told as `info["episode_seed"]`; see `reset`.
         frames: How many batches you can hold, as views of shared memory, before further ones are copied out.
+        object_bytes: Room in shared memory, of each worker and in each direction, for what travels pickled: objects of
+            spaces without a fixed size, irregular infos, answers to calls. What is larger goes over a socket, in
+            several times the time.
         observation_space: Lay rows out for this single-env space, instead of the one that env 0 reports.
         preload: Modules that the fork server imports once, for all workers to share.
         threads_per_worker: Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None
@@ -128,6 +131,7 @@ class Pool(Part):
         spares: int = 0,
         seeding: Seeding = "gymnasium",
         frames: int = 4,
+        object_bytes: int = 1 << 16,
         observation_space: Space[Any] | None = None,
         preload: Sequence[str] = (),
         threads_per_worker: int | None = 1,
@@ -163,6 +167,7 @@ class Pool(Part):
             spares=spares,
             seeding=seeding,
             frames=frames,
+            object_bytes=object_bytes,
             max_concurrency=max_concurrency,
             pin_workers=pin_workers,
             faults=policy_for(faults, backend),

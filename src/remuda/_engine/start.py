@@ -35,6 +35,8 @@ BACKENDS = ("process", "thread", "serial")
 # How long the pool and its workers may spin before they sleep, where they do not crowd the cores.
 _SPIN_NS = 1_000_000
 
+_LEAST_OBJECT_BYTES = 4096
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -46,6 +48,7 @@ class Settings:
     start_method: StartMethod = "forkserver"
     autoreset: AutoresetMode = "next_step"
     frames: int = 4
+    object_bytes: int = 1 << 16
     observation_space: Space[Any] | None = None
     preload: Sequence[str] = field(default_factory=tuple)
     threads_per_worker: int | None = 1
@@ -76,6 +79,10 @@ class Settings:
             raise ValueError(f"expected seeding to be one of {SEEDINGS}, got {self.seeding!r}")
         if not _is_int(self.frames) or not 1 <= self.frames < _core.MAX_FRAMES:
             raise ValueError(f"expected frames to be an int from 1 to {_core.MAX_FRAMES - 1}, got {self.frames!r}")
+        if not _is_int(self.object_bytes) or self.object_bytes < _LEAST_OBJECT_BYTES:
+            raise ValueError(
+                f"expected object_bytes to be an int from {_LEAST_OBJECT_BYTES} up, got {self.object_bytes!r}"
+            )
         if self.observation_space is not None and not isinstance(self.observation_space, Space):
             raise TypeError(
                 f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
@@ -279,6 +286,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         observation_space=observation_space,
         action_space=action_space,
         spin_ns=_spin_ns(settings, cores),
+        blob_bytes=-(-settings.object_bytes // 64) * 64,  # whole cache lines: what follows is aligned to them
         keeps_last=settings.faults.restarts,
         renew_every=settings.faults.renew_every or 0,
         renews_workers=settings.backend == "process",
