@@ -1,7 +1,7 @@
 """ML-Agents' env manager and ours, side by side: steps per second, and what the manager's process spends on them.
 
-Needs ML-Agents: `make mlagents-test` sets up an environment with it, whose Python runs this. Both managers are built first
-and take turns. What they step is not a game but Python, so that nothing but the managers differs.
+Needs ML-Agents: `make mlagents-test` sets up an environment with it, whose Python runs this. Both managers are built
+first and take turns. What they step is not a game but Python, so that nothing but the managers differs.
 """
 
 from __future__ import annotations

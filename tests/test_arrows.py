@@ -95,6 +95,12 @@ def test_the_workers_side_of_a_face_imports_no_learner() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_face_is_imported_without_what_it_imitates_until_it_is_used() -> None:
+    script = "import sys, remuda.mlagents; print([name for name in ('torch', 'mlagents') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("pattern", ["src/core/*.?pp", "src/remuda/**/*.py"])
 def test_every_room_is_one_concept(pattern: str) -> None:
     long = {

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -34,6 +35,8 @@ with warnings.catch_warnings():
         ObservationType,
         TerminalSteps,
     )
+    from mlagents_envs.environment import UnityEnvironment
+    from mlagents_envs.mock_communicator import MockCommunicator
     from mlagents_envs.side_channel import IncomingMessage, OutgoingMessage
     from mlagents_envs.timers import hierarchical_timer
 
@@ -167,6 +170,15 @@ class PictureEnv(TestEnv):
     def get_steps(self, behavior_name: str) -> Any:
         picture = np.full((2, 64, 64, 3), self.steps / 100 + self.worker_id, np.float32)
         return decisions(picture, [0, 1], self.steps), TerminalSteps.empty(spec((64, 64, 3)))
+
+
+def unity_env(worker_id: int, channels: list[Any]) -> Any:
+    """ML-Agents' own env, with its own stand-in for a game."""
+    with (
+        mock.patch("mlagents_envs.env_utils.launch_executable"),
+        mock.patch.object(UnityEnvironment, "_get_communicator", return_value=MockCommunicator()),
+    ):
+        return UnityEnvironment("a game", worker_id=worker_id, side_channels=channels)
 
 
 class EchoEnv(TestEnv):
@@ -366,4 +378,5 @@ __all__ = [
     "shut",
     "spec",
     "steps_of",
+    "unity_env",
 ]

@@ -31,7 +31,7 @@ from mlagents_face_envs import (
     steps_of,
 )
 
-from remuda import FaultPolicy, RemoteTraceback, StateError
+from remuda import EnvError, FaultPolicy, RemoteTraceback, StateError
 from remuda.mlagents import EnvTimeoutError, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -168,6 +168,14 @@ def test_another_exception_is_raised_as_it_is() -> None:
     assert made.restart_counts == [0, 0]
     made.reset({})  # builds it anew
     assert obs_of(steps_of(made, 0, 1)[0])[1:3] == [1, 1]
+    made.close()
+
+
+def test_an_env_that_wants_to_exit_does_not_end_the_program() -> None:
+    made = manager(faulty(raising(SystemExit)))
+    made.reset({})
+    with pytest.raises(EnvError, match="SystemExit"):
+        step_until_it_fails(made)
     made.close()
 
 

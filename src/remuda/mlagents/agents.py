@@ -20,9 +20,9 @@ class Agents:
         """Take note of a step: an id that ends may begin anew in the same one."""
         for behavior, (decisions, ends) in results.items():
             seen = self._seen.setdefault(behavior, {})
-            for agent_id in ends.agent_id.tolist() if len(ends) else ():
-                seen.pop(agent_id, None)
-            seen.update(zip(decisions.agent_id.tolist(), itertools.repeat(decisions)))
+            for agent_id in ends.agent_id if len(ends) else ():
+                seen.pop(int(agent_id), None)
+            seen.update(zip(np.asarray(decisions.agent_id).tolist(), itertools.repeat(decisions)))
 
     def cut_off(self) -> dict[str, tuple[DecisionSteps, TerminalSteps]]:
         """The step that ends all their episodes, as interrupted ones: a time limit ends them alike."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from mlagents_envs.exception import (
     UnityCommunicationException,
@@ -16,6 +16,8 @@ from mlagents_envs.exception import (
 import remuda
 from remuda.errors import Fault, RemudaError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Error = TypeVar("Error", bound=RemudaError)
 
 RESTARTABLE = (
@@ -48,19 +50,24 @@ _KINDS: dict[type[RemudaError], type[RemudaError]] = {
 }
 
 
-@contextmanager
-def translated() -> Iterator[None]:
+def translated(function: Callable[P, T]) -> Callable[P, T]:
     """Raises the engine's errors as those of this module, with the same attributes and the same cause."""
-    try:
-        yield
-    except RemudaError as error:
-        raise _translate(error) from error.__cause__
+
+    @functools.wraps(function)
+    def translating(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except RemudaError as error:
+            raise _translate(error) from error.__cause__
+
+    return translating
 
 
 def error_of(fault: Fault) -> BaseException:
     """What an env's failure is raised as: its own exception, or that its worker died."""
     error = fault.error
-    if isinstance(error, remuda.EnvError) and (original := error.failures[0].exception) is not None:
+    original = error.failures[0].exception if isinstance(error, remuda.EnvError) else None
+    if isinstance(original, Exception):  # not what would end the program, such as an env's sys.exit
         return original
     return _translate(error)
 

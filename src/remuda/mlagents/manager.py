@@ -48,6 +48,8 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         preload: Modules that the fork server imports once for all workers.
         threads_per_worker: Threads of numeric libraries in a worker; ``None``: leave them alone.
         start_timeout: Seconds that the workers may take to start. Envs are built later, by the first reset.
+        object_bytes: Room in shared memory, of each worker in each direction, for steps of more than 8 kB. Larger ones
+            go over a socket.
         max_concurrency: At most so many workers run at once.
         pin_workers: Keep each worker to a core.
         faults: "restart", as said above; "raise": raise what an env raises at once; or a :class:`remuda.FaultPolicy`
@@ -89,6 +91,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         preload: Sequence[str] = ("remuda.mlagents.worker",),
         threads_per_worker: int | None = 1,
         start_timeout: float | None = 60.0,
+        object_bytes: int = 1 << 20,
         max_concurrency: int | None = None,
         pin_workers: bool = False,
         faults: FaultPolicy | Literal["raise", "restart"] = "restart",
@@ -115,6 +118,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
                 preload=preload,
                 threads_per_worker=threads_per_worker,
                 start_timeout=start_timeout,
+                object_bytes=object_bytes,
                 max_concurrency=max_concurrency,
                 pin_workers=pin_workers,
                 faults=policy,

@@ -96,9 +96,9 @@ class StepQueue:
                     return arrival.response
             self._receive(None)
 
+    @translated
     def _receive(self, timeout: float | None) -> None:
-        with translated():
-            batch = self._get_pool().recv(1, timeout)
+        batch = self._get_pool().recv(1, timeout)
         for row, worker_id in enumerate(batch.env_ids.tolist()):
             self._arrived.append(self._lines[worker_id].read(batch, row))
 
@@ -108,14 +108,15 @@ class StepQueue:
 
     # -- orders ------------------------------------------------------------------------------------------
 
+    @translated
     def send_row(self, row: np.ndarray[Any, Any], to: np.ndarray[Any, Any]) -> None:
-        with translated():
-            self._get_pool().send(row, to)
+        """``to``: the worker's number, in an array."""
+        self._get_pool().send(row, to)
 
+    @translated
     def put_order(self, order: list[Request], worker_id: int) -> None:
         """The order that the worker follows when it gets an empty row."""
-        with translated():
-            self._get_pool().apply_async(put, (order,), env_ids=[worker_id])
+        self._get_pool().apply_async(put, (order,), env_ids=[worker_id])
 
     # -- life --------------------------------------------------------------------------------------------
 

@@ -127,23 +127,24 @@ def _unpack_ends(obs: Any, *rest: Any) -> TerminalSteps:
 # -- arrays ----------------------------------------------------------------------------------------------
 
 
-def _pack(array: Any) -> tuple[Any, ...]:
+def _pack(array: Any) -> Any:
+    if type(array) is list:  # as Unity's group ids
+        return array
     if type(array) is not np.ndarray or array.nbytes > _LARGE or array.dtype.kind not in "biuf":
         raise _DoesNotFitError
     return array.shape, array.dtype.str, bytearray(array.tobytes())
 
 
-def _unpack(packed: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    array: np.ndarray[Any, Any] = np.ndarray(*packed)
-    return array
+def _unpack(packed: Any) -> Any:
+    return packed if type(packed) is list else np.ndarray(*packed)
 
 
 def _pack_all(arrays: Sequence[Any]) -> list[Any]:
     return [_pack(array) for array in arrays]
 
 
-def _unpack_all(packed: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    return [np.ndarray(*each) for each in packed]
+def _unpack_all(packed: Sequence[Any]) -> list[Any]:
+    return [_unpack(each) for each in packed]
 
 
 # -- timers ----------------------------------------------------------------------------------------------
