@@ -132,7 +132,7 @@ def train(manager: Any, max_steps: int = MAX_STEPS) -> list[tuple[int, float]]:
     curve = Curve()
     StatsReporter.writers.clear()
     StatsReporter.add_writer(curve)
-    torch.onnx.export = _export_nothing
+    torch.onnx.export = export_nothing
     parameters = EnvironmentParameterManager()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +150,7 @@ def train(manager: Any, max_steps: int = MAX_STEPS) -> list[tuple[int, float]]:
     return curve.points
 
 
-def _export_nothing(model: Any, args: Any, file: str, **options: Any) -> None:
+def export_nothing(model: Any, args: Any, file: str, **options: Any) -> None:
     """In the place of ONNX, whose exporter of this PyTorch wants newer packages than ML-Agents bears."""
     with open(file, "wb"):
         pass

@@ -31,7 +31,7 @@ from mlagents_face_envs import (
     steps_of,
 )
 
-from remuda import EnvError, FaultPolicy, RemoteTraceback, StateError
+from remuda import EnvError, FaultPolicy, RemoteTraceback, StateError, load_record
 from remuda.mlagents import EnvTimeoutError, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -371,3 +371,12 @@ def test_a_manager_is_let_go_unclosed() -> None:
     made.reset({})
     made.get_steps()
     assert isinstance(made, SubprocessEnvManager)
+
+
+def test_crash_records(tmp_path: Path) -> None:
+    made = manager(faulty(envs.kill, place=tmp_path / "once"), record=tmp_path / "crashes")
+    made.reset({})
+    steps_of(made, 0, 3)
+    made.close()
+    (record,) = (load_record(path) for path in (tmp_path / "crashes").iterdir())
+    assert (record.env_id, record.fault.kind, record.fault.operation) == (0, "death", "step")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from functools import partial
 from pathlib import Path
@@ -52,3 +53,49 @@ def test_ppo_goes_on_when_a_worker_is_killed(example: Any, tmp_path: Path) -> No
     curve = example.train(manager, 3000)
     assert manager.restart_counts == [0, 1, 0, 0]
     assert curve[-1][1] > 0.7
+
+
+CONFIGURATION = """
+behaviors:
+  Walker:
+    trainer_type: ppo
+    hyperparameters: {batch_size: 32, buffer_size: 128, learning_rate: 0.005, learning_rate_schedule: constant}
+    network_settings: {hidden_units: 32, num_layers: 1}
+    max_steps: 2500
+    summary_freq: 500
+environment_parameters:
+  difficulty:
+    curriculum:
+      - name: easy
+        value: 1.0
+        completion_criteria:
+          {measure: reward, behavior: Walker, threshold: 0.3, min_lesson_length: 20, require_reset: true}
+      - name: hard
+        value: 2.0
+"""
+
+
+def test_mlagents_learn_with_a_curriculum(example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The whole program, but for the game."""
+    from mlagents.trainers import learn
+
+    resets: list[Any] = []
+
+    class Watched(remuda.mlagents.SubprocessEnvManager):
+        def _reset_env(self, config: Any = None) -> Any:
+            resets.append({name: value.value for name, value in config.items()})
+            return super()._reset_env(config)
+
+    (tmp_path / "configuration.yaml").write_text(CONFIGURATION)
+    monkeypatch.setattr(learn, "SubprocessEnvManager", Watched)
+    monkeypatch.setattr(learn, "create_environment_factory", lambda *_: example.CorridorEnv)
+    monkeypatch.setattr("torch.onnx.export", example.export_nothing)
+    monkeypatch.setattr("sys.argv", ["mlagents-learn"])
+    options = learn.parse_command_line(["configuration.yaml", "--run-id=run", "--env=game", "--num-envs=3", "--seed=1"])
+    learn.run_cli(options)
+    assert resets == [{"difficulty": 1.0}, {"difficulty": 2.0}]
+    timers = json.loads((tmp_path / "results" / "run" / "run_logs" / "timers.json").read_text())
+    advance = timers["children"]["TrainerController.start_learning"]["children"]["TrainerController.advance"]
+    env_step = advance["children"]["env_step"]["children"]
+    assert env_step["workers"]["children"]["worker_root"]["count"] > 500
+    assert env_step["SubprocessEnvManager._take_step"]["count"] > 500

@@ -235,7 +235,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         """Put another worker in the place of one that failed, or raise ``error``."""
         if not self._restarts.may_follow(worker_id, error):
             raise error
-        _logger.warning("worker %d of ML-Agents is restarted after %r", worker_id, error)
+        _logger.warning("worker %d of ML-Agents is restarted after %s: %s", worker_id, type(error).__name__, error)
         self._restarts.note(worker_id)
         self.env_workers[worker_id] = self.create_worker(worker_id, self.step_queue, self.env_factory, self.run_options)
 
