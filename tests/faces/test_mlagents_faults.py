@@ -19,8 +19,10 @@ from mlagents_envs.exception import (
     UnityTimeOutException,
 )
 from mlagents_face_envs import (
+    CrowdEnv,
     FaultyEnv,
     GatedEnv,
+    Policy,
     SubprocessEnvManager,
     TestEnv,
     limits,
@@ -77,6 +79,28 @@ def test_a_killed_worker_is_restarted_and_nobody_else_notices(tmp_path: Path) ->
     assert [step - others[0][1] for _, step in others] == [0, 1, 2]
     assert made.restart_counts == [1, 0]
     assert [len(times) for times in made.recent_restart_timestamps] == [1, 0]
+    made.close()
+
+
+def test_whose_episodes_are_cut_off(tmp_path: Path) -> None:
+    """Those of all agents that were seen and have not ended, though not all act in each step."""
+
+    class Crowd(CrowdEnv):
+        def step(self) -> None:
+            super().step()
+            if self.steps == 7:
+                envs.kill()
+
+    made = manager(Crowd, 1)
+    made.set_policy("blue", Policy(2, (3, 2)))
+    made.reset({})
+    *_, last, cut = steps_of(made, 0, 7)
+    ends = {name: steps[1] for name, steps in cut.current_all_step_result.items()}
+    assert sorted(ends["blue"].agent_id.tolist()) == [4, 5, 6, 7]
+    assert ends["blue"].group_id.tolist() == [7] * 4
+    assert ends["blue"].obs[0].tolist() == last.current_all_step_result["blue"][0].obs[0].tolist()
+    assert sorted(ends["red"].agent_id.tolist()) == [3, 6]
+    assert ends["red"].obs[0].shape == (2, 2, 2)
     made.close()
 
 

@@ -48,6 +48,8 @@ from mlagents_face_envs import (
 
 from remuda.mlagents import ClosedError, wire
 from remuda.mlagents.channels import Channels, EngineOptions
+from remuda.mlagents.options import factories
+from remuda.mlagents.worker import put
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -109,6 +111,19 @@ def test_what_travels_in_rows(env_factory: Any, fits: bool) -> None:
             assert plain(wire.load_answer(row, no_ends)) == plain(results)
         env.step()
     env.close()
+
+
+def test_behaviours_are_told_once() -> None:
+    (factory,) = factories(TestEnv, RunOptions(), 1)
+    worker = factory()
+    put(worker, [(original.EnvironmentCommand.RESET, None)])
+    order = np.zeros(wire.ORDERS.shape, np.uint8)
+    *_, info = worker.step(order)
+    assert info["answer"].specs.keys() == {"b"}
+    assert wire.fill_with_actions(order, {})
+    *_, info = worker.step(order)
+    assert info == {}
+    worker.close()
 
 
 def test_it_is_an_env_manager() -> None:
