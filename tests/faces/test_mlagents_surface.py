@@ -328,6 +328,17 @@ def test_timers_of_all_workers_are_in_the_tree() -> None:
     assert trees[0] == trees[1]
 
 
+@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
+def test_a_workers_timers_are_its_own(start_method: Any) -> None:
+    reset_timers()
+    with hierarchical_timer("outside"):
+        made = manager(CrowdEnv, 1, start_method=start_method)
+        made.reset({})
+    made._step()
+    assert get_timer_tree()["children"]["workers"]["children"]["worker_root"]["children"].keys() == {"crowd"}
+    made.close()
+
+
 def test_the_managers_own_timers_are_left_alone_where_it_steps_the_envs_itself() -> None:
     reset_timers()
     made = manager(CrowdEnv, 1, backend="serial")

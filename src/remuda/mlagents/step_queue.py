@@ -152,8 +152,9 @@ class Line:
         self._queue, self._worker_id = owner, worker_id
         self._address = np.array([worker_id])
         self._row = np.zeros((1, *wire.ORDERS.shape), np.uint8)
-        self.specs: dict[str, BehaviorSpec] = specs
+        self.specs: dict[str, BehaviorSpec] = {}
         self._no_ends: dict[str, TerminalSteps] = {}
+        self._learn(specs)
         self._agents = Agents()
         self._unsent: list[Request] = []
         self._in_flight: EnvironmentCommand | None = None

@@ -66,6 +66,8 @@ class Worker:
         self._told: dict[str, Any] = {}  # the specs that the manager knows
         self._row = np.zeros(wire.ANSWERS.shape, np.uint8)
         self.order: Sequence[Request] = ()
+        if self._has_own_timers:  # a worker that was forked has a copy of the manager's
+            reset_timers()
 
     # -- what the loop calls -----------------------------------------------------------------------------
 
@@ -132,9 +134,13 @@ class Worker:
             elif isinstance(value, (int, float)):
                 self._channels.parameters.set_float_parameter(key, value)
 
+    @property
+    def _has_own_timers(self) -> bool:
+        return (os.getpid(), threading.get_ident()) != self._caller
+
     def _take_timers(self) -> TimerNode | None:
         """Those of this thread since the last time; where the manager steps the env itself, they are in its tree."""
-        if (os.getpid(), threading.get_ident()) == self._caller:
+        if not self._has_own_timers:
             return None
         root = get_timer_root()
         reset_timers()
