@@ -104,6 +104,25 @@ def test_whose_episodes_are_cut_off(tmp_path: Path) -> None:
     made.close()
 
 
+def test_a_reset_has_ended_what_came_before_it() -> None:
+    class Crowd(CrowdEnv):
+        def step(self) -> None:
+            super().step()
+            if (self.resets, self.steps) == (2, 1):
+                envs.kill()
+
+    made = manager(Crowd, 1)
+    made.reset({})
+    steps_of(made, 0, 5)
+    made.reset({})
+    (cut,) = steps_of(made, 0, 1)
+    assert {name: steps[1].agent_id.tolist() for name, steps in cut.current_all_step_result.items()} == {
+        "blue": [1, 2, 3, 4],
+        "red": [0],
+    }
+    made.close()
+
+
 def test_a_worker_that_is_killed_while_it_waits_for_us(tmp_path: Path) -> None:
     made = manager(TestEnv, 1)
     made.reset({})

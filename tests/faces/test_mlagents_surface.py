@@ -278,6 +278,21 @@ def test_parameters_that_are_set_during_a_step(tmp_path: Path) -> None:
     made.close()
 
 
+def test_what_is_sent_during_a_step_follows_it(tmp_path: Path) -> None:
+    gate = make_gate(tmp_path)
+    made = manager(partial(GatedEnv, gate=gate), 1)
+    made.reset({})
+    made.get_steps()
+    made._queue_steps()
+    made.env_workers[0].send(original.EnvironmentCommand.RESET)
+    open_gate(gate)
+    answer = made.env_workers[0].recv()
+    assert answer.cmd == original.EnvironmentCommand.RESET
+    assert answer.payload["b"][0].obs[0][0, :3].tolist() == [0, 2, 0]
+    assert made.step_queue.get_nowait().cmd == original.EnvironmentCommand.STEP
+    made.close()
+
+
 def test_a_reset_without_parameters() -> None:
     made = manager(TestEnv, 1)
     assert made.reset() == 1
