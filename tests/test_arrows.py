@@ -22,7 +22,7 @@ ARROWS = {
     "_faces": {"remuda", "errors"},
     "ding": {"remuda", "errors"},
     "gymnasium": {"remuda", "errors"},
-    "mlagents": {"remuda", "errors"},
+    "mlagents": {"remuda", "errors", "_faces"},
     "sb3": {"remuda", "errors", "_faces"},
     "_bench": {"remuda", "errors", "gymnasium", "_engine"},
     "_replay": {"remuda", "errors", "_engine", "_backends", "_core"},

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
 from mlagents_envs.exception import (
     UnityCommunicationException,
     UnityCommunicatorStoppedException,
@@ -14,11 +10,8 @@ from mlagents_envs.exception import (
 )
 
 import remuda
-from remuda.errors import Fault, RemudaError
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Error = TypeVar("Error", bound=RemudaError)
+from remuda._faces.translation import Translation
+from remuda.errors import Fault
 
 RESTARTABLE = (
     UnityCommunicationException,
@@ -45,22 +38,8 @@ class ClosedError(remuda.ClosedError, UnityCommunicationException):  # type: ign
     """The manager was closed."""
 
 
-_KINDS: dict[type[RemudaError], type[RemudaError]] = {
-    kind.__bases__[0]: kind for kind in (WorkerDiedError, EnvTimeoutError, CorruptReplyError, ClosedError)
-}
-
-
-def translated(function: Callable[P, T]) -> Callable[P, T]:
-    """Raises the engine's errors as those of this module, with the same attributes and the same cause."""
-
-    @functools.wraps(function)
-    def translating(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return function(*args, **kwargs)
-        except RemudaError as error:
-            raise _translate(error) from error.__cause__
-
-    return translating
+translated = Translation(WorkerDiedError, EnvTimeoutError, CorruptReplyError, ClosedError)
+"""Decorates what raises the engine's errors."""
 
 
 def error_of(fault: Fault) -> BaseException:
@@ -69,18 +48,6 @@ def error_of(fault: Fault) -> BaseException:
     original = error.failures[0].exception if isinstance(error, remuda.EnvError) else None
     if isinstance(original, Exception):  # not what would end the program, such as an env's sys.exit
         return original
-    return _translate(error)
-
-
-def _translate(error: RemudaError) -> RemudaError:
-    kind = _KINDS.get(type(error))
-    return error if kind is None else _as(kind, error)
-
-
-def _as(kind: type[Error], error: RemudaError) -> Error:
-    """Past the constructors, each of which has arguments of its own."""
-    told = kind.__new__(kind, *error.args)
-    told.args = error.args
-    told.__dict__.update(error.__dict__)
+    told = translated.of(error)
     told.__cause__ = error.__cause__
     return told

@@ -19,7 +19,8 @@ from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
 from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
-from remuda import EnvError, FaultPolicy, Pool, Recording, WorkerDiedError
+from remuda import FaultPolicy, Pool, Recording
+from remuda._faces.farewells import log_farewells
 from remuda.mlagents.options import factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
@@ -324,7 +325,5 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         for worker in self.env_workers:
             worker.closed = True
         self.workers_alive = 0
-        try:
+        with log_farewells():
             self.step_queue.close(original.WORKER_SHUTDOWN_TIMEOUT_S)
-        except (EnvError, WorkerDiedError) as error:
-            _logger.error("%s", error, exc_info=error)
