@@ -101,6 +101,7 @@ class ProcessBackend:
         pin: bool,
         name: str,
         output: WorkerOutput = "inherit",
+        serially: bool = False,
     ) -> None:
         if sys.platform != "linux":
             raise NotImplementedError(
@@ -112,7 +113,7 @@ class ProcessBackend:
         self._start_method, self._threads = start_method, threads
         self._inherits = start_method == "fork"  # then factories need not be pickled
         self._preload, self._pin, self._name = tuple(preload), pin, name
-        self._output = output
+        self._output, self._serially = output, serially
         self._outputs: list[Output] = []  # by worker
         self._relay: Relay | None = None
         self._reports: dict[bytes, list[EnvReport]] = {}
@@ -127,16 +128,24 @@ class ProcessBackend:
         try:
             self._outputs = open_outputs(self._output, len(orders))
             self._relay = Relay()
-            for order in orders:
-                process = self._launch(order)
-                self._processes.append(process)
-                output = self._outputs[order.info.index]
-                self.workers.append(ProcessWorker(order, process, output, self._processes, self._oom))
-                self._send_orders(self.workers[-1], order)
-            return self._collect_reports(timeout)
+            deadline = None if timeout is None else time.monotonic() + timeout
+            reports = []
+            for together in [[order] for order in orders] if self._serially else [orders]:
+                started = [self._start(order) for order in together]
+                reports += self._collect_reports(started, deadline, timeout)
+            return reports
         except BaseException:
             self.stop(0)
             raise
+
+    def _start(self, order: Orders) -> ProcessWorker:
+        process = self._launch(order)
+        self._processes.append(process)
+        output = self._outputs[order.info.index]
+        worker = ProcessWorker(order, process, output, self._processes, self._oom)
+        self.workers.append(worker)
+        self._send_orders(worker, order)
+        return worker
 
     def _launch(self, order: Orders) -> WorkerProcess:
         assert self._relay is not None  # it was made before the first worker
@@ -171,11 +180,13 @@ class ProcessBackend:
         except (EOFError, ConnectionError):
             raise self._died(worker, "build") from None
 
-    def _collect_reports(self, timeout: float | None) -> list[list[EnvReport]]:
+    def _collect_reports(
+        self, workers: Sequence[ProcessWorker], deadline: float | None, timeout: float | None
+    ) -> list[list[EnvReport]]:
+        """Of these workers. `timeout`: by which the deadline came to be."""
         reports: dict[int, list[EnvReport]] = {}
         failures: list[Failure] = []
-        deadline = None if timeout is None else time.monotonic() + timeout
-        waiting = {fd: worker for worker in self.workers for fd in _fds(worker)}
+        waiting = {fd: worker for worker in workers for fd in _fds(worker)}
         poller = select.poll()
         assert self._relay is not None  # it was made before the workers
         for fd in (*waiting, self._relay.fileno()):
@@ -185,7 +196,7 @@ class ProcessBackend:
             self._relay.hear()
             ready = {waiting[fd].index: waiting[fd] for fd, _ in events if fd in waiting}
             if not ready and deadline is not None and time.monotonic() >= deadline:
-                raise _start_timeout([w for w in self.workers if w.process.pidfd in waiting], timeout)
+                raise _start_timeout([w for w in workers if w.process.pidfd in waiting], timeout)
             for worker in ready.values():
                 for fd in _fds(worker):
                     poller.unregister(fd)
@@ -198,7 +209,7 @@ class ProcessBackend:
         self._relay.hear()
         if failures:
             raise build_error(failures)
-        return [reports[worker.index] for worker in self.workers]
+        return [reports[worker.index] for worker in workers]
 
     def _read_report(self, worker: ProcessWorker) -> list[EnvReport] | Failure:
         try:

@@ -74,6 +74,9 @@ class Pool(Part):
             `num_envs`, `single_observation_space`, `single_action_space`, `reset`, `step` and `close`), which takes so
             many neighbouring slots of the batch and is stepped once for all of them. `autoreset` must be its own. None:
             it returns a single env. Not with `spares`, `record`, per-episode seeds, renewals and background autoreset.
+        resets_ahead: With "next_step": a worker resets an env whose episode is over as soon as it has nothing else to
+            do, instead of when the next step asks for it, so that slow resets run while you train. What steps and
+            resets return is the same.
         spares: So many of `env_fns` are spare envs, reset in advance: a slot whose episode is over goes on with one
             of them at once, and its own becomes a spare and resets in the background. They must be interchangeable.
             With one worker for each env only.
@@ -89,6 +92,8 @@ class Pool(Part):
         threads_per_worker: Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None
             leaves them alone.
         start_timeout: Seconds for all envs to be built; None for no limit.
+        starts_serially: Start a worker only when the one before has built its envs, in the order of `env_fns`: for envs
+            that must not be built side by side. It takes the sum of their times.
         max_concurrency: At most so many workers run `reset` or `step` at the same time; None for no limit.
         pin_workers: Keep each worker process to a core, in turn, once it has built its envs. It gained nothing where we
             measured it, and costs a lot where something else wants the core.
@@ -128,6 +133,7 @@ class Pool(Part):
         start_method: StartMethod | None = None,
         autoreset: AutoresetMode = "next_step",
         vector_size: int | None = None,
+        resets_ahead: bool = False,
         spares: int = 0,
         seeding: Seeding = "gymnasium",
         frames: int = 4,
@@ -136,6 +142,7 @@ class Pool(Part):
         preload: Sequence[str] = (),
         threads_per_worker: int | None = 1,
         start_timeout: float | None = 60.0,
+        starts_serially: bool = False,
         max_concurrency: int | None = None,
         pin_workers: bool = False,
         worker_output: WorkerOutput = "inherit",
@@ -152,6 +159,7 @@ class Pool(Part):
             "preload": check_preload(preload),
             "threads_per_worker": threads_per_worker,
             "start_timeout": start_timeout,
+            "starts_serially": starts_serially,
             "worker_output": worker_output,
             "name": name,
         }
@@ -164,6 +172,7 @@ class Pool(Part):
             num_workers=len(factories) if num_workers is None else num_workers,
             autoreset=autoreset,
             vector_size=vector_size,
+            resets_ahead=resets_ahead,
             spares=spares,
             seeding=seeding,
             frames=frames,

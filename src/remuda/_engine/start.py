@@ -62,6 +62,8 @@ class Settings:
     spares: int = 0
     seeding: Seeding = "gymnasium"
     vector_size: int | None = None
+    resets_ahead: bool = False
+    starts_serially: bool = False
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
@@ -89,6 +91,7 @@ class Settings:
             )
         self._check_vectors()
         self._check_spares()
+        self._check_resets_ahead()
         check_output(self.worker_output)
         if self.backend != "process" and self.worker_output != "inherit":
             raise ValueError(
@@ -114,6 +117,7 @@ class Settings:
         refused = [
             (self.spares != 0, "spares=0", self.spares),
             (self.autoreset == "background", "autoreset='next_step', 'same_step' or 'disabled'", self.autoreset),
+            (self.resets_ahead, "resets_ahead=False", self.resets_ahead),
             (self.faults.renew_every is not None, "renew_every=None", self.faults.renew_every),
             (self.record is not None, "record=None", self.record),
             (self.seeding == "per_episode", "seeding='gymnasium'", self.seeding),
@@ -147,14 +151,28 @@ class Settings:
                 "spares reset while others step"
             )
 
+    def _check_resets_ahead(self) -> None:
+        if self.resets_ahead and self.autoreset not in {"next_step", "background"}:
+            raise ValueError(
+                f"expected autoreset='next_step' with resets_ahead=True, got {self.autoreset!r}: with 'same_step' an "
+                "env is reset within the step that ends its episode, with 'disabled' when it is told to"
+            )
+        if self.resets_ahead and self.max_concurrency is not None:
+            raise ValueError(
+                f"expected max_concurrency=None with resets_ahead=True, got {self.max_concurrency}: who resets in "
+                "advance does so beside others that step"
+            )
+
     @property
     def lanes(self) -> int:
         """How many envs, which are neighbours, come from one factory."""
         return self.vector_size or 1
 
     @property
-    def resets_ahead(self) -> bool:
-        return self.max_concurrency is None and (self.spares > 0 or self.autoreset == "background")
+    def has_resets_ahead(self) -> bool:
+        """Whether a worker resets an env as soon as its episode is over, and not when it is told to."""
+        wanted = self.resets_ahead or self.spares > 0 or self.autoreset == "background"
+        return wanted and self.max_concurrency is None
 
     def make_backend(self) -> Backend:
         if self.backend == "serial":
@@ -162,7 +180,13 @@ class Settings:
         if self.backend == "thread":
             return ThreadBackend()
         return ProcessBackend(
-            self.start_method, self.threads_per_worker, self.preload, self.pin_workers, self.name, self.worker_output
+            self.start_method,
+            self.threads_per_worker,
+            self.preload,
+            self.pin_workers,
+            self.name,
+            self.worker_output,
+            self.starts_serially,
         )
 
     @property
@@ -292,7 +316,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         renews_workers=settings.backend == "process",
         log_bytes=0 if settings.record is None else settings.record.bytes_per_env,
         spares=settings.spares,
-        resets_ahead=settings.resets_ahead,
+        resets_ahead=settings.has_resets_ahead,
         vector_size=settings.vector_size,
     )
 
