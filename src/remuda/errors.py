@@ -68,7 +68,16 @@ class InvalidEnvError(RemudaError, TypeError):
 
 
 class SpaceMismatchError(RemudaError, ValueError):
-    """The envs of a pool must agree in structure, shape and dtype of their spaces."""
+    """The envs of a pool must agree in structure, shape and dtype of their spaces.
+
+    Attributes:
+        kind: Which: "observation" or "action".
+        spaces: Of each env, as gymnasium.Space; with vector envs of each slot.
+    """
+
+    def __init__(self, message: str, kind: str, spaces: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.kind, self.spaces = kind, tuple(spaces)
 
 
 class StartTimeoutError(RemudaError, TimeoutError):

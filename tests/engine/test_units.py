@@ -236,6 +236,8 @@ def test_who_disagrees_is_grouped_by_how() -> None:
     assert "env 1, 3: shape (3,) instead of (2,)" in str(raised.value)
     assert "env 2: dtype float64 instead of float32" in str(raised.value)
     assert "env 4: another structure (Text" in str(raised.value)
+    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        assert (error.kind, error.spaces) == ("observation", tuple(odd))
 
 
 # -- memory ----------------------------------------------------------------------------------------------

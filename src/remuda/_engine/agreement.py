@@ -28,7 +28,9 @@ def check_agreement(kind: str, reference: Space[Any], reference_name: str, space
         details = "; ".join(f"env {', '.join(map(str, ids))}: {what}" for what, ids in differing.items())
         raise SpaceMismatchError(
             f"expected every {kind} space to have the structure, shapes and dtypes of {reference_name}'s, {reference}; "
-            f"got {details}"
+            f"got {details}",
+            kind,
+            spaces,
         )
 
 
