@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "remuda"
 
-FACES = {"ding", "gymnasium", "mlagents", "sb3"}
+FACES = {"alf", "ding", "gymnasium", "mlagents", "sb3"}
 # Each room, and the rooms it may look into. The package itself (`remuda`) stands for the engine's public names.
 ARROWS = {
     "errors": set(),
@@ -20,6 +20,7 @@ ARROWS = {
     "_backends": {"_core", "errors"},
     "_engine": {"_backends", "_core", "errors"},
     "_faces": {"remuda", "errors"},
+    "alf": {"remuda", "errors", "_faces"},
     "ding": {"remuda", "errors"},
     "gymnasium": {"remuda", "errors"},
     "mlagents": {"remuda", "errors", "_faces"},
@@ -87,10 +88,10 @@ def test_importing_remuda_imports_nothing_optional() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_workers_side_of_a_face_imports_no_learner() -> None:
-    script = (
-        "import sys, remuda.sb3.worker; print([name for name in ('torch', 'stable_baselines3') if name in sys.modules])"
-    )
+@pytest.mark.parametrize("face", ["alf", "sb3"])
+def test_the_workers_side_of_a_face_imports_no_learner(face: str) -> None:
+    learners = ("torch", "stable_baselines3", "alf")
+    script = f"import sys, remuda.{face}.worker; print([name for name in {learners!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -1,0 +1,18 @@
+"""What goes wrong while envs close, told without standing in the way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from remuda import EnvError, WorkerDiedError
+
+
+@contextmanager
+def log_farewells() -> Iterator[None]:
+    """Logs what envs raised, and deaths of workers: who closes wants to be rid of them."""
+    try:
+        yield
+    except (EnvError, WorkerDiedError) as error:
+        logging.getLogger("remuda").error("%s", error, exc_info=error)

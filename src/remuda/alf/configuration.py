@@ -1,0 +1,71 @@
+"""What a program has configured in ALF, for workers that do not inherit it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A program's command line, with the configuration file that it names, and what it has set before that was read.
+
+    Attributes:
+        argv: The command line.
+        pre_configs: Names and values.
+        num_processes, rank: Of distributed training; without it 1 and -1.
+    """
+
+    argv: tuple[str, ...]
+    pre_configs: tuple[tuple[str, Any], ...]
+    num_processes: int
+    rank: int
+
+    @classmethod
+    def current(cls) -> Configuration | None:
+        """This program's; None for one that has read no configuration file."""
+        if not _has_file():
+            return None
+        import alf
+        from alf.utils.per_process_context import PerProcessContext
+
+        process = PerProcessContext()
+        return cls(tuple(sys.argv), tuple(alf.get_handled_pre_configs()), process.num_processes, process.ddp_rank)
+
+    def make_first_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
+        """The env, made while the file is read or after; None where this process has made one so before.
+
+        ALF does it this way because a file may ask for the env that it configures.
+        """
+        global _is_read  # noqa: PLW0603 - a process is configured once
+        if _is_read:
+            return None
+        import alf
+        from alf.environments import process_environment
+        from alf.utils.spawned_process_utils import SpawnedProcessContext
+
+        _is_read = True
+        sys.argv = list(self.argv)
+        process_environment._init_after_spawn(
+            SpawnedProcessContext(
+                ddp_num_procs=self.num_processes,
+                ddp_rank=self.rank,
+                env_id=env_id,
+                env_ctor=constructor,
+                pre_configs=list(self.pre_configs),
+            )
+        )
+        return alf.get_env()
+
+
+_is_read = False
+
+
+def _has_file() -> bool:
+    """Whether this program's flags name one. ALF defines them when it is run as a program, and not as a library."""
+    flags = getattr(sys.modules.get("absl.flags"), "FLAGS", None)
+    if flags is None or not flags.is_parsed():
+        return False
+    return any(getattr(flags, name, None) is not None for name in ("conf", "gin_file", "root_dir"))

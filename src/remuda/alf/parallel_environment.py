@@ -1,0 +1,260 @@
+"""What both of ALF's parallel envs are here: an ``AlfEnvironment`` on a pool."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from alf.environments.alf_environment import AlfEnvironment
+from alf.utils.schedulers import get_all_progresses
+
+from remuda import Call, Fault, Pool, SpaceMismatchError
+from remuda.alf import worker
+from remuda.alf.actions import action_reader
+from remuda.alf.agreement import check_same, told_by_alf
+from remuda.alf.closing import log_farewells
+from remuda.alf.configuration import Configuration
+from remuda.alf.errors import translated
+from remuda.alf.remote_environment import RemoteEnvironment
+from remuda.alf.time_steps import TimeSteps
+
+EnvConstructor = Callable[..., Any]
+
+
+class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no types
+    """Envs in workers, stepped together. See those that derive from it."""
+
+    def __init__(
+        self,
+        env_constructors: Sequence[EnvConstructor],
+        *,
+        num_spares: int,
+        torch_threads: int | None,
+        start_method: Literal["fork", "spawn", "forkserver"],
+        max_concurrency: int | None,
+        **options: Any,
+    ) -> None:
+        """`options`: for the pool."""
+        super().__init__()
+        self._closed = False
+        is_process = options["backend"] == "process"
+        inherits = not is_process or start_method == "fork"
+        setting = worker.Setting(is_process, torch_threads, None if inherits else Configuration.current())
+        self._num_spares = num_spares
+        self._pool = _start_pool(
+            [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(env_constructors)],
+            spares=num_spares,
+            start_method=start_method,
+            threads_per_worker=torch_threads,
+            max_concurrency=max_concurrency,
+            resets_ahead=max_concurrency is None,
+            **options,
+        )
+        try:
+            self._adopt(self._pool)
+        except BaseException:
+            self._pool.close(terminate=True)
+            raise
+
+    def _adopt(self, pool: Pool) -> None:
+        """Take over what the workers report."""
+        envs = pool.apply(worker.describe)
+        check_same(envs)
+        first: worker.Description = envs[0]
+        if self._num_spares and first.batch_size > 1:
+            raise RuntimeError(
+                f"expected num_spare_envs_for_reload=0 with envs that are batched, got {self._num_spares} and a "
+                f"batch_size of {first.batch_size}: their rows do not end together"
+            )
+        self._description = first
+        outer = worker.outer_shape(first)
+        self._batch_size = pool.num_envs * first.batch_size
+        spec = first.time_step_spec._replace(env_info=first.env_info_spec)
+        self._time_steps = TimeSteps(spec, pool.num_envs, outer)
+        self._read_actions = action_reader(first.action_spec, pool.num_envs, outer)
+        self._envs = [RemoteEnvironment(functools.partial(_ask, pool, i)) for i in range(pool.num_envs)]
+
+    # -- what it is --------------------------------------------------------------------------------------
+
+    @property
+    def envs(self) -> list[RemoteEnvironment]:
+        """The env of each slot, to be called. With spares it is whoever backs the slot now."""
+        return self._envs
+
+    @property
+    def processes(self) -> list[Any]:
+        """The workers; each has ``name``, ``pid``, ``exitcode``, ``is_alive()`` and its envs' ``env_ids``."""
+        return list(self._pool.workers)
+
+    @property
+    def faults(self) -> Mapping[int, Fault]:
+        """With ``faults="restart"``: why envs read LAST in the latest time step that were lost, by env."""
+        return self._time_steps.faults
+
+    @property
+    def num_spare_envs_for_reload(self) -> int:
+        """How many of the envs are spares."""
+        return self._num_spares
+
+    @property
+    def is_tensor_based(self) -> bool:
+        """True: actions and time steps are tensors."""
+        return True
+
+    @property
+    def batched(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def batch_size(self) -> int:
+        """How many rows the tensors have: of each env that is not a spare, as many as it is batched."""
+        return self._batch_size
+
+    @property
+    def num_tasks(self) -> int:
+        """The first env's."""
+        return self._description.num_tasks
+
+    @property
+    def task_names(self) -> Any:
+        """The first env's."""
+        return self._description.task_names
+
+    @property
+    def metadata(self) -> Any:
+        """The first env's."""
+        return self._envs[0].metadata
+
+    def observation_spec(self) -> Any:
+        """Of one row, as all specs are."""
+        return self._description.observation_spec
+
+    def action_spec(self) -> Any:
+        """Of one row."""
+        return self._description.action_spec
+
+    def reward_spec(self) -> Any:
+        """Of one row."""
+        return self._description.reward_spec
+
+    def time_step_spec(self) -> Any:
+        """Of one row, without the env info."""
+        return self._description.time_step_spec
+
+    def env_info_spec(self) -> Any:
+        """Of one row."""
+        return self._description.env_info_spec
+
+    # -- reset and step ----------------------------------------------------------------------------------
+
+    @translated
+    def _reset(self) -> Any:
+        """As ``reset()``, which is ALF's own: reset all envs; an env that has just reset by itself needs no other.
+
+        Raises:
+            EnvError: an env raised.
+            WorkerDiedError: a worker process died. (EnvTimeoutError is one of its kinds.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
+            BrokenPoolError: an env was lost to an earlier fault.
+            ClosedError: after :meth:`close`.
+        """
+        self._drop_what_is_under_way()
+        return self._time_steps.read(self._pool.reset(), None)
+
+    @translated
+    def _step(self, action: Any) -> Any:
+        """As ``step(action)``: an env whose last step was LAST ignores its action, and is FIRST.
+
+        Raises: as :meth:`_reset`, and
+            InvalidActionError: a ValueError and a RuntimeError: another structure, number, shape or dtype; nothing was
+                sent.
+            remuda.StateError: a RuntimeError: an env has raised, and not been reset.
+        """
+        self._drop_what_is_under_way()
+        actions = self._read_actions(action)
+        return self._time_steps.read(self._pool.step(actions), actions)
+
+    def _drop_what_is_under_way(self) -> None:
+        """What an error or an interruption has left of a step or a reset."""
+        if self._pool.pending:
+            self._pool.discard()
+
+    # -- calls -------------------------------------------------------------------------------------------
+
+    @translated
+    def call_envs_with_same_args(self, func_name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of each env, side by side, but not of the spares.
+
+        Args:
+            func_name: its name.
+            *args: for the method.
+            **kwargs: for the method.
+
+        Returns:
+            What each env's method returned.
+
+        Raises:
+            EnvError: one raised; its episode goes on.
+            WorkerDiedError, BrokenPoolError, ClosedError: it cannot answer.
+        """
+        return self._pool.apply(worker.call_method, func_name, args, kwargs)
+
+    @translated
+    def seed(self, seeds: Sequence[int]) -> list[Any]:
+        """Call the ``seed`` of each env, spares included.
+
+        Args:
+            seeds: one for each of the constructors, in their order.
+
+        Returns:
+            What the ``seed`` of each env returned that is no spare now.
+
+        Raises:
+            ValueError: another number of seeds.
+            EnvError, WorkerDiedError, BrokenPoolError, ClosedError: as of other calls.
+        """
+        expected = self._pool.num_envs + self._num_spares
+        if len(seeds) != expected:
+            raise ValueError(
+                f"Number of seeds should match the number of parallel_envs: expected {expected}, got {len(seeds)}"
+            )
+        return self._pool.apply_async(worker.seed, (list(seeds),), with_spares=True).result()
+
+    @translated
+    def sync_progress(self) -> None:
+        """Tell the schedulers of all envs, spares included, how far the training is. It does not wait for them."""
+        self._pool.apply_async(worker.update_progress, (get_all_progresses(),), with_spares=True)
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """What the first env's ``render`` returns."""
+        return self._envs[0].render(mode)
+
+    # -- closing -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the envs and stop the workers, after what is under way. Closing again does nothing.
+
+        What envs raise in their ``close`` is logged, and not raised. They get 10 seconds, then workers are killed.
+
+        Raises:
+            remuda.CloseTimeoutError: a worker would not die; everything else was released.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        with log_farewells():
+            self._pool.close()
+
+
+@translated
+def _start_pool(env_fns: Sequence[Callable[[], Any]], **options: Any) -> Pool:
+    try:
+        return Pool(env_fns, **options)
+    except SpaceMismatchError as error:
+        raise told_by_alf(error) from error
+
+
+def _ask(pool: Pool, env: int, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:
+    return pool.apply_async(function, args, env_ids=[env])

@@ -1,0 +1,107 @@
+"""``ProcessEnvironment``: one env in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import alf
+
+from remuda import Call, Pool, StateError
+from remuda.alf import worker
+from remuda.alf.closing import log_farewells
+from remuda.alf.configuration import Configuration
+from remuda.alf.errors import translated
+from remuda.alf.remote_environment import Promise, RemoteEnvironment
+
+
+@alf.configurable("RemudaProcessEnvironment")
+class ProcessEnvironment(RemoteEnvironment):
+    """Runs one env in a process of its own, and calls it: ALF's ``ProcessEnvironment``.
+
+    Time steps travel as they are, pickled. To step many envs at once there are the parallel envs of this package.
+
+    Args:
+        env_constructor: makes the env, in its process: ``env_constructor(env_id=env_id)``.
+        env_id: for the constructor.
+        flatten: `step` takes, and `step` and `reset` return, lists of leaves in the order of ``alf.nest.flatten``.
+        fast: not used.
+        num_envs: not used.
+        torch_num_threads_per_env: how many threads PyTorch uses there; ``None`` leaves that alone.
+        start_method: how the process starts: "fork", "spawn" or "forkserver".
+        name: of the process, as `ps` shows it.
+    """
+
+    def __init__(
+        self,
+        env_constructor: Callable[..., Any],
+        env_id: int | None = None,
+        flatten: bool = False,
+        fast: bool = False,
+        num_envs: int = 0,
+        torch_num_threads_per_env: int | None = 1,
+        start_method: Literal["fork", "spawn", "forkserver"] = "fork",
+        name: str = "",
+    ) -> None:
+        super().__init__(self._ask_pool)
+        self._constructor, self._env_id, self._flatten = env_constructor, env_id, flatten
+        self._threads, self._start_method = torch_num_threads_per_env, start_method
+        self._name = name or f"ProcessEnvironment-{env_id}"
+        self._pool: Pool | None = None
+        self._made: Promise | None = None
+
+    def start(self, wait_to_start: bool = True) -> None:
+        """Start the process. With ``wait_to_start=False`` return at once; call :meth:`wait_start` then.
+
+        Raises:
+            StateError: a RuntimeError: it was started before.
+            EnvError: the constructor raised.
+            WorkerDiedError: the process died meanwhile.
+        """
+        if self._pool is not None:
+            raise StateError("expected a ProcessEnvironment that is started once, got another start()")
+        inherits = self._start_method == "fork"
+        setting = worker.Setting(True, self._threads, None if inherits else Configuration.current())
+        constructor, env_id = self._constructor, self._env_id
+        self._pool = Pool(
+            [lambda: worker.CalledEnv(constructor, env_id, setting)],
+            start_method=self._start_method,
+            threads_per_worker=self._threads,
+            start_timeout=None,
+            advise=False,
+            name=self._name,
+        )
+        self._made = self._promise(worker.make)
+        if wait_to_start:
+            self.wait_start()
+
+    def wait_start(self) -> None:
+        """Wait until the env is there. Raises as :meth:`start` does, and StateError before that."""
+        if self._made is None:
+            raise StateError("expected start() before wait_start()")
+        try:
+            self._made()
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Promise:
+        function = worker.call_with_leaves if self._flatten else worker.call_method
+        return self._promise(function, name, args, kwargs)
+
+    call.__doc__ = RemoteEnvironment.call.__doc__
+
+    @translated
+    def _ask_pool(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:
+        if self._pool is None:
+            raise StateError("expected start() before anything else")
+        return self._pool.apply_async(function, args)
+
+    def close(self) -> None:
+        """Close the env and end its process, after what is under way. Closing again does nothing.
+
+        What the env raises in its ``close`` is logged, and not raised. It gets 10 seconds, then it is killed.
+        """
+        if self._pool is not None:
+            with log_farewells():
+                self._pool.close()

@@ -1,0 +1,225 @@
+"""What runs in a worker, around the env."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, ClassVar, NoReturn
+
+from gymnasium import spaces
+
+from remuda.alf.configuration import Configuration
+from remuda.alf.nests import check_nest, from_plain, is_empty, space_of, to_plain
+
+LAST = 2  # ALF's StepType.LAST
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What surrounds the envs of a worker.
+
+    Attributes:
+        is_process: The worker is a process of its own, to be set up as ALF does.
+        torch_threads: How many PyTorch may use in it; None leaves that alone.
+        configuration: Of the program, where the worker has not inherited it.
+    """
+
+    is_process: bool
+    torch_threads: int | None = None
+    configuration: Configuration | None = None
+
+    def make_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
+        if not self.is_process:
+            return constructor(env_id=env_id)
+        import alf
+        import torch
+        from alf.utils.schedulers import disallow_scheduler
+
+        alf.set_default_device("cpu")
+        if self.torch_threads is not None:
+            torch.set_num_threads(self.torch_threads)
+        env = self.configuration.make_first_env(constructor, env_id) if self.configuration is not None else None
+        if env is None:
+            env = constructor(env_id=env_id)
+        if not alf.get_config_value("TrainerConfig.sync_progress_to_envs"):
+            disallow_scheduler()
+        return env
+
+
+class HostedEnv:
+    """An ALF env as the engine sees it: the observation is its time step without the env id, and nothing is beside it.
+
+    An env that is batched resets its rows itself. To the engine it is one env, whose episodes never end.
+    """
+
+    def __init__(self, env: Any, env_id: int) -> None:
+        self.env, self.env_id = env, env_id
+        self.metadata: dict[str, Any] = {}
+        self._outer = outer_shape(env)
+        self._spec = time_step_spec(env)
+        fields = columns_of(self._spec)
+        self._take = itemgetter(*fields)
+        self._to_plain = to_plain(self._take(self._spec))
+        self._action_from_plain = from_plain(env.action_spec())
+        self.observation_space = spaces.Tuple([space_of(self._spec[i], self._outer) for i in fields])
+        self.action_space = space_of(env.action_spec(), self._outer, bounded=True)
+        self.step: Callable[[Any], Any] = self._first_step
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        time_step = self.env.reset()
+        self._check(time_step)
+        return self._plain(time_step), {}
+
+    def _first_step(self, action: Any) -> Any:
+        time_step = self._advance(action)
+        self._check(time_step)
+        self.step = self._step
+        return self._told(time_step)
+
+    def _step(self, action: Any) -> Any:
+        return self._told(self._advance(action))
+
+    def _advance(self, action: Any) -> Any:
+        convert = self._action_from_plain
+        return self.env.step(action if convert is None else convert(action))
+
+    def _told(self, time_step: Any) -> Any:
+        is_last = not self._outer and time_step.step_type == LAST
+        return self._plain(time_step), 0.0, is_last, False, {}
+
+    def _plain(self, time_step: Any) -> Any:
+        fields = self._take(time_step)
+        return fields if self._to_plain is None else self._to_plain(fields)
+
+    def _check(self, time_step: Any) -> None:
+        """Before the engine, which knows no names, looks at it as at every other, and casts what fits."""
+        for name, spec, value in zip(self._spec._fields, self._spec, time_step, strict=True):
+            if name != "env_id":
+                check_nest(spec, value, self._outer, f"time_step.{name}")
+
+    def close(self) -> None:
+        self.env.close()
+
+    def __repr__(self) -> str:
+        return repr(self.env)
+
+
+def time_step_spec(env: Any) -> Any:
+    """Of time steps with their env info."""
+    return env.time_step_spec()._replace(env_info=env.env_info_spec())
+
+
+def outer_shape(env: Any) -> tuple[int, ...]:
+    """The axes of an env's arrays before those of their specs."""
+    return (env.batch_size,) if env.batched or env.batch_size > 1 else ()
+
+
+def columns_of(spec: Any) -> list[int]:
+    """The fields of a time step that travel. What its env id is, the caller knows."""
+    return [i for i, name in enumerate(spec._fields) if name != "env_id" and not is_empty(spec[i])]
+
+
+def build(constructor: Callable[..., Any], env_id: int, setting: Setting) -> HostedEnv:
+    """The env that a constructor makes."""
+    env = setting.make_env(constructor, env_id)
+    return _hosted.setdefault(id(env), HostedEnv(env, env_id))
+
+
+# The same for the same env: the engine refuses two factories that return one object.
+_hosted: weakref.WeakValueDictionary[int, HostedEnv] = weakref.WeakValueDictionary()
+
+
+class CalledEnv:
+    """An env that is not stepped by the engine, but called; it is made by a call, too."""
+
+    metadata: ClassVar[dict[str, Any]] = {}
+    observation_space = action_space = spaces.Discrete(1)
+
+    def __init__(self, constructor: Callable[..., Any], env_id: int | None, setting: Setting) -> None:
+        self.env: Any = None
+        self._make = functools.partial(setting.make_env, constructor, env_id)
+
+    def make(self) -> None:
+        self.env = self._make()
+
+    def reset(self, **_: Any) -> NoReturn:
+        raise NotImplementedError("it is called")
+
+    def step(self, _: Any) -> NoReturn:
+        self.reset()
+
+    def close(self) -> None:
+        if self.env is not None:
+            self.env.close()
+
+
+# -- calls -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an env says of itself."""
+
+    is_tensor_based: bool
+    batched: bool
+    batch_size: int
+    action_spec: Any
+    observation_spec: Any
+    reward_spec: Any
+    time_step_spec: Any
+    env_info_spec: Any
+    num_tasks: int
+    task_names: Any
+
+
+def describe(hosted: HostedEnv) -> Description:
+    env = hosted.env
+    return Description(
+        is_tensor_based=env.is_tensor_based,
+        batched=env.batched,
+        batch_size=env.batch_size,
+        action_spec=env.action_spec(),
+        observation_spec=env.observation_spec(),
+        reward_spec=env.reward_spec(),
+        time_step_spec=env.time_step_spec(),
+        env_info_spec=env.env_info_spec(),
+        num_tasks=env.num_tasks,
+        task_names=env.task_names,
+    )
+
+
+def make(called: CalledEnv) -> None:
+    called.make()
+
+
+def get_attribute(hosted: HostedEnv | CalledEnv, name: str) -> Any:
+    return getattr(hosted.env, name)
+
+
+def call_method(hosted: HostedEnv | CalledEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return getattr(hosted.env, name)(*args, **kwargs)
+
+
+def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same, but actions come and time steps go as lists of their leaves, in ALF's order."""
+    from alf import nest
+
+    if name == "step":
+        args = (nest.pack_sequence_as(called.env.action_spec(), list(args[0])),)
+    result = call_method(called, name, args, kwargs)
+    return nest.flatten(result) if name in {"step", "reset"} else result
+
+
+def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> Any:
+    """`seeds`: of all envs, by the order of their constructors."""
+    return hosted.env.seed(seeds[hosted.env_id])
+
+
+def update_progress(_: HostedEnv | CalledEnv, progress: dict[str, float]) -> None:
+    """Tells ALF's schedulers in this process how far the training is."""
+    from alf.utils.schedulers import update_all_progresses
+
+    update_all_progresses(progress)
