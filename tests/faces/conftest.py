@@ -1,8 +1,11 @@
-"""Makes ``gymnasium_face_envs`` and ``pool_envs`` importable here and in workers, however tests are imported."""
+"""Makes the envs of tests importable here and in workers, however tests are imported; and ALF, or what stands for it."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+HERE = Path(__file__).parent
+
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.append(str(HERE / "alf_stand_in"))  # last: an ALF that is installed comes first

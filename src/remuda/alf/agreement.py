@@ -45,8 +45,10 @@ def _kind_of_time_step(spaces: Sequence[Any]) -> str:
     odd = next(space for space in spaces if space != first)
     if odd[0] != first[0]:  # the step type, of which there is one for each row
         return "batched" if math.prod(odd[0].shape) == math.prod(first[0].shape) else "batch_size"
-    of_the_step = slice(_NEVER_EMPTY)
-    return "time_step_spec" if odd.spaces[of_the_step] != first.spaces[of_the_step] else "env_info_spec"
+    *step, action = (odd[i] != first[i] for i in range(min(_NEVER_EMPTY, len(odd), len(first))))
+    if action:
+        return "action spec"
+    return "time_step_spec" if any(step) else "env_info_spec"
 
 
-_NEVER_EMPTY = 5  # step type, reward, discount, observation, previous action
+_NEVER_EMPTY = 5  # step type, reward, discount, observation, previous action; those that may be come after

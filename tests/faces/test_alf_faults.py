@@ -1,0 +1,295 @@
+"""What goes wrong in envs and workers, through ALF's interface: raised, or restarted."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import accidents
+import numpy as np
+import pytest
+import torch
+from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
+from failing import once
+from pool_envs import Gate
+from programs import Watched
+
+import remuda
+from remuda import FaultPolicy, StartTimeoutError
+from remuda.alf import (
+    BrokenPoolError,
+    ClosedError,
+    CorruptReplyError,
+    EnvError,
+    EnvTimeoutError,
+    FastParallelEnvironment,
+    InvalidActionError,
+    ParallelAlfEnvironment,
+    RestartLimitError,
+    WorkerDiedError,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+ACTS: dict[str, Callable[..., Any]] = {
+    "death": accidents.kill_myself,
+    "exception": accidents.raise_value_error,
+    "hang": accidents.hold_the_gil,
+}
+RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": EnvError, "hang": EnvTimeoutError}
+LIMITS = {"step_timeout": 1.0, "reset_timeout": 1.0, "call_timeout": 1.0}
+FIRST, MID, LAST = range(3)
+
+
+def failing(kind: str, phase: str, policy: Any, path: Path, **options: Any) -> FastParallelEnvironment:
+    """Two envs with episodes of two steps, the second of which meets with that once in this phase."""
+    limits = LIMITS if kind == "hang" else {}
+    act = once(path / "accident", ACTS[kind])
+    faults = FaultPolicy(policy, backoff=0, **limits)
+    return FastParallelEnvironment(hooked(2, length=2, **{phase: act}), faults=faults, **options)
+
+
+def actions(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers)
+
+
+def meet_with_it(envs: FastParallelEnvironment, phase: str) -> Any:
+    envs.reset()
+    if phase == "call":
+        return envs.call_envs_with_same_args("poke")
+    if phase == "render":
+        return envs.envs[1].render()
+    steps = {"step": 1, "autoreset": 3}.get(phase, 0)
+    for i in range(steps):
+        told = envs.step(actions(5 + i, 5 + i))
+    return told
+
+
+# -- raised ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["reset", "step", "autoreset", "call", "render"])
+@pytest.mark.parametrize("kind", ACTS)
+def test_raised(kind: str, phase: str, tmp_path: Path) -> None:
+    envs = failing(kind, phase, "raise", tmp_path)
+    with pytest.raises(RuntimeError, match="worker 1") as raised:
+        meet_with_it(envs, phase)
+    assert type(raised.value) is RAISED[kind]
+    if kind == "exception":
+        assert isinstance(raised.value.__cause__, ValueError)
+        assert "accidents.py" in str(raised.value.__cause__.__cause__)
+        again = envs.reset()
+        assert again.step_type.tolist() == [FIRST, FIRST]
+        assert envs.step(actions(7, 8)).observation[:, 3].tolist() == [7, 8]
+    else:
+        with pytest.raises(BrokenPoolError) as lost:
+            envs.reset()
+        assert isinstance(lost.value.__cause__, remuda.WorkerDiedError)
+    envs.close()
+    assert not any(process.is_alive() for process in envs.processes)
+
+
+@pytest.mark.parametrize("kind", ACTS)
+def test_raised_while_envs_are_built(kind: str) -> None:
+    expected = StartTimeoutError if kind == "hang" else RAISED[kind]
+    with pytest.raises(expected):
+        FastParallelEnvironment(hooked(2, build=ACTS[kind]), start_timeout=3.0 if kind == "hang" else None)
+
+
+@pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
+@pytest.mark.parametrize("then", ["step", "reset", "call", "seed", "close"])
+def test_a_worker_killed_while_idle(then: str, kind: Any) -> None:
+    envs = kind(counting(3))
+    envs.reset()
+    watched = Watched([envs.processes[2].pid])
+    os.kill(envs.processes[2].pid, signal.SIGKILL)
+    watched.await_end()
+    calls = {
+        "step": lambda: envs.step(actions(1, 1, 1)),
+        "reset": envs.reset,
+        "call": lambda: envs.call_envs_with_same_args("poke"),
+        "seed": lambda: envs.seed([1, 2, 3]),
+    }
+    if then != "close":
+        with pytest.raises(WorkerDiedError, match="worker 2"):
+            calls[then]()
+    envs.close()
+
+
+def test_a_worker_killed_within_a_step(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
+    def die(_: Any) -> None:
+        gate.wait()
+        accidents.kill_myself()
+
+    envs = FastParallelEnvironment([*hooked(1, (0,), step=die), *hooked(1, (0,), step=lambda _: gate.let_pass())])
+    envs.reset()
+    with pytest.raises(WorkerDiedError, match="killed by SIGKILL") as raised:
+        envs.step(actions(1, 1))
+    assert (raised.value.env_ids, raised.value.operation) == ((0,), "step")
+    envs.close()
+
+
+def test_a_spare_killed_while_it_resets(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    envs = FastParallelEnvironment(hooked(2, (1,), reset=lambda _: gate.wait()), num_spare_envs_for_reload=1)
+    envs.reset()
+    gate.await_arrival()
+    os.kill(envs.processes[1].pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match="worker 1"):
+        while True:
+            envs.step(actions(1))
+    envs.close()
+
+
+ERRORS = [
+    BrokenPoolError,
+    ClosedError,
+    CorruptReplyError,
+    EnvError,
+    EnvTimeoutError,
+    InvalidActionError,
+    RestartLimitError,
+    WorkerDiedError,
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_errors_are_the_engines_too(error: type[Exception]) -> None:
+    assert issubclass(error, getattr(remuda, error.__name__))
+    assert issubclass(error, RuntimeError)
+    assert issubclass(error, WorkerDiedError) is issubclass(error, remuda.WorkerDiedError)
+
+
+def test_an_error_tells_what_the_engines_tells_and_can_be_pickled() -> None:
+    envs = FastParallelEnvironment(hooked(2, step=accidents.kill_myself))
+    envs.reset()
+    pid = envs.processes[1].pid
+    with pytest.raises(WorkerDiedError) as raised:
+        envs.step(actions(1, 2))
+    envs.close()
+    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        assert (error.worker, error.pid, error.env_ids, error.operation) == (1, pid, (1,), "step")
+        assert (error.exitcode, error.where.action) == (-signal.SIGKILL, 2)
+        assert "killed by SIGKILL" in str(error)
+
+
+# -- restarted -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ACTS)
+def test_an_episode_that_is_cut_off(kind: str, tmp_path: Path) -> None:
+    envs = failing(kind, "step", "restart", tmp_path)
+    envs.reset()
+    told = envs.step(actions(5, 6))
+    assert told.step_type.tolist() == [MID, LAST]
+    assert told.reward.tolist() == [5, 0]
+    assert told.discount.tolist() == [1, 1]  # as where time is up: no end of the task
+    assert told.observation.tolist() == [[0, 1, 1, 5], [1, 1, 0, -1]]
+    assert told.prev_action.tolist() == [5, 6]
+    assert told.env_id.tolist() == [0, 1]
+    assert told.env_info["steps"].tolist() == [1, 0]
+    assert list(envs.faults) == [1]
+    assert envs.faults[1].kind == {"hang": "timeout"}.get(kind, kind)
+    told = envs.step(actions(5, 6))
+    assert told.step_type.tolist() == [LAST, FIRST]
+    assert told.observation[1].tolist() == [1, 1, 0, -1]  # of the env that was built anew
+    assert not envs.faults
+    assert envs.step(actions(7, 8)).observation[1].tolist() == [1, 1, 1, 8]
+    envs.close()
+
+
+@pytest.mark.parametrize("phase", ["reset", "autoreset"])
+@pytest.mark.parametrize("kind", ACTS)
+def test_a_reset_is_repeated(kind: str, phase: str, tmp_path: Path) -> None:
+    envs = failing(kind, phase, "restart", tmp_path)
+    if phase == "reset":
+        assert envs.reset().step_type.tolist() == [FIRST, FIRST]
+    else:
+        assert meet_with_it(envs, phase).step_type.tolist() == [FIRST, FIRST]
+    assert not envs.faults
+    assert envs.step(actions(7, 8)).observation[:, 2:].tolist() == [[1, 7], [1, 8]]
+    envs.close()
+
+
+@pytest.mark.parametrize("phase", ["call", "render"])
+@pytest.mark.parametrize("kind", ACTS)
+def test_a_call_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
+    envs = failing(kind, phase, "restart", tmp_path)
+    with pytest.raises(RAISED[kind]):
+        meet_with_it(envs, phase)
+    told = envs.step(actions(5, 5))
+    assert told.step_type.tolist() == [MID, MID if kind == "exception" else LAST]
+    assert bool(envs.faults) is (kind != "exception")
+    envs.close()
+
+
+def test_what_nests_hold_of_an_env_that_was_lost(tmp_path: Path) -> None:
+    class FailingEnv(NestedAlfEnv):
+        def _step(self, action: Any) -> Any:
+            if self.env_id == 1:
+                once(tmp_path / "accident", accidents.kill_myself, skip=3)(self)
+            return super()._step(action)
+
+    with FastParallelEnvironment([lambda env_id: FailingEnv(env_id, end=0)] * 2, faults="restart") as envs:
+        random = np.random.default_rng(0)
+        before = envs.reset()
+        told = before
+        while not envs.faults:
+            before, action = told, random_actions(envs.action_spec(), 2, random)
+            told = envs.step(action)
+        assert told.step_type.tolist() == [MID, LAST]
+        assert told.reward[1].tolist() == [0, 0]
+        assert torch.equal(told.prev_action["move"].velocity, action["move"].velocity)
+        assert torch.equal(told.prev_action["bits"][0], action["bits"][0])
+        assert torch.equal(told.observation["part"].position[1], before.observation["part"].position[1])
+        assert torch.equal(told.env_info["deep"]["sums"][1], before.env_info["deep"]["sums"][1])
+        assert envs.step(action).step_type.tolist() == [MID, FIRST]
+
+
+def test_all_rows_of_a_batched_env_end_together(tmp_path: Path) -> None:
+    die = once(tmp_path / "accident", lambda env: accidents.kill_myself(), lambda env: env.steps == 2)
+    constructors = [*batched_of(CountingAlfEnv, 2, 1), *batched_of(lambda env_id: CountingAlfEnv(env_id, step=die), 2, 1)]
+    with FastParallelEnvironment(constructors, faults="restart") as envs:
+        envs.reset()
+        envs.step(actions(1, 2, 3, 4))
+        told = envs.step(actions(5, 6, 7, 8))
+        assert told.step_type.tolist() == [MID, MID, LAST, LAST]
+        assert told.reward.tolist() == [5, 6, 0, 0]
+        assert told.prev_action.tolist() == [5, 6, 7, 8]
+        assert list(envs.faults) == [1]
+        assert envs.step(actions(1, 2, 3, 4)).step_type.tolist() == [MID, MID, FIRST, FIRST]
+
+
+def test_an_env_that_is_lost_while_it_has_a_spare() -> None:
+    with FastParallelEnvironment(counting(3), num_spare_envs_for_reload=1, faults="restart") as envs:
+        envs.reset()
+        os.kill(envs.processes[1].pid, signal.SIGKILL)
+        assert envs.step(actions(1, 1)).step_type.tolist() == [MID, LAST]
+        told = envs.step(actions(2, 2))
+        assert (told.step_type.tolist(), told.observation[:, 0].tolist()) == ([MID, FIRST], [0, 2])
+
+
+def test_envs_of_one_worker_go_with_it() -> None:
+    with FastParallelEnvironment(counting(3), num_workers=1, faults="restart") as envs:
+        envs.reset()
+        os.kill(envs.processes[0].pid, signal.SIGKILL)
+        assert envs.step(actions(1, 1, 1)).step_type.tolist() == [LAST] * 3
+        assert envs.step(actions(1, 1, 1)).step_type.tolist() == [FIRST] * 3
+
+
+def test_too_many_faults() -> None:
+    policy = FaultPolicy("restart", max_restarts=1, backoff=0)
+    envs = FastParallelEnvironment(hooked(2, step=accidents.raise_value_error), faults=policy)
+    envs.reset()
+    assert envs.step(actions(1, 1)).step_type.tolist() == [MID, LAST]
+    with pytest.raises(RestartLimitError, match="max_restarts=1") as raised:
+        for _ in range(2):
+            envs.step(actions(1, 1))
+    assert len(raised.value.faults) == 2
+    envs.close()

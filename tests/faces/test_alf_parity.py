@@ -1,0 +1,167 @@
+"""The whole time step, bit for bit: as envs that are stepped one after another give it, and as ALF's own does."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import alf
+import numpy as np
+import pytest
+import torch
+from alf.data_structures import StepType
+from alf_face_envs import (
+    CountingAlfEnv,
+    NestedAlfEnv,
+    OneAfterAnother,
+    assert_same_time_step,
+    batched_of,
+    counting,
+    random_actions,
+)
+
+from remuda.alf import FastParallelEnvironment, ParallelAlfEnvironment
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+STEPS = 60
+
+
+def compare(ours: Any, theirs: Any, steps: int = STEPS) -> None:
+    """`ours` is closed."""
+    with ours:
+        random = np.random.default_rng(5)
+        got, expected = ours.reset(), theirs.reset()
+        assert_same_time_step(got, expected, "reset")
+        for i in range(steps):
+            actions = random_actions(ours.action_spec(), ours.batch_size, random)
+            got, expected = ours.step(actions), theirs.step(actions)
+            assert_same_time_step(got, expected, f"step {i}")
+            assert ours.current_time_step() is got
+
+
+def seeded(env: Any) -> Any:
+    env.seed(list(range(env.batch_size if isinstance(env, OneAfterAnother) else len(env.envs))))
+    return env
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 2}, {"max_concurrency": 1}], ids=str)
+@pytest.mark.parametrize("make", [NestedAlfEnv, functools.partial(CountingAlfEnv, length=7)], ids=["nested", "plain"])
+def test_steps(make: Any, options: dict[str, Any]) -> None:
+    compare(FastParallelEnvironment([make] * 3, **options), OneAfterAnother([make] * 3))
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_other_backends(backend: Any) -> None:
+    compare(FastParallelEnvironment([NestedAlfEnv] * 3, backend=backend), OneAfterAnother([NestedAlfEnv] * 3))
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_other_start_methods(start_method: Any) -> None:
+    ours = FastParallelEnvironment([NestedAlfEnv] * 2, start_serially=False, start_method=start_method)
+    compare(ours, OneAfterAnother([NestedAlfEnv] * 2), steps=10)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_older_class(blocking: bool) -> None:
+    compare(ParallelAlfEnvironment([NestedAlfEnv] * 3, blocking=blocking), OneAfterAnother([NestedAlfEnv] * 3))
+
+
+@pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
+@pytest.mark.parametrize("num_spares", [1, 3])
+@pytest.mark.parametrize("make", [functools.partial(NestedAlfEnv, end=0.5), functools.partial(CountingAlfEnv, length=2)])
+def test_spares_come_in_the_same_order(make: Any, num_spares: int, kind: Any) -> None:
+    ours = kind([make] * (3 + num_spares), start_serially=False, num_spare_envs_for_reload=num_spares)
+    seeds = list(range(3 + num_spares))
+    theirs = OneAfterAnother([make] * (3 + num_spares), num_spares)
+    ours.seed(seeds)
+    theirs.seed(seeds)
+    compare(ours, theirs)
+
+
+@pytest.mark.parametrize("num_workers", [None, 1])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_batched_envs_as_many_single_ones(batch_size: int, num_workers: int | None) -> None:
+    ours = FastParallelEnvironment(batched_of(NestedAlfEnv, batch_size, 2), num_workers=num_workers)
+    theirs = OneAfterAnother([NestedAlfEnv] * (2 * batch_size))
+    ours.seed([5, 6])
+    theirs.seed(list(range(5 * batch_size, 7 * batch_size)))
+    assert (ours.batch_size, len(ours.envs)) == (2 * batch_size, 2)
+    compare(ours, theirs)
+
+
+def test_step_before_reset_is_a_reset() -> None:
+    with FastParallelEnvironment(counting(2)) as envs:
+        assert envs.current_time_step() is None
+        assert envs.step(torch.tensor([5, 6])).step_type.tolist() == [StepType.FIRST] * 2
+        assert envs.step(torch.tensor([5, 6])).reward.tolist() == [5, 6]
+
+
+def test_the_end_of_episodes() -> None:
+    with FastParallelEnvironment([*counting(1, length=1), *counting(1, length=2, cut=True)]) as envs:
+        envs.reset()
+        told = [envs.step(torch.tensor([3, 4])) for _ in range(4)]
+    assert [step.step_type.tolist() for step in told] == [[2, 1], [0, 2], [2, 0], [0, 1]]
+    assert [step.discount.tolist() for step in told] == [[0, 1], [1, 1], [0, 1], [1, 1]]
+    assert [step.reward.tolist() for step in told] == [[3, 4], [0, 4], [3, 0], [0, 4]]
+    assert told[1].observation[:, 1].tolist() == [2, 1]
+
+
+def test_a_reset_in_the_middle() -> None:
+    with FastParallelEnvironment(counting(2, length=3)) as envs:
+        envs.reset()
+        envs.step(torch.tensor([1, 1]))
+        again = envs.reset()
+        assert again.is_first().all()
+        assert again.observation[:, 1].tolist() == [2, 2]
+        assert envs.step(torch.tensor([1, 1])).observation[:, 2].tolist() == [1, 1]
+
+
+# -- whose memory it is ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", [1, 3, 10])
+def test_nothing_overwrites_what_is_held(held: int) -> None:
+    with FastParallelEnvironment(counting(2), num_workers=1) as envs:
+        kept = [envs.reset()]
+        for i in range(held):
+            kept.append(envs.step(torch.tensor([i, i])))
+        for _ in range(10):
+            envs.step(torch.tensor([500, 500]))
+        assert [step.observation[0, 3].item() for step in kept] == [-1, *range(held)]
+        kept[0].observation[:] = 77  # it is yours
+        assert envs.step(torch.tensor([1, 2])).observation[:, 3].tolist() == [1, 2]
+    assert kept[0].observation.unique().tolist() == [77]
+
+
+def test_a_part_keeps_the_whole() -> None:
+    with FastParallelEnvironment(counting(2), num_workers=1) as envs:
+        row = envs.reset().observation[1]
+        for _ in range(10):
+            envs.step(torch.tensor([5, 5]))
+        assert row.tolist() == [1, 1, 0, -1]
+
+
+def test_what_nobody_holds_is_used_again() -> None:
+    with FastParallelEnvironment(counting(2), num_workers=1, frames=2) as envs:
+        places = set()
+        for _ in range(20):
+            places.add(envs.step(torch.tensor([5, 5])).observation.data_ptr())
+        assert len(places) == 2  # the latest one, which the env itself holds, and that before
+
+
+class OnTheGpu(torch.Tensor):
+    """What a tensor's ``cuda()`` is to give where there is no GPU."""
+
+
+def test_copies_to_a_gpu_keep_what_they_are_copies_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alf, "get_default_device", lambda: "cuda")
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor.clone().as_subclass(OnTheGpu))
+    with FastParallelEnvironment([functools.partial(NestedAlfEnv, end=0)] * 2) as envs:
+        time_step = envs.reset()
+        assert all(type(leaf) is OnTheGpu for leaf in alf.nest.flatten(time_step))
+        on_cpu = time_step.cpu()
+        assert all(type(leaf) is torch.Tensor for leaf in alf.nest.flatten(on_cpu))
+        assert torch.equal(on_cpu.reward, time_step.reward.as_subclass(torch.Tensor))
+        action = alf.nest.map_structure(lambda leaf: leaf.as_subclass(OnTheGpu), time_step.prev_action)
+        assert envs.step(action).cpu().step_type.tolist() == [1, 1]

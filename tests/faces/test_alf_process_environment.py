@@ -1,0 +1,179 @@
+"""One env in a process of its own, which is called."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import alf
+import numpy as np
+import pytest
+from alf.data_structures import TimeStep
+from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
+from alf_face_envs import CountingAlfEnv, Move, NestedAlfEnv, assert_same_time_step
+from pool_envs import Gate
+from programs import Watched
+
+from remuda import StateError
+from remuda.alf import ClosedError, EnvError, ProcessEnvironment, WorkerDiedError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
+def started(constructor: Any = CountingAlfEnv, **options: Any) -> ProcessEnvironment:
+    env = ProcessEnvironment(constructor, **{"env_id": 3, **options})
+    env.start()
+    return env
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+def test_steps_and_resets_are_the_envs_own(start_method: Any) -> None:
+    env = started(start_method=start_method)
+    assert env.call("pid")() != os.getpid()
+    first = env.reset()
+    assert type(first) is TimeStep
+    assert first.observation.tolist() == [3, 1, 0, -1]
+    assert env.step(np.int64(5)).observation.tolist() == [3, 1, 1, 5]
+    promises = [env.step(np.int64(action), blocking=False) for action in (6, 7)]
+    assert [promise().observation[2:].tolist() for promise in promises] == [[2, 6], [3, 7]]
+    assert promises[0]().observation[2:].tolist() == [2, 6]  # again
+    assert env.reset(blocking=False)().observation.tolist() == [3, 2, 0, -1]
+    env.close()
+
+
+def test_nested_time_steps_travel_as_they_are() -> None:
+    env, here = started(NestedAlfEnv), NestedAlfEnv(3)
+    action = {"move": Move(np.ones(2, np.float32), np.int64(2)), "bits": [np.ones(2, np.float32)]}
+    to_tensors = functools.partial(alf.nest.map_structure, alf_tensor)
+    assert_same_time_step(to_tensors(env.reset()), to_tensors(here.reset()))
+    for _ in range(20):
+        assert_same_time_step(to_tensors(env.step(action)), to_tensors(here.step(action)))
+    env.close()
+
+
+def alf_tensor(leaf: Any) -> Any:
+    import torch
+
+    return torch.as_tensor(leaf)
+
+
+def test_flat_ones() -> None:
+    env, here = started(NestedAlfEnv, flatten=True), NestedAlfEnv(3)
+    assert [np.shape(leaf) for leaf in env.reset()] == [np.shape(leaf) for leaf in alf.nest.flatten(here.reset())]
+    action = {"move": Move(np.ones(2, np.float32), np.int64(2)), "bits": [np.ones(2, np.float32)]}
+    told, expected = env.step(alf.nest.flatten(action)), alf.nest.flatten(here.step(action))
+    for one, other in zip(told, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    env.close()
+
+
+def test_what_it_says_of_itself() -> None:
+    env, here = started(NestedAlfEnv), NestedAlfEnv(3)
+    for spec in ("observation_spec", "action_spec", "reward_spec", "time_step_spec", "env_info_spec"):
+        assert getattr(env, spec)() == getattr(here, spec)()
+        assert getattr(env, spec)() is getattr(env, spec)()
+    assert (env.num_tasks, env.batch_size, env.batched, env.env_id) == (2, 1, False, 3)
+    assert not hasattr(env, "no_such_thing")
+    env.close()
+
+
+def test_calls_attributes_and_pictures() -> None:
+    env = started()
+    assert env.call("poke", 1, b=2)() == (3, (1,), {"b": 2})
+    assert env.render() == ("human", 3)
+    assert env.metadata == CountingAlfEnv.metadata
+    env.close()
+
+
+def test_progress() -> None:
+    before = dict(get_all_progresses())
+    env = started()
+    try:
+        update_progress("global_counter", 7)
+        assert env.call("progress")() == 0
+        env.sync_progress()
+        assert env.call("progress")() == 7
+    finally:
+        update_all_progresses(before)
+        env.close()
+
+
+def test_envs_that_are_built_side_by_side(tmp_path: Path) -> None:
+    """Each of the two waits for the other."""
+    gate = Gate(tmp_path)
+    builds = [lambda _: gate.wait(), lambda _: gate.let_pass()]
+    envs = [ProcessEnvironment(functools.partial(CountingAlfEnv, build=build), env_id=0) for build in builds]
+    for env in envs:
+        env.start(wait_to_start=False)
+    for env in envs:
+        env.wait_start()
+        assert env.reset().is_first()
+        env.close()
+
+
+def test_before_it_is_started_and_after_it_is_closed() -> None:
+    env = ProcessEnvironment(CountingAlfEnv, env_id=0)
+    for use in (env.reset, lambda: env.tag, env.wait_start):
+        with pytest.raises(StateError, match=r"expected start\(\)"):
+            use()
+    env.close()  # nothing to close
+    env.start()
+    with pytest.raises(StateError, match="started once"):
+        env.start()
+    promise = env.call("poke")
+    env.close()
+    env.close()
+    with pytest.raises(ClosedError):
+        env.reset()
+    assert promise() == (0, (), {})  # whoever closes lets the env answer first
+
+
+def fail(*_: Any) -> None:
+    raise ValueError("broken")
+
+
+def test_an_exception_in_the_constructor() -> None:
+    env = ProcessEnvironment(functools.partial(CountingAlfEnv, build=fail), env_id=0)
+    with pytest.raises(EnvError, match="broken") as raised:
+        env.start()
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert isinstance(raised.value, RuntimeError)
+
+
+@pytest.mark.parametrize("phase", ["reset", "step", "call", "render"])
+def test_an_exception_elsewhere(phase: str) -> None:
+    env = started(functools.partial(CountingAlfEnv, **{phase: fail}))
+    calls = {"reset": ("reset",), "step": ("step", np.int64(1)), "call": ("poke",), "render": ("render",)}
+    if phase == "step":
+        env.reset()
+    with pytest.raises(EnvError, match="raised ValueError in call: broken"):
+        env.call(*calls[phase])()
+    assert env.tag == 3  # it is still there
+    env.close()
+
+
+def test_a_process_that_is_killed() -> None:
+    env = started()
+    pid = env.call("pid")()
+    watched = Watched([pid])
+    os.kill(pid, signal.SIGKILL)
+    watched.await_end()
+    with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
+        env.step(np.int64(1))
+    env.close()
+
+
+def test_a_process_that_is_killed_while_somebody_waits(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env = started(functools.partial(CountingAlfEnv, step=lambda _: gate.wait()))
+    pid = env.call("pid")()
+    env.reset()
+    promise = env.step(np.int64(1), blocking=False)
+    gate.await_arrival()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
+        promise()
+    env.close()
