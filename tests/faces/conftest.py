@@ -1,4 +1,4 @@
-"""Makes the envs of tests importable here and in workers, however tests are imported; and ALF, or what stands for it."""
+"""Makes the envs of tests importable here and in workers, however tests are imported, and what stands for ALF."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
     "shape of infos": ({"env_info_spec": {"steps": TensorSpec((1,))}}, "same env_info_spec"),
     "no infos": ({"env_info_spec": {}}, "same env_info_spec"),
     "batch size": ({"batch_size": 2}, "same batch_size"),
-    "batched": ({"batched": True}, "same batched"),
+    "batched": ({"batched": True, "batch_size": 1}, "same batched"),
     "tensor-based": ({"is_tensor_based": True}, "must be array-based"),
 }
 

@@ -254,7 +254,10 @@ def test_what_nests_hold_of_an_env_that_was_lost(tmp_path: Path) -> None:
 
 def test_all_rows_of_a_batched_env_end_together(tmp_path: Path) -> None:
     die = once(tmp_path / "accident", lambda env: accidents.kill_myself(), lambda env: env.steps == 2)
-    constructors = [*batched_of(CountingAlfEnv, 2, 1), *batched_of(lambda env_id: CountingAlfEnv(env_id, step=die), 2, 1)]
+    constructors = [
+        *batched_of(CountingAlfEnv, 2, 1),
+        *batched_of(lambda env_id: CountingAlfEnv(env_id, step=die), 2, 1),
+    ]
     with FastParallelEnvironment(constructors, faults="restart") as envs:
         envs.reset()
         envs.step(actions(1, 2, 3, 4))

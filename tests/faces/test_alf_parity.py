@@ -69,7 +69,9 @@ def test_the_older_class(blocking: bool) -> None:
 
 @pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
 @pytest.mark.parametrize("num_spares", [1, 3])
-@pytest.mark.parametrize("make", [functools.partial(NestedAlfEnv, end=0.5), functools.partial(CountingAlfEnv, length=2)])
+@pytest.mark.parametrize(
+    "make", [functools.partial(NestedAlfEnv, end=0.5), functools.partial(CountingAlfEnv, length=2)]
+)
 def test_spares_come_in_the_same_order(make: Any, num_spares: int, kind: Any) -> None:
     ours = kind([make] * (3 + num_spares), start_serially=False, num_spare_envs_for_reload=num_spares)
     seeds = list(range(3 + num_spares))

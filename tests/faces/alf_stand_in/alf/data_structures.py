@@ -21,7 +21,7 @@ class StepType:
 _NAMES = ["step_type", "reward", "discount", "observation", "prev_action", "env_id", "untransformed", "env_info"]
 
 
-class TimeStep(namedtuple("TimeStep", _NAMES, defaults=[()] * 8)):  # noqa: PYI024 - it is to have a __dict__
+class TimeStep(namedtuple("TimeStep", _NAMES, defaults=[()] * 8)):
     def is_first(self) -> Any:
         return self.step_type == StepType.FIRST
 

@@ -10,13 +10,26 @@ from ..tensor_specs import TensorSpec
 
 
 class AlfEnvironment(ABC):
-    num_tasks: Any = 1
-    is_tensor_based: Any = False
-    batched: Any = False
-    batch_size: Any = 1
-
     def __init__(self) -> None:
         self._current_time_step: Any = None
+
+    @property
+    def num_tasks(self) -> Any:
+        return 1
+
+    @property
+    def is_tensor_based(self) -> Any:
+        return False
+
+    @property
+    def batched(self) -> Any:
+        return False
+
+    @property
+    def batch_size(self) -> Any:
+        if self.batched:
+            raise RuntimeError("expected an env that is batched to tell its batch_size")
+        return 1
 
     @property
     def task_names(self) -> list[str]:
@@ -50,10 +63,10 @@ class AlfEnvironment(ABC):
         self._current_time_step = self._step(action)
         return self._current_time_step
 
-    def sync_progress(self) -> None:
+    def sync_progress(self) -> None:  # noqa: B027 - who has nothing to do need not say so
         pass
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         pass
 
     def __enter__(self) -> Any:
