@@ -103,6 +103,23 @@ class CountingAlfEnv(AlfEnvironment):  # type: ignore[misc]
         self._run("close")
 
 
+@alf.configurable
+def flavour(value: str = "plain") -> str:
+    return value
+
+
+@alf.configurable
+def spice(sourness: int = 0) -> int:
+    return sourness
+
+
+class ConfiguredAlfEnv(CountingAlfEnv):
+    """Tells what is configured where it runs."""
+
+    def taste(self) -> Any:
+        return flavour(), spice()
+
+
 class Part(NamedTuple):
     position: Any
     flags: Any

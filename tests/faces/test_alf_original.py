@@ -99,12 +99,25 @@ def test_create_environment() -> None:
         assert [env.last_seed for env in envs.envs] == [7, 8, 9]
 
 
+def test_create_environment_with_batched_envs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(originals, FAST, remuda.alf.FastParallelEnvironment)  # it insists on its own
+    with alf.environments.utils.create_environment(
+        env_load_fn=lambda name, env_id: CountingAlfEnv(env_id, 3),
+        num_parallel_environments=6,
+        batch_size_per_env=2,
+        parallel_environment_ctor=remuda.alf.FastParallelEnvironment,
+    ) as envs:
+        assert (envs.batch_size, len(envs.envs)) == (6, 3)
+        assert envs.reset().observation[:, 0].tolist() == list(range(6))
+
+
 def test_it_can_be_configured() -> None:
+    kind = remuda.alf.FastParallelEnvironment  # a name can be configured when what has it is there
     alf.reset_configs()
     try:
         alf.config("RemudaFastParallelEnvironment", num_workers=1)
         alf.config("FastParallelEnvironment", start_serially=False)  # the original's name is still the original's
-        with remuda.alf.FastParallelEnvironment(counting(3)) as envs:
+        with kind(counting(3)) as envs:
             assert len(envs.processes) == 1
     finally:
         alf.reset_configs()
@@ -160,3 +173,55 @@ def test_who_learns_that_a_worker_was_killed(module: str, name: str, expected: t
         with suppress(ProcessLookupError):  # workers of theirs live on
             os.killpg(program.pid, signal.SIGKILL)
         program.communicate()
+        for left in Path("/dev/shm").glob(f"alf_penv_{program.pid}_*"):
+            left.unlink()
+
+
+# -- workers that inherit nothing ------------------------------------------------------------------------
+
+CONFIGURATION = """
+import alf
+from alf_face_envs import ConfiguredAlfEnv
+from remuda.alf import FastParallelEnvironment
+
+alf.config("flavour", value="sweet")
+alf.config(
+    "create_environment",
+    env_load_fn=lambda name, env_id: ConfiguredAlfEnv(env_id),
+    num_parallel_environments=3,
+    parallel_environment_ctor=FastParallelEnvironment,
+)
+alf.get_env()
+"""
+
+CONFIGURED = """
+import sys
+from absl import flags
+import alf
+from alf.utils import common
+if __name__ == "__main__":
+    for name in ("root_dir", "conf"):
+        flags.DEFINE_string(name, None, "")
+    flags.DEFINE_multi_string("conf_param", None, "")
+    flags.FLAGS(sys.argv)
+    name = "RemudaFastParallelEnvironment"
+    alf.pre_config({f"{name}.start_method": START_METHOD, f"{name}.num_workers": 2, "spice.sourness": 7})
+    common.parse_conf_file(flags.FLAGS.conf)
+    with alf.get_env() as envs:
+        print(envs.call_envs_with_same_args("taste"), len(envs.processes))
+"""
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+def test_workers_are_configured_as_the_program_is(start_method: str, tmp_path: Path) -> None:
+    configuration, program = tmp_path / "taste_conf.py", tmp_path / "program.py"
+    configuration.write_text(CONFIGURATION)
+    program.write_text(CONFIGURED.replace("START_METHOD", repr(start_method)))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program), f"--conf={configuration}", f"--root_dir={tmp_path}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+    )
+    assert done.stdout.splitlines()[-1:] == ["[('sweet', 7), ('sweet', 7), ('sweet', 7)] 2"], done.stderr
