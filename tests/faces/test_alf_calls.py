@@ -7,6 +7,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def test_one_process_each_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
 def test_the_constructor_is_told_which_env_it_makes(start_method: Any) -> None:
-    with FastParallelEnvironment(counting(3), num_workers=2, start_method=start_method) as envs:
+    options = {"num_workers": 2, "start_method": start_method, "preload": ["alf_face_envs"]}
+    with FastParallelEnvironment(counting(3), **options) as envs:
         assert [env.env_id for env in envs.envs] == [0, 1, 2]
         assert envs.reset().observation[:, 0].tolist() == [0, 1, 2]
 
@@ -103,8 +105,9 @@ def test_start_serially(tmp_path: Path) -> None:
     def note(env: CountingAlfEnv) -> None:
         with notes.open("a") as file:
             print(env.tag, file=file, end="", flush=True)
-            for _ in range(3):  # who builds beside us comes in between
-                os.sched_yield()
+            end = time.perf_counter() + 0.05
+            while time.perf_counter() < end:  # who builds beside us comes in between
+                pass
             print(env.tag, file=file, end="")
 
     with FastParallelEnvironment(counting(6, build=note)):
@@ -126,7 +129,7 @@ def test_options_of_the_pool(tmp_path: Path) -> None:
         counting(2),
         frames=2,
         start_method="forkserver",
-        preload=["wave"],
+        preload=["alf_face_envs"],
         start_timeout=60,
         pin_workers=True,
         max_concurrency=1,

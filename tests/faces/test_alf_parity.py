@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+from pathlib import Path
 from typing import Any
 
 import alf
@@ -17,8 +19,10 @@ from alf_face_envs import (
     assert_same_time_step,
     batched_of,
     counting,
+    hooked,
     random_actions,
 )
+from pool_envs import Gate, Gauge
 
 from remuda.alf import FastParallelEnvironment, ParallelAlfEnvironment
 
@@ -109,6 +113,32 @@ def test_the_end_of_episodes() -> None:
     assert told[1].observation[:, 1].tolist() == [2, 1]
 
 
+@pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
+def test_a_reset_begins_when_an_episode_is_over(kind: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with kind(hooked(2, length=1, autoreset=lambda _: gate.wait())) as envs:
+        envs.reset()
+        assert envs.step(torch.tensor([1, 1])).is_last().all()
+        gate.let_pass()  # nobody has asked for anything
+        assert envs.step(torch.tensor([1, 1])).observation[:, 1].tolist() == [2, 2]
+
+
+def test_blocking_envs_step_one_after_another(tmp_path: Path) -> None:
+    gauge = Gauge(tmp_path / "gauge")
+
+    def step(_: Any) -> None:
+        gauge.enter()
+        for _ in range(100):  # who steps beside us comes in between
+            os.sched_yield()
+        gauge.leave()
+
+    with ParallelAlfEnvironment(hooked(4, range(4), step=step), blocking=True) as envs:
+        envs.reset()
+        for _ in range(10):
+            envs.step(torch.zeros(4, dtype=torch.int64))
+    assert (gauge.entries(), gauge.peak()) == (40, 1)
+
+
 def test_a_reset_in_the_middle() -> None:
     with FastParallelEnvironment(counting(2, length=3)) as envs:
         envs.reset()
@@ -132,7 +162,9 @@ def test_nothing_overwrites_what_is_held(held: int) -> None:
             envs.step(torch.tensor([500, 500]))
         assert [step.observation[0, 3].item() for step in kept] == [-1, *range(held)]
         kept[0].observation[:] = 77  # it is yours
-        assert envs.step(torch.tensor([1, 2])).observation[:, 3].tolist() == [1, 2]
+        kept[0].env_id[:] = 77
+        told = envs.step(torch.tensor([1, 2]))
+        assert (told.observation[:, 3].tolist(), told.env_id.tolist()) == ([1, 2], [0, 1])
     assert kept[0].observation.unique().tolist() == [77]
 
 
