@@ -292,7 +292,8 @@ def assert_same_time_step(ours: Any, theirs: Any, where: str = "time step") -> N
 class OneAfterAnother:
     """What a batch of envs with spares is to return, made in this process."""
 
-    def __init__(self, constructors: Sequence[Constructor], num_spares: int = 0) -> None:
+    def __init__(self, constructors: Sequence[Constructor], num_spares: int = 0, *, resets_ahead: bool = True) -> None:
+        self.resets_ahead = resets_ahead
         self.envs = [constructor(env_id=i) for i, constructor in enumerate(constructors)]
         self.num_slots = len(constructors) - num_spares
         self.order = list(range(self.num_slots))
@@ -305,7 +306,9 @@ class OneAfterAnother:
             env.seed(seed)
 
     def reset(self) -> Any:
-        """All of them; none may have reset in advance but not be wanted since."""
+        """All of them, in their places again; also those that have just been reset, but were not wanted yet."""
+        self.order, self.ended = list(range(self.num_slots)), []
+        self.queue = deque(range(self.num_slots, len(self.envs)))
         self.fresh = {i: self.envs[i].reset() for i in self.queue}
         return self._told([self.envs[i].reset() for i in self.order])
 
@@ -317,7 +320,7 @@ class OneAfterAnother:
             self.fresh.pop(env) if env in self.fresh else self.envs[env].step(row_of(arrays, slot))
             for slot, env in enumerate(self.order)
         ]
-        self.ended = [slot for slot, step in enumerate(steps) if step.step_type == StepType.LAST]
+        self.ended = [i for i, step in enumerate(steps) if self.resets_ahead and step.step_type == StepType.LAST]
         for slot in self.ended:
             self.queue.append(self.order[slot])
             self.fresh[self.order[slot]] = self.envs[self.order[slot]].reset()

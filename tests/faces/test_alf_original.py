@@ -55,14 +55,14 @@ def test_what_they_return(case: str, num_workers: int | None) -> None:
     name, constructors, options = CASES[case]
     if "num_spare_envs_for_reload" in options and num_workers:
         pytest.skip("spares have a worker each")
-    envs = constructors()
-    theirs = THEIRS[name](envs, **options)
-    with getattr(remuda.alf, name)(envs, num_workers=num_workers, **options) as ours:
+    made = constructors()
+    theirs = THEIRS[name](made, **options)
+    with getattr(remuda.alf, name)(made, num_workers=num_workers, **options) as ours:
         for said in ("batch_size", "num_tasks", "task_names", "is_tensor_based", "batched"):
             assert getattr(ours, said) == getattr(theirs, said), said
         for spec in ("observation_spec", "action_spec", "reward_spec", "time_step_spec"):
             assert getattr(ours, spec)() == getattr(theirs, spec)(), spec
-        seeds = list(range(len(envs)))
+        seeds = list(range(len(made)))
         ours.seed(seeds)
         theirs.seed(seeds)
         random = np.random.default_rng(3)
@@ -70,6 +70,10 @@ def test_what_they_return(case: str, num_workers: int | None) -> None:
         for i in range(100):
             actions = random_actions(ours.action_spec(), ours.batch_size, random)
             assert_same(ours.step(actions), theirs.step(actions), f"step {i}")
+            if i % 25 == 24 and case != "older, spares":  # whose spares stay in their slots there
+                for envs in (ours, theirs) if i == 49 else ():
+                    envs.seed(seeds)
+                assert_same(ours.reset(), theirs.reset(), f"reset after step {i}")
     theirs.close()
 
 

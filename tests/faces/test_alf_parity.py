@@ -42,6 +42,8 @@ def compare(ours: Any, theirs: Any, steps: int = STEPS) -> None:
             got, expected = ours.step(actions), theirs.step(actions)
             assert_same_time_step(got, expected, f"step {i}")
             assert ours.current_time_step() is got
+            if i % 20 == 19:
+                assert_same_time_step(ours.reset(), theirs.reset(), f"reset after step {i}")
 
 
 def seeded(env: Any) -> Any:
@@ -52,7 +54,8 @@ def seeded(env: Any) -> Any:
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 2}, {"max_concurrency": 1}], ids=str)
 @pytest.mark.parametrize("make", [NestedAlfEnv, functools.partial(CountingAlfEnv, length=7)], ids=["nested", "plain"])
 def test_steps(make: Any, options: dict[str, Any]) -> None:
-    compare(FastParallelEnvironment([make] * 3, **options), OneAfterAnother([make] * 3))
+    theirs = OneAfterAnother([make] * 3, resets_ahead="max_concurrency" not in options)
+    compare(FastParallelEnvironment([make] * 3, **options), theirs)
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
@@ -68,7 +71,8 @@ def test_other_start_methods(start_method: Any) -> None:
 
 @pytest.mark.parametrize("blocking", [False, True])
 def test_the_older_class(blocking: bool) -> None:
-    compare(ParallelAlfEnvironment([NestedAlfEnv] * 3, blocking=blocking), OneAfterAnother([NestedAlfEnv] * 3))
+    theirs = OneAfterAnother([NestedAlfEnv] * 3, resets_ahead=not blocking)
+    compare(ParallelAlfEnvironment([NestedAlfEnv] * 3, blocking=blocking), theirs)
 
 
 @pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
@@ -89,11 +93,25 @@ def test_spares_come_in_the_same_order(make: Any, num_spares: int, kind: Any) ->
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_batched_envs_as_many_single_ones(batch_size: int, num_workers: int | None) -> None:
     ours = FastParallelEnvironment(batched_of(NestedAlfEnv, batch_size, 2), num_workers=num_workers)
-    theirs = OneAfterAnother([NestedAlfEnv] * (2 * batch_size))
+    theirs = OneAfterAnother([NestedAlfEnv] * (2 * batch_size), resets_ahead=False)
     ours.seed([5, 6])
     theirs.seed(list(range(5 * batch_size, 7 * batch_size)))
     assert (ours.batch_size, len(ours.envs)) == (2 * batch_size, 2)
     compare(ours, theirs)
+
+
+@pytest.mark.parametrize("num_spares", [0, 1])
+def test_a_reset_heeds_the_seeds(num_spares: int) -> None:
+    """Also of envs that had reset in advance before they were seeded."""
+    make, seeds = functools.partial(NestedAlfEnv, end=1), list(range(5, 7 + num_spares))
+    with FastParallelEnvironment([make] * (2 + num_spares), num_spare_envs_for_reload=num_spares) as envs:
+        told = []
+        for _ in range(2):
+            envs.seed(seeds)
+            told.append([envs.reset()])
+            told[-1] += [envs.step(told[-1][0].prev_action) for _ in range(3)]
+        for one, other in zip(*told, strict=True):
+            assert_same_time_step(one, other)
 
 
 def test_step_before_reset_is_a_reset() -> None:

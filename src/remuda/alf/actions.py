@@ -35,14 +35,14 @@ def _array_maker(spec: Nest, shape: tuple[int, ...] | None) -> Convert:
         if shape is None:
             return _array
         return lambda rows: _divided(_array(rows), shape)
-    parts = [(key, where, _array_maker(child, shape)) for key, where, child in children(spec)]
+    parts = [(key, _array_maker(child, shape)) for key, _, child in children(spec)]
     if isinstance(spec, dict):
-        return lambda nest: {key: convert(nest[key]) for key, _, convert in parts}
+        return lambda nest: {key: convert(nest[key]) for key, convert in parts}
 
     def convert_each(nest: Nest) -> Nest:
         if len(nest) != len(parts):
             raise ValueError(f"{len(nest)} values instead of {len(parts)}")
-        return tuple(convert(nest[i]) for i, _, convert in parts)
+        return tuple(convert(nest[i]) for i, convert in parts)
 
     return convert_each
 

@@ -40,7 +40,12 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
         self._closed = False
         is_process = options["backend"] == "process"
         inherits = not is_process or start_method == "fork"
-        setting = worker.Setting(is_process, torch_threads, None if inherits else Configuration.current())
+        setting = worker.Setting(
+            is_process=is_process,
+            resets_ahead=max_concurrency is None,
+            torch_threads=torch_threads,
+            configuration=None if inherits else Configuration.current(),
+        )
         self._num_spares = num_spares
         self._pool = _start_pool(
             [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(env_constructors)],
@@ -48,7 +53,7 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
             start_method=start_method,
             threads_per_worker=torch_threads,
             max_concurrency=max_concurrency,
-            resets_ahead=max_concurrency is None,
+            resets_ahead=setting.resets_ahead,
             **options,
         )
         try:
@@ -151,7 +156,7 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
 
     @translated
     def _reset(self) -> Any:
-        """As ``reset()``, which is ALF's own: reset all envs; an env that has just reset by itself needs no other.
+        """As ``reset()``, which is ALF's own: reset all envs, also those that have just been reset, and spares.
 
         Raises:
             EnvError: an env raised.
@@ -161,7 +166,10 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
             ClosedError: after :meth:`close`.
         """
         self._drop_what_is_under_way()
-        return self._time_steps.read(self._pool.reset(), None)
+        # With arguments, which envs never see, for these are not answered by a reset that was made in advance: envs may
+        # have been seeded since. A seed also puts every env back to its place.
+        batch = self._pool.reset(seed=0) if self._num_spares else self._pool.reset(options={})
+        return self._time_steps.read(batch, None)
 
     @translated
     def _step(self, action: Any) -> Any:

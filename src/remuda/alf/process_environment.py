@@ -61,7 +61,11 @@ class ProcessEnvironment(RemoteEnvironment):
         if self._pool is not None:
             raise StateError("expected a ProcessEnvironment that is started once, got another start()")
         inherits = self._start_method == "fork"
-        setting = worker.Setting(True, self._threads, None if inherits else Configuration.current())
+        setting = worker.Setting(
+            is_process=True,
+            torch_threads=self._threads,
+            configuration=None if inherits else Configuration.current(),
+        )
         constructor, env_id = self._constructor, self._env_id
         self._pool = Pool(
             [lambda: worker.CalledEnv(constructor, env_id, setting)],

@@ -23,11 +23,13 @@ class Setting:
 
     Attributes:
         is_process: The worker is a process of its own, to be set up as ALF does.
+        resets_ahead: Envs reset when their episodes end, before they are told to.
         torch_threads: How many PyTorch may use in it; None leaves that alone.
         configuration: Of the program, where the worker has not inherited it.
     """
 
     is_process: bool
+    resets_ahead: bool = False
     torch_threads: int | None = None
     configuration: Configuration | None = None
 
@@ -55,8 +57,11 @@ class HostedEnv:
     An env that is batched resets its rows itself. To the engine it is one env, whose episodes never end.
     """
 
-    def __init__(self, env: Any, env_id: int) -> None:
+    def __init__(self, env: Any, env_id: int, *, resets_ahead: bool) -> None:
         self.env, self.env_id = env, env_id
+        self._resets_ahead = resets_ahead
+        self._is_over = False  # and has not reset since
+        self._fresh: Any = None  # the time step of a reset that the engine has yet to ask for
         self.metadata: dict[str, Any] = {}
         self._outer = outer_shape(env)
         self._spec = time_step_spec(env)
@@ -68,10 +73,29 @@ class HostedEnv:
         self.action_space = space_of(env.action_spec(), self._outer, bounded=True)
         self.step: Callable[[Any], Any] = self._first_step
 
-    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **of_the_caller: Any) -> tuple[Any, dict[str, Any]]:
+        """`of_the_caller`: not empty where it is not the engine's own, because an episode has ended."""
+        if of_the_caller:
+            self.catch_up()
+            self._fresh = None
+        time_step, self._fresh = self._fresh, None
+        if time_step is None:
+            time_step = self._reset()
+        return self._plain(time_step), {}
+
+    def _reset(self) -> Any:
+        self._is_over = False
         time_step = self.env.reset()
         self._check(time_step)
-        return self._plain(time_step), {}
+        return time_step
+
+    def catch_up(self) -> None:
+        """Makes the reset that follows the end of an episode, if that is due.
+
+        Before anything else is done with the env: how much time the engine had must not matter to its random numbers.
+        """
+        if self._is_over and self._resets_ahead:
+            self._fresh = self._reset()
 
     def _first_step(self, action: Any) -> Any:
         time_step = self._advance(action)
@@ -87,8 +111,8 @@ class HostedEnv:
         return self.env.step(action if convert is None else convert(action))
 
     def _told(self, time_step: Any) -> Any:
-        is_last = not self._outer and time_step.step_type == LAST
-        return self._plain(time_step), 0.0, is_last, False, {}
+        self._is_over = not self._outer and time_step.step_type == LAST
+        return self._plain(time_step), 0.0, self._is_over, False, {}
 
     def _plain(self, time_step: Any) -> Any:
         fields = self._take(time_step)
@@ -125,7 +149,7 @@ def columns_of(spec: Any) -> list[int]:
 def build(constructor: Callable[..., Any], env_id: int, setting: Setting) -> HostedEnv:
     """The env that a constructor makes."""
     env = setting.make_env(constructor, env_id)
-    return _hosted.setdefault(id(env), HostedEnv(env, env_id))
+    return _hosted.setdefault(id(env), HostedEnv(env, env_id, resets_ahead=setting.resets_ahead))
 
 
 # The same for the same env: the engine refuses two factories that return one object.
@@ -144,6 +168,9 @@ class CalledEnv:
 
     def make(self) -> None:
         self.env = self._make()
+
+    def catch_up(self) -> None:
+        """Nothing is ever due."""
 
     def reset(self, **_: Any) -> NoReturn:
         raise NotImplementedError("it is called")
@@ -196,10 +223,12 @@ def make(called: CalledEnv) -> None:
 
 
 def get_attribute(hosted: HostedEnv | CalledEnv, name: str) -> Any:
+    hosted.catch_up()
     return getattr(hosted.env, name)
 
 
 def call_method(hosted: HostedEnv | CalledEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    hosted.catch_up()
     return getattr(hosted.env, name)(*args, **kwargs)
 
 
@@ -215,6 +244,7 @@ def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs
 
 def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> Any:
     """`seeds`: of all envs, by the order of their constructors."""
+    hosted.catch_up()
     return hosted.env.seed(seeds[hosted.env_id])
 
 
