@@ -7,16 +7,8 @@ here are the engine's own, and ``RuntimeError`` too.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
 import remuda
-from remuda.errors import RemudaError
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Error = TypeVar("Error", bound=RemudaError)
+from remuda._faces.translation import Translation
 
 
 class EnvError(remuda.EnvError, RuntimeError):
@@ -51,40 +43,14 @@ class ClosedError(remuda.ClosedError, RuntimeError):
     """The parallel env was closed."""
 
 
-_KINDS: dict[type[RemudaError], type[RemudaError]] = {
-    kind.__bases__[0]: kind
-    for kind in (
-        EnvError,
-        WorkerDiedError,
-        EnvTimeoutError,
-        CorruptReplyError,
-        RestartLimitError,
-        BrokenPoolError,
-        InvalidActionError,
-        ClosedError,
-    )
-}
-
-
-def translated(function: Callable[P, T]) -> Callable[P, T]:
-    """Raises the engine's errors as those of this module, with the same attributes and the same cause."""
-
-    @functools.wraps(function)
-    def translating(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return function(*args, **kwargs)
-        except RemudaError as error:
-            kind = _KINDS.get(type(error))
-            if kind is None:
-                raise
-            raise _as(kind, error) from error.__cause__
-
-    return translating
-
-
-def _as(kind: type[Error], error: RemudaError) -> Error:
-    """Past the constructors, each of which has arguments of its own."""
-    told = kind.__new__(kind, *error.args)
-    told.args = error.args
-    told.__dict__.update(error.__dict__)
-    return told
+translated = Translation(
+    EnvError,
+    WorkerDiedError,
+    EnvTimeoutError,
+    CorruptReplyError,
+    RestartLimitError,
+    BrokenPoolError,
+    InvalidActionError,
+    ClosedError,
+)
+"""Decorates what raises the engine's errors."""

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import alf
 
 from remuda import Call, Pool, StateError
+from remuda._faces.farewells import log_farewells
 from remuda.alf import worker
-from remuda.alf.closing import log_farewells
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
 from remuda.alf.remote_environment import Promise, RemoteEnvironment
