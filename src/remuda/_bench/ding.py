@@ -127,19 +127,23 @@ class _Ours:
         return pids(self._envs.workers)  # type: ignore[attr-defined]
 
 
+class _PerEnv(_Ours):
+    """One env a worker, as it is by default."""
+
+    def _num_workers(self, plan: Plan) -> int | None:
+        return None
+
+
 class RemudaDing(_Ours, DiEngineSync):
     """`remuda.ding.SyncSubprocessEnvManager` with several envs a worker, in the same program."""
 
     name = "remuda-ding"
 
 
-class RemudaDingPerEnv(RemudaDing):
+class RemudaDingPerEnv(_PerEnv, RemudaDing):
     """`remuda.ding.SyncSubprocessEnvManager` as it is by default: one env a worker."""
 
     name = "remuda-ding-per-env"
-
-    def _num_workers(self, plan: Plan) -> int | None:
-        return None
 
 
 class RemudaDingV2(_Ours, DiEngineV2):
@@ -148,13 +152,10 @@ class RemudaDingV2(_Ours, DiEngineV2):
     name = "remuda-ding-v2"
 
 
-class RemudaDingV2PerEnv(RemudaDingV2):
+class RemudaDingV2PerEnv(_PerEnv, RemudaDingV2):
     """`remuda.ding.SubprocessEnvManagerV2` as it is by default: one env a worker."""
 
     name = "remuda-ding-v2-per-env"
-
-    def _num_workers(self, plan: Plan) -> int | None:
-        return None
 
 
 class _DingEnv:

@@ -5,7 +5,9 @@ from remuda.alf import FastParallelEnvironment    # was: from alf.environments.f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from remuda._faces.loading import lazily
 
 if TYPE_CHECKING:
     from remuda.alf.errors import (
@@ -36,17 +38,10 @@ __all__ = [
     "WorkerDiedError",
 ]
 
-_ENVIRONMENTS = {
+_MODULES = {
     "FastParallelEnvironment": "fast_parallel_environment",
     "ParallelAlfEnvironment": "parallel_alf_environment",
     "ProcessEnvironment": "process_environment",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """The caller's side is imported when first asked for: workers import `remuda.alf.worker`, and no ALF with it."""
-    if name not in __all__:
-        raise AttributeError(f"module 'remuda.alf' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"remuda.alf.{_ENVIRONMENTS.get(name, 'errors')}"), name)
+__getattr__ = lazily(__name__, __all__, _MODULES)

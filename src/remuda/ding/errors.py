@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from remuda._faces.originals import own_exception
 from remuda.errors import (
     BrokenPoolError,
     EnvError,
@@ -40,11 +41,7 @@ def _of_env(error: EnvError, max_retry: int) -> Exception:
     failure = error.failures[0]
     if failure.operation == "reset":
         return _caused(_reset_failed(error.env_ids, max_retry, failure.exception or failure.message), error)
-    original = failure.exception
-    if not isinstance(original, Exception):
-        return error
-    error.__cause__ = original.__cause__  # the remote traceback; ``original`` itself would make a circle
-    return _caused(original, error)
+    return own_exception(error, failure)
 
 
 def _reset_failed(env_ids: tuple[int, ...], max_retry: int, latest: object) -> RuntimeError:

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from gymnasium import logger
 
+from remuda._faces.originals import own_exception
 from remuda.errors import EnvError
 
 
@@ -20,8 +21,4 @@ def raise_original(error: EnvError) -> NoReturn:
         logger.error("Received the following error from Worker-%s - Shutting it down", failure.worker)
         logger.error("%s", failure.traceback)  # as an argument: a traceback may contain a percent sign
     logger.error("Raising the last exception back to the main process.")
-    original = error.failures[-1].exception
-    if not isinstance(original, Exception):
-        raise error
-    error.__cause__ = original.__cause__  # the remote traceback; ``original`` itself would make a circle
-    raise original from error
+    raise own_exception(error, error.failures[-1])

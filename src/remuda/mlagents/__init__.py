@@ -6,7 +6,9 @@ from remuda.mlagents import SubprocessEnvManager
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from remuda._faces.loading import lazily
 
 if TYPE_CHECKING:
     from remuda.mlagents.errors import ClosedError, CorruptReplyError, EnvTimeoutError, WorkerDiedError
@@ -14,11 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ClosedError", "CorruptReplyError", "EnvTimeoutError", "SubprocessEnvManager", "WorkerDiedError"]
 
-
-def __getattr__(name: str) -> Any:
-    """The caller's side is imported when first asked for: workers import `remuda.mlagents.worker`, and not it."""
-    if name not in __all__:
-        raise AttributeError(f"module 'remuda.mlagents' has no attribute {name!r}")
-    from remuda.mlagents import errors, manager
-
-    return getattr(manager if name == "SubprocessEnvManager" else errors, name)
+__getattr__ = lazily(__name__, __all__, {"SubprocessEnvManager": "manager"})

@@ -5,7 +5,9 @@ from remuda.sb3 import SubprocVecEnv    # was: from stable_baselines3.common.vec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from remuda._faces.loading import lazily
 
 if TYPE_CHECKING:
     from remuda.sb3.errors import (
@@ -30,11 +32,4 @@ __all__ = [
     "WorkerDiedError",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """The caller's side is imported when first asked for: workers import `remuda.sb3.worker`, and not SB3 with it."""
-    if name not in __all__:
-        raise AttributeError(f"module 'remuda.sb3' has no attribute {name!r}")
-    from remuda.sb3 import errors, subproc_vec_env
-
-    return getattr(subproc_vec_env if name == "SubprocVecEnv" else errors, name)
+__getattr__ = lazily(__name__, __all__, {"SubprocVecEnv": "subproc_vec_env"})
