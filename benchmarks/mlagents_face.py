@@ -7,7 +7,6 @@ first and take turns. What they step is not a game but Python, so that nothing b
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import warnings
@@ -19,7 +18,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from readme import write_section
+from script import names, publish
+from tables import head, row, verdict
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of packages of those days
@@ -150,18 +150,13 @@ class Result:
 def main() -> None:
     options = parse_options()
     results = [measure(WORKLOADS[name], options) for name in options.only]
-    text = "\n".join(markdown(results, options))
-    print(text)
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
-    if options.readme:
-        write_section("mlagents", text)
+    publish("mlagents", markdown(results, options), map(asdict, results), options)
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="1 s a contender instead of 5 s")
-    parser.add_argument("--only", type=_names, default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("--only", type=names, default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
     parser.add_argument("--num-envs", type=int, default=8, help="each in a worker of its own")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default: 5)")
     parser.add_argument("--json", type=Path, help="write every round's figures here")
@@ -171,10 +166,6 @@ def parse_options() -> argparse.Namespace:
         parser.error(f"expected --only to name {', '.join(WORKLOADS)}, got {', '.join(unknown)}")
     options.seconds = (1.0 if options.quick else 5.0) / options.rounds
     return options
-
-
-def _names(text: str) -> list[str]:
-    return text.split(",")
 
 
 def measure(workload: Workload, options: argparse.Namespace) -> Result:
@@ -214,17 +205,15 @@ def take_turn(manager: Any, seconds: float) -> Turn:
 
 
 def markdown(results: Iterable[Result], options: argparse.Namespace) -> Iterator[str]:
-    yield "| a step | goal | remuda : original |  | steps/s, remuda | original | manager's CPU, remuda | original |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    columns = ["a step", "goal", "remuda : original", "", "steps/s, remuda", "original", "manager's CPU, remuda"]
+    yield from head([*columns, "original"])
     for result in results:
         goal, ratio = result.workload.at_least, result.ratio
-        verdict = "" if goal is None else "pass" if ratio >= goal else "**falls short**"
-        rates = " | ".join(
-            f"{median(turn.rate for turn in result.turns[name]):,.0f}" for name in ("remuda", "original")
-        )
-        shares = " | ".join(f"{median(turn.cpu for turn in result.turns[name]):.0%}" for name in ("remuda", "original"))
-        told = "" if goal is None else f">= {goal:g} x"
-        yield f"| {result.workload.name} | {told} | {ratio:.2f} | {verdict} | {rates} | {shares} |"
+        turns = [result.turns[name] for name in ("remuda", "original")]
+        rates = [f"{median(turn.rate for turn in each):,.0f}" for each in turns]
+        shares = [f"{median(turn.cpu for turn in each):.0%}" for each in turns]
+        told = ["", f"{ratio:.2f}", ""] if goal is None else [f">= {goal:g} x", f"{ratio:.2f}", verdict(goal, ratio)]
+        yield row([result.workload.name, *told, *rates, *shares])
     yield ""
     yield (
         f"{options.num_envs} envs, each in a worker of its own, on {machine.describe()}. Medians of {options.rounds} "

@@ -39,8 +39,8 @@ def parse_options(
         default=seconds,
         help=f"{quick:g} s a contender instead of {seconds:g}",
     )
-    parser.add_argument("--only", type=_names, default=list(workloads), help=f"of {', '.join(workloads)}")
-    parser.add_argument("--against", type=_names, default=list(against), help=f"of {', '.join(peers)}")
+    parser.add_argument("--only", type=names, default=list(workloads), help=f"of {', '.join(workloads)}")
+    parser.add_argument("--against", type=names, default=list(against), help=f"of {', '.join(peers)}")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default: 5)")
     parser.add_argument("--json", type=Path, help="write every round's figures here")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
@@ -52,7 +52,8 @@ def parse_options(
     return options
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """The type of an option that names several things, with commas between them."""
     return text.split(",")
 
 

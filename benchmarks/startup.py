@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from readme import write_section
+from script import publish
 
 from remuda._bench import machine, registry, workloads
 from remuda._bench.contenders import Plan
@@ -42,12 +42,7 @@ def main() -> None:
         print(json.dumps(asdict(measure_here(options))))
         return
     samples = list(measure_all(options))
-    text = "\n".join(markdown(samples, options))
-    print(text)
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(sample) for sample in samples], indent=2) + "\n")
-    if options.readme:
-        write_section("startup", text)
+    publish("startup", markdown(samples, options), map(asdict, samples), options)
 
 
 def parse_options() -> argparse.Namespace:

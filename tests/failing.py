@@ -11,13 +11,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import accidents
 import numpy as np
 import pytest
 from pool_envs import assert_same
 
-from remuda import Batch, Fault, Pool, StateError
+from remuda import Batch, Fault, FaultPolicy, Pool, StateError
 
 MODES = ["next_step", "same_step", "disabled"]
+
+ACTS: dict[str, Callable[..., Any]] = {
+    "death": accidents.kill_myself,
+    "exception": accidents.raise_value_error,
+    "hang": accidents.hold_the_gil,
+}
+"""One of each kind of fault; a hang ends by a deadline of `policy_against`."""
+
+
+def policy_against(kind: str, policy: Any) -> FaultPolicy:
+    """Raise or restart, at once, what goes wrong in this way."""
+    limits = {"step_timeout": 1.0, "reset_timeout": 1.0, "call_timeout": 1.0} if kind == "hang" else {}
+    return FaultPolicy(policy, backoff=0, **limits)
 
 
 def once(

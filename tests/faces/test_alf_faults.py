@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
-from failing import once
+from failing import ACTS, once, policy_against
 from pool_envs import Gate
 from programs import Watched
 
@@ -35,21 +34,14 @@ from remuda.alf import (
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
-ACTS: dict[str, Callable[..., Any]] = {
-    "death": accidents.kill_myself,
-    "exception": accidents.raise_value_error,
-    "hang": accidents.hold_the_gil,
-}
 RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": EnvError, "hang": EnvTimeoutError}
-LIMITS = {"step_timeout": 1.0, "reset_timeout": 1.0, "call_timeout": 1.0}
 FIRST, MID, LAST = range(3)
 
 
 def failing(kind: str, phase: str, policy: Any, path: Path, **options: Any) -> FastParallelEnvironment:
     """Two envs with episodes of two steps, the second of which meets with that once in this phase."""
-    limits = LIMITS if kind == "hang" else {}
     act = once(path / "accident", ACTS[kind])
-    faults = FaultPolicy(policy, backoff=0, **limits)
+    faults = policy_against(kind, policy)
     return FastParallelEnvironment(hooked(2, length=2, **{phase: act}), faults=faults, **options)
 
 

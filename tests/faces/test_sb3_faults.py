@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import accidents
 import gymnasium
 import numpy as np
 import pytest
-from failing import once
+from failing import ACTS, once, policy_against
 from pool_envs import Gate, gated, hooked
 from programs import Watched
 from sb3_face_envs import cartpoles
@@ -32,22 +31,13 @@ from remuda.sb3 import (
     WorkerDiedError,
 )
 
-ACTS: dict[str, Callable[..., Any]] = {
-    "death": accidents.kill_myself,
-    "exception": accidents.raise_value_error,
-    "hang": accidents.hold_the_gil,
-}
 RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": EnvError, "hang": EnvTimeoutError}
-LIMITS = {"step_timeout": 1.0, "reset_timeout": 1.0, "call_timeout": 1.0}
 
 
 def failing(kind: str, phase: str, policy: Any, path: Path) -> SubprocVecEnv:
     """Two envs with episodes of two steps, the second of which meets with that once in this phase."""
-    limits = LIMITS if kind == "hang" else {}
-    return SubprocVecEnv(
-        hooked(2, length=2, **{phase: once(path / "accident", ACTS[kind])}),
-        faults=FaultPolicy(policy, backoff=0, **limits),
-    )
+    act = once(path / "accident", ACTS[kind])
+    return SubprocVecEnv(hooked(2, length=2, **{phase: act}), faults=policy_against(kind, policy))
 
 
 def meet_with_it(envs: SubprocVecEnv, phase: str) -> Any:
