@@ -5,6 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not -name '*.so' -not -name '*.pyi' -not -path '*/__pycache__/*')
 
+# Where the package is built, so that the next time only what has changed is.
+export SKBUILD_BUILD_DIR := build/{wheel_tag}
+
 MINUTES ?= 10
 
 .PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench clean
@@ -34,8 +37,8 @@ $(VENV)/demo.stamp: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet '.[bench]' 'gymnasium[classic-control]'
 	@touch $@
 
-$(VENV)/test.stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet '.[test]'
+$(VENV)/test.stamp: $(BIN)/python $(SOURCES) tests/requirements.txt
+	$(BIN)/python -m pip install --quiet . --requirement tests/requirements.txt
 	@touch $@
 
 # torch first and alone, so that it may bring what it needs; the rest is all pinned.

@@ -25,6 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaves_things: the test is about what is left behind, and looks itself")
 
 
+def pytest_collection_finish() -> None:
+    """What the tests have imported stays for good: the collection after each test need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
     """Dumps all threads and ends the run: a hung test must not hang whoever waits for it."""
@@ -55,7 +61,7 @@ def arenas() -> list[str]:
 
 
 def descendants() -> dict[int, str]:
-    """Our processes below this one, but for the fork server: pid -> command line."""
+    """Our processes below this one, but for those that serve it to its end: pid -> command line."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (found := _parent_and_command(entry)):
@@ -71,6 +77,8 @@ def descendants() -> dict[int, str]:
 
 
 def _is_server(pid: int, command: str) -> bool:
+    if "remuda-watcher" in command:
+        return True  # it ends with us; only where we are the first process is it our child
     if "multiprocessing.resource_tracker" in command or "multiprocessing.forkserver" in command:
         return True  # of a peer
     if "remuda._backends.forkserver" not in command:

@@ -30,7 +30,7 @@ def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     example = importlib.import_module("sb3_ppo")
     monkeypatch.setattr(example, "NUM_ENVS", 2)
     monkeypatch.setattr(example, "STEPS", 512)
-    monkeypatch.setattr(example, "KILL_EVERY", 0.2)
+    monkeypatch.setattr(example, "KILL_EVERY", 0.7)
     monkeypatch.setitem(example.SETTINGS, "batch_size", 64)
     monkeypatch.setitem(example.RUNS, "stable_baselines3", (example.Original, {"start_method": "fork"}))
     example.main(tmp_path / "curves.png")

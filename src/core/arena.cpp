@@ -1,5 +1,6 @@
 #include "arena.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <new>
@@ -25,6 +26,8 @@ namespace {
   throw std::system_error(error, std::generic_category(), what);
 }
 
+constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // takes memory only where it is written to
+
 std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MB"; }
 
 std::byte* map(int fd, std::size_t bytes) {
@@ -33,13 +36,27 @@ std::byte* map(int fd, std::size_t bytes) {
   return static_cast<std::byte*>(base);
 }
 
+// Step by step: the kernel takes back what a signal has interrupted, and a signal may come every few milliseconds.
+// Returns an error number, or 0.
+int reserve(int fd, std::size_t bytes) {
+  constexpr std::size_t kStep = std::size_t{64} << 20;
+  for (std::size_t at = 0; at < bytes; at += kStep) {
+    const auto length = static_cast<off_t>(std::min(kStep, bytes - at));
+    int error;
+    do {
+      error = posix_fallocate(fd, static_cast<off_t>(at), length);  // returns its error; it does not set errno
+    } while (error == EINTR);
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::shared_ptr<Arena> Arena::create(std::size_t bytes) {
   int fd = memfd_create("remuda", MFD_CLOEXEC);
   if (fd < 0) fail(errno, "could not create the pool's shared memory (memfd_create)");
-  // posix_fallocate returns its error; it does not set errno.
-  if (int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes))) {
+  if (int error = reserve(fd, bytes)) {
     close(fd);
     fail(error, "could not reserve " + megabytes(bytes) +
                     " of shared memory for the pool; use fewer envs, fewer frames or smaller observations");
@@ -75,6 +92,22 @@ Arena::~Arena() {
 void Arena::close_fd() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
+}
+
+std::byte* Arena::reserve_copy() const {
+  void* copy = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, kPrivate, -1, 0);
+  return copy == MAP_FAILED ? nullptr : static_cast<std::byte*>(copy);
+}
+
+void Arena::drop_copy(std::byte* copy) const { munmap(copy, bytes_); }
+
+// Either takes the place of the mapping that is there in one step, or leaves that.
+void Arena::become(std::byte* copy) const {
+  if (copy == nullptr) {
+    mmap(base_, bytes_, PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
+  } else {
+    mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, base_);
+  }
 }
 
 #else  // Without memfd the thread and serial backends still work: private memory is all they need.

@@ -45,6 +45,12 @@ class Arena {
   std::size_t bytes() const { return bytes_; }
   int fd() const { return fd_; }  // -1 once closed, or where the platform has none
 
+  // For a forked child, see lendings.hpp: memory of the same size, empty, that is nobody else's (null: there is none);
+  // the end of it; and that it is what lies at our addresses from now on (null: empty memory does).
+  std::byte* reserve_copy() const;
+  void drop_copy(std::byte* copy) const;
+  void become(std::byte* copy) const;
+
   // The descriptor is needed only until the workers have attached; keeping it would cost one per pool.
   void close_fd();
 

@@ -14,6 +14,7 @@ constexpr npy_int64 kSmall = 64;
 Column::Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base)
     : dtype_(std::move(dtype)), shape_(std::move(shape)), base_(base) {
   row_bytes_ = static_cast<std::size_t>(PyDataType_ELSIZE(descr()));
+  is_int64_ = descr()->type_num == NPY_INT64 && PyArray_ISNBO(descr()->byteorder);
   for (npy_intp n : shape_) row_bytes_ *= static_cast<std::size_t>(n);
 }
 
@@ -48,7 +49,7 @@ bool Column::write_number(PyObject* value, std::byte* target) const {
     if (same) PyArray_ScalarAsCtype(value, target);
     return same;
   }
-  if (PyLong_CheckExact(value) && descr()->type_num == NPY_INT64) {
+  if (PyLong_CheckExact(value) && is_int64_) {
     int overflow;
     npy_int64 number = PyLong_AsLongLongAndOverflow(value, &overflow);
     if (overflow == 0) std::memcpy(target, &number, sizeof number);
@@ -59,7 +60,7 @@ bool Column::write_number(PyObject* value, std::byte* target) const {
 
 nb::object Column::scalar(std::uint32_t row) const {
   nb::object* cached = nullptr;
-  if (descr()->type_num == NPY_INT64) {
+  if (is_int64_) {
     npy_int64 number;
     std::memcpy(&number, this->row(row), sizeof number);
     if (number >= 0 && number < kSmall) {
@@ -106,8 +107,9 @@ nb::object Column::empty(std::uint32_t rows) const { return array(rows, nullptr)
 
 npy_intp first_outside(nb::handle array, npy_int64 low, npy_int64 high) {
   auto* numbers = reinterpret_cast<PyArrayObject*>(array.ptr());
-  if (!PyArray_Check(array.ptr()) || PyArray_TYPE(numbers) != NPY_INT64 || !PyArray_IS_C_CONTIGUOUS(numbers))
-    throw nb::type_error("expected a contiguous array of int64");
+  if (!PyArray_Check(array.ptr()) || PyArray_TYPE(numbers) != NPY_INT64 || !PyArray_IS_C_CONTIGUOUS(numbers) ||
+      !PyArray_ISNOTSWAPPED(numbers))
+    throw nb::type_error("expected a contiguous array of int64 in native byte order");
   const auto* data = static_cast<const npy_int64*>(PyArray_DATA(numbers));
   const npy_intp size = PyArray_SIZE(numbers);
   for (npy_intp i = 0; i < size; ++i)

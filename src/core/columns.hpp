@@ -46,6 +46,7 @@ class Column {
   std::vector<npy_intp> shape_;
   std::byte* base_;
   std::size_t row_bytes_;
+  bool is_int64_;  // in this machine's byte order: what C++ reads and writes as it is
   // Scalars never change, so those of small discrete choices are made once: reading one is most of what
   // handing an action to a cheap env costs.
   mutable std::vector<nb::object> small_;

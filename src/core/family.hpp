@@ -15,16 +15,23 @@ namespace remuda {
 
 inline constexpr char kFamilyVariable[] = "REMUDA_WORKER_KEY";
 
+struct HuntResult {
+  std::vector<int> survivors;  // the pids of those that had not ended in time
+  int problem = 0;             // why not all could be looked at, as `errno` has it: no /proc, no free descriptor
+  bool spent_reserve = false;
+};
+
 // Kills every process that carries one of `keys`, but for the calling one, and looks again until there are no more:
-// they may fork meanwhile.  Returns the pids of those that have not ended after `patience_ms` more.  Allocates; needs
-// no GIL.
+// they may fork meanwhile.  Waits up to `patience_ms` for their end, and reaps those that are our children.  Allocates;
+// needs no GIL, and no free descriptor where `fill_reserve` has been called.
 //
 // Nobody else is killed in their place: a pid is only a hint, the signal goes to a process descriptor whose environment
 // was read after it was opened.  Linux only; elsewhere there are no worker processes.
-std::vector<int> kill_family(const std::vector<std::string>& keys, int patience_ms);
+HuntResult kill_family(const std::vector<std::string>& keys, int patience_ms);
 
-// Makes /proc tell `keys` as this process's, where it was exec'd with other keys of the same length: what forks from it
-// without an exec then shows them too.  Before anything changes the variable.  Returns whether it could.
+// Makes /proc tell `keys` as this process's: what forks from it without an exec then shows them too.  Where it was
+// exec'd with other keys of the same length they are written over, before anything changes the variable; otherwise it
+// takes a kernel with CONFIG_CHECKPOINT_RESTORE.  Returns whether it could.
 bool show_family(const std::string& keys);
 
 }  // namespace remuda

@@ -21,11 +21,16 @@ class FrameBook {
  public:
   static constexpr std::uint32_t kMaxFrames = 64;  // the bits of a word
 
-  // `before`: the books of how the pool was divided before.  What is still held of theirs is not free.
+  // `before`: all books of how the pool was divided before.  What is still held of theirs is not free.  One flat list:
+  // were each asked for those before it in turn, every division would double the work.
   explicit FrameBook(std::uint32_t frames, std::vector<std::shared_ptr<FrameBook>> before = {})
       : all_(all(frames)), free_(all_), before_(std::move(before)) {}
   bool any_free() const { return free() != 0; }
-  bool all_free() const { return free() == all_; }
+  // Whether nobody holds a frame of this book, whatever is held of others.
+  bool all_back() const { return free_.load(std::memory_order_acquire) == all_; }
+
+  // Those that are lent or in use, by bit; of this book alone.
+  std::uint64_t taken() const { return all_ & ~free_.load(std::memory_order_acquire); }
 
   // The caller is the pool's one thread, and has made sure that a frame is free.
   std::uint32_t take() {
@@ -44,7 +49,7 @@ class FrameBook {
 
   std::uint64_t free() const {
     std::uint64_t free = free_.load(std::memory_order_acquire);
-    for (const auto& book : before_) free &= book->free();
+    for (const auto& book : before_) free &= book->free_.load(std::memory_order_acquire);
     return free;
   }
 

@@ -22,6 +22,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
          nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t lanes)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
+      lendings_(Lendings::make(arena_, plan_.slots)),
       autoreset_(autoreset),
       columns_(std::move(columns)),
       final_columns_(std::move(final_columns)),
@@ -30,6 +31,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       send_(std::move(send)),
       progress_(arena_->at<Progress>(plan_.progress)),
       bell_(arena_->at<Bell>(Plan::kPoolBell)),
+      words_(arena_->at<Words>(Plan::kWords)),
       patience_(Nanoseconds(spin_ns)),
       max_running_(max_running),
       lanes_(lanes) {
@@ -39,6 +41,8 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
     port.envs = envs_of_worker[w];
     envs_.insert(envs_.end(), port.envs, Env{w, kNoSlot});
   }
+  for (const auto* columns : {&columns_, &final_columns_})
+    for (const Column& column : *columns) lendings_->add_column(column.row(0), column.row_bytes());
   slots_.resize(plan_.slots);
   seat_in_order();
   std::vector<std::uint32_t> all(plan_.slots);
@@ -58,11 +62,10 @@ void Hub::seat_in_order() {
 }
 
 void Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
-  std::vector<std::shared_ptr<FrameBook>> before;  // their rows lie elsewhere from now on, but may still be held
-  for (std::uint32_t part = 0; part < parts_.size(); ++part) {
+  for (std::uint32_t part = 0; part < parts_.size(); ++part)
     if (pending(part) != 0) throw std::logic_error("a pool is split while nothing is pending");
-    if (!parts_[part].book->all_free()) before.push_back(parts_[part].book);
-  }
+  for (Part& part : parts_) books_before_.push_back(std::move(part.book));
+  std::erase_if(books_before_, [](const auto& book) { return book->all_back(); });
   parts_.clear();
   std::uint32_t position = 0;
   for (auto& slots : divisions) {
@@ -71,7 +74,9 @@ void Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
       slots_[slot].position = position++;
       slots_[slot].part = static_cast<std::uint32_t>(parts_.size());
     }
-    auto book = std::make_shared<FrameBook>(plan_.frames - 1, before);
+    auto book = std::make_shared<FrameBook>(plan_.frames - 1, books_before_);
+    const auto count = static_cast<std::uint32_t>(slots.size());
+    lendings_->add_book(book, position - count, count);
     parts_.push_back({std::move(slots), std::move(book), std::vector<std::uint32_t>(plan_.frames)});
   }
 }
@@ -191,7 +196,7 @@ void Hub::mount_spare(std::uint32_t slot) {
   // After an episode its worker resets it unasked; one that was built anew knows of none.
   const Port& port = ports_[envs_[tired].worker];
   if (envs_[tired].fresh && !port.dead && !port.absent)
-    post_message(Op::kPrepare, envs_[tired].worker, tired, nb::none());
+    post_message(Op::kPrepare, envs_[tired].worker, tired, nb::none(), nb::none(), nb::none());
 }
 
 // Gives a fresh env to each slot that ended an episode and is to begin another in the same step. In the order of
@@ -268,7 +273,8 @@ void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   if (!on_socket) return;
   publish(worker, true);  // first the record, and out of turn: it makes the worker read the socket
   try {
-    send_(worker, parts);
+    port.writing = send_(worker, parts).is(nb::bool_(true));
+    writes_ = writes_ || port.writing;
   } catch (nb::python_error& error) {
     interrupt_.emplace(error);  // what was begun is done first: the books must balance
   }
@@ -313,10 +319,12 @@ bool Hub::has_room(std::uint32_t worker) const {
   return ports_[worker].outstanding + ports_[worker].envs < plan_.ring_capacity;
 }
 
-std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts) {
+std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
+                                nb::handle addressee) {
   if (ports_[worker].outstanding >= plan_.ring_capacity)
     throw nb::value_error("too many messages are waiting for one worker");
   std::uint64_t sequence = ++sequence_;
+  if (!addressees.is_none()) nb::borrow<nb::dict>(addressees)[nb::int_(sequence)] = addressee;
   ports_[worker].messages.push_back(sequence);
   ++awaited_;
   push(worker, {op, env, 0, 1, sequence, 0, 0}, parts);
@@ -331,10 +339,13 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
   const Part& part = parts_.at(index);
   const auto start = Clock::now();
   const auto deadline = start + Nanoseconds(timeout_ns);
+  note_running(start, kUnwatched);
+  write_on();                                // first: whoever waits for it is not late
   if (start - looked_ >= kGlance) glance();  // also where the others' results keep coming in time
   while (true) {
     // Read before the rings: what is published after we looked at them rings past this count.
     std::uint32_t heard = bell_->rung.load(std::memory_order_acquire);
+    write_on();
     drain();
     if (done(part) >= wanted) return true;
     if (attention()) return false;
@@ -346,13 +357,17 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
     // somebody waits for; results only when there are enough.
     bool each = awaited_ != 0 || !turns_.empty() || !due_.empty();
     std::uint32_t needed = each ? 1 : std::min(wanted - done(part), std::max(part.in_flight, 1U));
+    bool has_slept;
     {
       nb::gil_scoped_release release;
-      remuda::wait(*bell_, heard + needed, limit, patience_);
+      has_slept = sleep(heard + needed, limit);
     }
-    waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(Clock::now() - before).count());
+    const auto after = Clock::now();
+    waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(after - before).count());
+    note_running(after, kStall);
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
-    if (!reached(*bell_, heard + needed)) glance();
+    const bool is_time = has_slept || alarm_due() || Clock::now() - looked_ >= kGlance;
+    if (is_time && !reached(*bell_, heard + needed)) glance();
   }
 }
 
@@ -360,43 +375,52 @@ void Hub::drain() {
   Result result;
   for (std::uint32_t w = 0; w < ports_.size(); ++w) {
     while (!ports_[w].corrupt && ports_[w].results.front(result)) {
-      accept(w, result);  // may be interrupted while it reads the socket: then we start from here again
+      if (!accept(w, result)) break;  // may also be interrupted in it: then we start from here again
       ports_[w].results.consume();
     }
   }
   mount_due();
 }
 
-void Hub::accept(std::uint32_t worker, const Result& result) {
+// False when some of the message is still to come, and the result is to be looked at again.
+bool Hub::accept(std::uint32_t worker, const Result& result) {
   Port& port = ports_[worker];
   nb::object parts;
+  if (port.reading && !can_move(port, Way::kRead)) return false;
   try {
     if (!is_sound(port, result)) throw std::length_error("a result that answers nothing");
     if (result.flags & kHasBlob) parts = read_parts(port.blobs_in);
   } catch (const std::length_error&) {
-    return distrust(worker);
+    distrust(worker);
+    return true;
   }
   if (result.flags & kOnSocket) {
     parts = receive_(worker);
-    if (parts.is_none()) return;  // it died while it wrote: the result never came
-    if (parts.is(nb::bool_(false))) return distrust(worker);
+    const bool is_partial = parts.is(nb::bool_(true));
+    if (is_partial && !port.reading) note_move(port);
+    port.reading = is_partial;
+    if (is_partial) return false;
+    if (parts.is_none()) return true;  // it died while it wrote: the result never came
+    if (parts.is(nb::bool_(false))) {
+      distrust(worker);
+      return true;
+    }
   }
   port.heard = Clock::time_point(Nanoseconds(result.end_ns));
   port.last_end_ns = result.end_ns;
   port.outstanding -= result.count;
   if (port.outstanding == 0) finish_turn(port);
-  const bool is_message = result.flags & kIsMessage;
-  if (is_message) {
+  if (result.flags & kIsMessage) {
     std::erase(port.messages, result.sequence);
     --awaited_;
+    const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
+    tell({worker, env, result.sequence, result.flags, std::move(parts)});
+  } else if (is_whole(lanes_, result)) {
+    accept_rows(worker, result, std::move(parts));
+  } else {
+    hold(worker, result, std::move(parts));
   }
-  if (is_message) {
-    ++answers_;
-    nb::object env = result.env == kWholeWorker ? nb::none() : nb::object(nb::int_(result.env));
-    return messages_.append(nb::make_tuple(worker, env, result.sequence, result.flags, none_or(parts)));
-  }
-  if (is_whole(lanes_, result)) return accept_rows(worker, result, std::move(parts));
-  hold(worker, result, std::move(parts));
+  return true;
 }
 
 // The lanes of a vector env are done together: when their worker dies in between, none is.
@@ -415,17 +439,15 @@ void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object par
   const bool failed = result.flags & kIsFailure, swaps = result.flags & kSwapDue;
   // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
   // belongs to it.
-  const bool is_whole = !failed && !((result.flags & kHasFinal) && (result.flags & (kRenewalDue | kSwapDue)));
+  const bool is_whole = !failed && !(result.flags & kUndone) &&
+                        !((result.flags & kHasFinal) && (result.flags & (kRenewalDue | kSwapDue)));
   if (is_whole) {
     finish_rows(first, result, parts);
   } else {
     slots_[first].state = SlotState::kStranded;
     if (swaps) due_.emplace_back(first, parts);
   }
-  if (!failed && !(result.flags & kRenewalDue)) return;
-  ++(failed ? failed_ : answers_);
-  if (failed) ++part_of(first).failed;
-  messages_.append(nb::make_tuple(worker, first, result.sequence, result.flags, none_or(parts)));
+  if (failed || (result.flags & kRenewalDue)) tell({worker, first, result.sequence, result.flags, std::move(parts)});
 }
 
 void Hub::finish_rows(std::uint32_t first, const Result& result, nb::object parts) {
@@ -446,12 +468,26 @@ void Hub::finish_rows(std::uint32_t first, const Result& result, nb::object part
   slot.terminal.reset();
 }
 
-nb::list Hub::take_messages() {
-  nb::list messages = std::move(messages_);
-  messages_ = nb::list();
-  answers_ = failed_ = 0;
-  for (Part& part : parts_) part.failed = 0;
-  return messages;
+// -- messages ----------------------------------------------------------------------------------------
+
+void Hub::tell(Message message) {
+  ++(message.is_fault() ? failed_ : answers_);
+  if (message.is_fault()) ++part_of(*message.slot).failed;
+  messages_.push_back(std::move(message));
+}
+
+nb::object Hub::first_message() const {
+  if (messages_.empty()) return nb::none();
+  const Message& first = messages_.front();
+  return nb::make_tuple(first.worker, first.slot ? nb::object(nb::int_(*first.slot)) : nb::none(), first.sequence,
+                        first.flags, none_or(first.parts));
+}
+
+void Hub::remove_message() {
+  const Message& first = messages_.front();
+  --(first.is_fault() ? failed_ : answers_);
+  if (first.is_fault()) --part_of(*first.slot).failed;
+  messages_.pop_front();
 }
 
 }  // namespace remuda

@@ -18,6 +18,7 @@
 
 #include "columns.hpp"
 #include "frames.hpp"
+#include "lendings.hpp"
 #include "plan.hpp"
 
 namespace remuda {
@@ -27,10 +28,11 @@ inline nb::object none_or(nb::object object) { return object.is_valid() ? object
 class Hub {
  public:
   // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
-  // `receive(w) -> parts | None (it died) | False (nonsense)` reads from worker w's socket, `send(w, parts)` writes to
-  // it. `columns`: reward, terminated, truncated, info mask, then the observation's leaves. `max_running`: how many
-  // workers may have commands at once; the others' wait here for their turn. `lanes`: so many neighbouring envs are one
-  // vector env (1: each is one of its own), and every call concerns whole ones.
+  // `receive(w) -> parts | None (it died) | False (nonsense) | True (some of it is still to come)` reads from worker
+  // w's socket, `send(w, parts) -> whether some of it is still to be written` writes to it, and `send(w, None)` goes on
+  // with that; neither waits. `columns`: reward, terminated, truncated, info mask, then the observation's leaves.
+  // `max_running`: how many workers may have commands at once; the others' wait here for their turn. `lanes`: so many
+  // neighbouring envs are one vector env (1: each is one of its own), and every call concerns whole ones.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive,
       nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t lanes);
@@ -49,8 +51,10 @@ class Hub {
   // and none of them is pending; else nothing was sent.
   bool send_steps(nb::handle actions, nb::handle slots, std::uint32_t part);
   void set_choices(npy_int64 low, npy_int64 high) { choices_ = {low, high}; }
-  // Sends a message (or kClose) to `worker` concerning `env`; returns the number its answer will carry.
-  std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts);
+  // Sends a message (or kClose) to `worker` concerning `env`; returns the number its answer will carry, under which
+  // `addressee` is put into the dict `addressees`, unless that is None.
+  std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
+                             nb::handle addressee);
   // Slot i is backed by env i again, and the spares wait in order.  No slot is pending.
   void seat_in_order();
 
@@ -71,34 +75,50 @@ class Hub {
   // With background autoreset the slots whose episode is over are told to reset, and are pending again.
   nb::tuple take(std::uint32_t limit, bool by_slot, std::uint32_t part);
   // `wait` for so many pending slots of a part (0: all), then `take` what is there; None when anything is out of the
-  // ordinary.
+  // ordinary, or has been said that was not heard.
   std::optional<nb::tuple> finish(std::uint32_t wanted, std::uint32_t part);
   // Removes everything ready of a part without looking at it.
   void drop_ready(std::uint32_t part);
 
   // -- what goes wrong ---------------------------------------------------------------------------------
 
-  // Removes the answers to messages, and the failures and due renewals: a list of
+  // What has to be dealt with comes one by one, and stays until it is removed: whoever deals with it may be
+  // interrupted, and then begins with it again.  It is removed together with whatever else he changes, see `call_all`.
+  //
+  // The first of the answers to messages, the failures and the due renewals, or None:
   // (worker, slot | None, sequence, flags, parts).  The slot of a failure, or of a result that waits for a
   // renewal, is stranded.
-  nb::list take_messages();
-  // Watches a process: `wait` notices its death.  The descriptor stays the caller's.
-  void watch(std::uint32_t worker, int pidfd);
+  nb::object first_message() const;
+  void remove_message();
+  // Watches a process: `wait` notices its death, and when its socket (-1: it has none) is ready for the rest of a
+  // message.  The descriptors stay the caller's.
+  void watch(std::uint32_t worker, int pidfd, int socket);
   // Looks at this descriptor too, for good: what workers log comes there.  It stays the caller's.
   void relay(int fd) { relay_fd_ = fd; }
-  // Removes the workers found dead since the last call: a list of (worker, [slots that were in flight, and are
-  // stranded now], [sequences of messages without an answer]).  Who is sent something when dead is found once more.
-  nb::list take_dead();
+  // What the workers have logged and warned is handed on before the results of what they said it in: how often they
+  // have spoken so far, whether that is more than was heard, and up to which of these the caller has.
+  std::uint32_t said() const { return words_->said.load(std::memory_order_relaxed); }
+  bool has_unheard() const { return said() != heard_; }
+  void note_heard(std::uint32_t said) { heard_ = said; }
+  // The first worker that was found dead, or None: (worker, [slots in flight], [sequences of messages without an
+  // answer]).  Who is sent something when dead is found once more.
+  nb::object first_dead() const;
+  void remove_dead();  // its slots are stranded from then on
   // Makes `wait` return when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0:
-  // never).  Both stay in force until they are replaced.
-  void listen(std::vector<int> fds) { listened_ = std::move(fds); }
-  bool take_news() { return std::exchange(news_, false); }
-  void set_alarm(std::int64_t at_ns) { alarm_ = Clock::time_point(Nanoseconds(at_ns)); }
+  // never).  Both stay in force until they are replaced; what was news until now is none any more.
+  void listen(std::vector<int> fds, std::int64_t alarm_ns) {
+    listened_ = std::move(fds);
+    alarm_ = Clock::time_point(Nanoseconds(alarm_ns));
+    news_ = false;
+  }
+  bool has_news() const { return news_; }
+  void raise_news() { news_ = true; }  // until the next `listen`
   // Nanoseconds that an env may take for a reset, a step, a message; 0: any time.
   void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns);
-  // Removes the workers found late since the last call, and those whose results make no sense: a list of
-  // (worker, op | None).  Each is told once.
-  nb::list take_late();
+  // The first worker that was found late (worker, op), or whose results make no sense (worker, None); or None.  Each is
+  // told once.
+  nb::object first_late() const;
+  void remove_late() { newly_late_.pop_front(); }
   // What a worker does, or did when it died: (op | None, env | None).
   nb::tuple doing(std::uint32_t worker) const;
   // (resets, steps since the last one) of an env so far.
@@ -141,7 +161,7 @@ class Hub {
   void reopen(std::uint32_t worker);
   // There will be none: it counts as dead from now on.
   void give_up(std::uint32_t worker);
-  void arrive(std::uint32_t worker, int pidfd);
+  void arrive(std::uint32_t worker, int pidfd, int socket);
 
   // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
   std::uint32_t pending(std::uint32_t part) const { return parts_.at(part).in_flight + ready(part); }
@@ -149,6 +169,8 @@ class Hub {
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
   bool needs_attention() const { return failed_ != 0 || attention(); }
   std::uint64_t waited_ns() const { return waited_ns_; }
+  // How much time there has been, all told, in which we were not running, or did not look: it counts for no deadline.
+  std::int64_t lost_ns();
   bool has_room(std::uint32_t worker) const;  // for one more message
   nb::list meters() const;                    // (steps, busy_ns, cpu_ns) of each worker
 
@@ -163,7 +185,11 @@ class Hub {
     send_.reset();
   }
 
-  void add_info_column(Column column) { info_columns_.push_back(std::move(column)); }
+  void add_info_column(Column column) {
+    lendings_->add_column(column.row(0), column.row_bytes());
+    info_columns_.push_back(std::move(column));
+  }
+  std::size_t num_info_columns() const { return info_columns_.size(); }
 
  private:
   static constexpr std::uint32_t kNoSlot = 0xffffffff;
@@ -189,6 +215,15 @@ class Hub {
     bool fresh = false;         // it was built anew and not reset yet: its slot's last observation is known here alone
     nb::object last_parts;      // of its last result, where observations have parts without a column
   };
+  struct Message {  // that somebody has to deal with
+    std::uint32_t worker;
+    std::optional<std::uint32_t> slot;  // of an answer: the env that was asked
+    std::uint64_t sequence;
+    std::uint32_t flags;
+    nb::object parts;
+    // A slot that failed instead of getting ready.
+    bool is_fault() const { return (flags & kIsFailure) && !(flags & kIsMessage); }
+  };
   struct Ready {  // a run of slots that are done
     std::uint32_t slot, row, count, flags;
     nb::object parts = {}, terminal = {};
@@ -201,6 +236,10 @@ class Hub {
     std::uint32_t ready_slots = 0;
     std::uint32_t in_flight = 0;
     std::uint32_t failed = 0;  // of the messages: slots that failed instead of getting ready
+  };
+  struct Gap {  // in which we were not running
+    Clock::time_point end;
+    Nanoseconds lost;
   };
   struct Port {
     Bell* bell;
@@ -219,8 +258,11 @@ class Hub {
     bool corrupt = false;           // what it said makes no sense: nothing more is read from it
     Clock::time_point heard = {};   // its last sign of progress, or when it was given work; for deadlines
     std::uint64_t last_end_ns = 0;  // when its last result was ready, by its own clock
-    int pidfd = -1;
-    std::vector<std::uint64_t> messages;                   // their sequences, unanswered
+    int pidfd = -1, socket = -1;
+    bool reading = false;                 // a message of it has not come whole: its record waits in the ring
+    bool writing = false;                 // a message to it is not written yet
+    Clock::time_point moved = {};         // when the rest of a message last moved; for deadlines
+    std::vector<std::uint64_t> messages;  // their sequences, unanswered
     std::vector<std::pair<Result, nb::object>> held = {};  // of lanes of a vector env that is not done yet
     std::uint32_t held_lanes = 0;
   };
@@ -254,11 +296,18 @@ class Hub {
   void finish_turn(Port& port);
 
   void drain();
-  void accept(std::uint32_t worker, const Result& result);
+  bool accept(std::uint32_t worker, const Result& result);
+  enum class Way { kRead, kWrite };
+  bool can_move(Port& port, Way way);
+  void note_move(Port& port);
+  void write_on();
+  bool sleep(std::uint32_t target, Nanoseconds limit);
   void hold(std::uint32_t worker, const Result& result, nb::object parts);
   bool is_next_of_lanes(const Port& port, const Result& result) const;
   void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
   void finish_rows(std::uint32_t first, const Result& result, nb::object parts);
+  void note_running(Clock::time_point now, Nanoseconds most);
+  Nanoseconds lost_since(Clock::time_point begin) const;
   void glance();
   void find_dead();
   void find_late();
@@ -267,6 +316,7 @@ class Hub {
   void copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row);
   void set_flags(std::uint32_t row, bool truncated);
   bool alarm_due() const { return alarm_ != Clock::time_point{} && Clock::now() >= alarm_; }
+  void tell(Message message);
   bool attention() const { return answers_ != 0 || !newly_dead_.empty() || !newly_late_.empty() || news_; }
 
   struct Taken {  // a batch in the making; objects may be null
@@ -287,37 +337,52 @@ class Hub {
 
   std::shared_ptr<Arena> arena_;
   Plan plan_;
+  std::shared_ptr<Lendings> lendings_;
   Autoreset autoreset_;
   std::vector<Port> ports_;
   std::vector<Slot> slots_;
   std::vector<Env> envs_;
   std::vector<Part> parts_;
+  // Of how the pool was divided before: their rows lie elsewhere now, but some are still held.
+  std::vector<std::shared_ptr<FrameBook>> books_before_;
   std::deque<std::uint32_t> spares_;                       // envs, the one that has waited longest first
   std::vector<std::pair<std::uint32_t, nb::object>> due_;  // slots whose result waits for a spare; terminal data
   std::vector<Column> columns_, final_columns_, info_columns_, actions_;
   nb::object receive_, send_;
   Progress* progress_;  // by env
   Bell* bell_;
+  Words* words_;
   Patience patience_;
 
   std::optional<std::pair<npy_int64, npy_int64>> choices_;
-  nb::list messages_;
+  std::deque<Message> messages_;
   std::uint32_t answers_ = 0;  // of the messages: those that answer one of ours, or tell of a renewal
   std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready, in all parts
   std::uint32_t awaited_ = 0;  // messages without an answer yet
   std::uint32_t owed_ = 0;     // slots with an unpaid debt
-  std::vector<std::uint32_t> newly_dead_, newly_late_;
+  std::deque<std::uint32_t> newly_dead_, newly_late_;
   std::vector<int> listened_;
   int relay_fd_ = -1;
-  bool news_ = false;  // there is something to read from one of them, or the alarm went off
+  std::uint32_t heard_ = 0;  // of the words that were said
+  bool news_ = false;        // there is something to read from one of them, or the alarm went off
   Clock::time_point alarm_{};
   bool has_deadlines_ = false;
   Nanoseconds reset_limit_{0}, step_limit_{0}, message_limit_{0}, build_limit_{0};
-  Clock::time_point looked_{};       // when we last looked at what does not ring
-  std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
+  static constexpr std::size_t kMostGaps = 16;
+  // What passes between two looks at the clock counts as no more than this, towards deadlines: in a wait, which looks
+  // up every few milliseconds; and between two waits, where the caller does something else.
+  static constexpr Nanoseconds kStall = std::chrono::milliseconds(100);
+  static constexpr Nanoseconds kUnwatched = std::chrono::seconds(1);
+  Clock::time_point running_at_ = Clock::now();  // when we last looked at the clock
+  std::deque<Gap> gaps_;                         // the latest, oldest first
+  Nanoseconds lost_{0};                          // in all gaps
+  Clock::time_point looked_{};                   // when we last looked at what does not ring
+  std::deque<std::uint32_t> turns_;              // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;
   std::uint32_t lanes_;
   std::uint64_t sequence_ = 0;
+  bool writes_ = false;                        // some port is `writing`
+  Clock::time_point moved_{};                  // when the rest of any message last moved
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
   std::uint64_t waited_ns_ = 0;                // spent in `wait`, all told
 };

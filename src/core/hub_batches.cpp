@@ -126,7 +126,8 @@ nb::tuple Hub::take(std::uint32_t limit, bool by_slot, std::uint32_t index) {
 std::optional<nb::tuple> Hub::finish(std::uint32_t wanted, std::uint32_t part) {
   const std::uint32_t there = pending(part);
   if (there == 0 || needs_attention()) return std::nullopt;
-  if (!wait(wanted == 0 ? there : std::min(wanted, there), -1, part) || needs_attention()) return std::nullopt;
+  if (!wait(wanted == 0 ? there : std::min(wanted, there), -1, part) || needs_attention() || has_unheard())
+    return std::nullopt;
   return take(kEverything, false, part);
 }
 

@@ -21,7 +21,10 @@ constexpr std::size_t kFirstOfBatch = kFirstLeaf - 1;
 
 // -- deaths ------------------------------------------------------------------------------------------
 
-void Hub::watch(std::uint32_t worker, int pidfd) { ports_[worker].pidfd = pidfd; }
+void Hub::watch(std::uint32_t worker, int pidfd, int socket) {
+  ports_[worker].pidfd = pidfd;
+  ports_[worker].socket = socket;
+}
 
 // Looks at everything that does not ring the bell.
 void Hub::glance() {
@@ -48,30 +51,34 @@ void Hub::find_dead() {
   for (std::size_t i = 0; i < workers.size(); ++i) {
     if (fds[i].revents == 0) continue;
     ports_[workers[i]].dead = true;
+    ports_[workers[i]].reading = ports_[workers[i]].writing = false;  // the rest will never come
     finish_turn(ports_[workers[i]]);
     newly_dead_.push_back(workers[i]);
   }
 #endif
 }
 
-nb::list Hub::take_dead() {
-  nb::list dead;
-  for (std::uint32_t w : newly_dead_) {
-    Port& port = ports_[w];
-    nb::list lost, unanswered;
-    for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
-      const std::uint32_t slot = envs_[env].slot;
-      if (slot == kNoSlot || slots_[slot].state != SlotState::kInFlight) continue;
-      slots_[slot].state = SlotState::kStranded;
-      lost.append(slot);
-    }
-    for (std::uint64_t sequence : port.messages) unanswered.append(sequence);
-    awaited_ -= static_cast<std::uint32_t>(port.messages.size());
-    port.messages.clear();
-    dead.append(nb::make_tuple(w, lost, unanswered));
+nb::object Hub::first_dead() const {
+  if (newly_dead_.empty()) return nb::none();
+  const Port& port = ports_[newly_dead_.front()];
+  nb::list in_flight, unanswered;
+  for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
+    const std::uint32_t slot = envs_[env].slot;
+    if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) in_flight.append(slot);
   }
-  newly_dead_.clear();
-  return dead;
+  for (std::uint64_t sequence : port.messages) unanswered.append(sequence);
+  return nb::make_tuple(newly_dead_.front(), in_flight, unanswered);
+}
+
+void Hub::remove_dead() {
+  Port& port = ports_[newly_dead_.front()];
+  for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
+    const std::uint32_t slot = envs_[env].slot;
+    if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) slots_[slot].state = SlotState::kStranded;
+  }
+  awaited_ -= static_cast<std::uint32_t>(port.messages.size());
+  port.messages.clear();
+  newly_dead_.pop_front();
 }
 
 // -- deadlines ---------------------------------------------------------------------------------------
@@ -104,10 +111,37 @@ void Hub::find_late() {
     if (port.dead || port.absent || port.late || !(port.running || is_busy)) continue;
     const Op op = is_busy ? Task::op(tasks[w]) : oldest_op(port);
     const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
-    if (limit_of(op).count() == 0 || looked_ - begin <= limit_of(op)) continue;
+    // A message in transit waits for us, too: time in which nobody here read or wrote it is not the worker's.
+    const auto since = std::max(begin, port.moved);
+    if (limit_of(op).count() == 0 || looked_ - since - lost_since(since) <= limit_of(op)) continue;
     port.late = true;
     newly_late_.push_back(w);
   }
+}
+
+// Whoever freezes the whole job (a debugger, a container or a scheduler that suspends it) freezes us too: then far more
+// time passes between two looks than we ever let pass, and it is not the workers' time either.
+void Hub::note_running(Clock::time_point now, Nanoseconds most) {
+  const Nanoseconds passed = now - running_at_;
+  running_at_ = now;
+  if (passed <= most) return;
+  lost_ += passed - most;
+  gaps_.push_back({now, passed - most});
+  if (gaps_.size() <= kMostGaps) return;
+  gaps_[1].lost += gaps_[0].lost;  // as if both had been later: who began before that is given more time, not less
+  gaps_.pop_front();
+}
+
+std::int64_t Hub::lost_ns() {
+  note_running(Clock::now(), kUnwatched);
+  return lost_.count();
+}
+
+Nanoseconds Hub::lost_since(Clock::time_point begin) const {
+  Nanoseconds lost{0};
+  for (const Gap& gap : gaps_)
+    if (gap.end > begin) lost += gap.lost;
+  return lost;
 }
 
 Op Hub::oldest_op(const Port& port) const {
@@ -118,16 +152,13 @@ Op Hub::oldest_op(const Port& port) const {
   return Op::kMessage;
 }
 
-nb::list Hub::take_late() {
-  nb::list late;
-  for (std::uint32_t w : newly_late_) {
-    const Port& port = ports_[w];
-    const std::uint64_t task = port.meter->task.load(std::memory_order_acquire);
-    const Op op = Task::is_sound(task) ? Task::op(task) : oldest_op(port);
-    late.append(nb::make_tuple(w, port.corrupt ? nb::none() : nb::cast(op)));
-  }
-  newly_late_.clear();
-  return late;
+nb::object Hub::first_late() const {
+  if (newly_late_.empty()) return nb::none();
+  const std::uint32_t worker = newly_late_.front();
+  const Port& port = ports_[worker];
+  const std::uint64_t task = port.meter->task.load(std::memory_order_acquire);
+  const Op op = Task::is_sound(task) ? Task::op(task) : oldest_op(port);
+  return nb::make_tuple(worker, port.corrupt ? nb::none() : nb::cast(op));
 }
 
 nb::tuple Hub::doing(std::uint32_t worker) const {
@@ -318,9 +349,11 @@ void Hub::give_up(std::uint32_t worker) {
   newly_dead_.push_back(worker);
 }
 
-void Hub::arrive(std::uint32_t worker, int pidfd) {
+void Hub::arrive(std::uint32_t worker, int pidfd, int socket) {
   ports_[worker].absent = false;
-  ports_[worker].pidfd = pidfd;
+  ports_[worker].writing = socket >= 0;  // what was kept for it, if anything
+  writes_ = writes_ || socket >= 0;
+  watch(worker, pidfd, socket);
   publish(worker);
 }
 

@@ -6,35 +6,21 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <string>
-#include <utility>
 
-#include "family.hpp"
 #include "silent_thread.hpp"
 
 namespace remuda {
 
-namespace {
-
-// The family first: when we are gone nobody looks for it.
-void kill_all(const std::string& key) {
-  try {
-    kill_family({key}, 0);
-  } catch (...) {  // no memory: then at least the group
-  }
-  kill(0, SIGKILL);  // our process group, ourselves included
-}
-
-}  // namespace
-
-void tie_life_to(int pidfd, std::string key) {
-  start_silently([pidfd, key = std::move(key)] {
+void tie_life_to(int pidfd) {
+  start_silently([pidfd] {
     pollfd fd{pidfd, POLLIN, 0};
     while (poll(&fd, 1, -1) < 0 && errno == EINTR) {
     }
-    kill_all(key);
+    killpg(getpid(), SIGKILL);  // ourselves included, unless an env has moved us to another group, which is not ours
+    kill(getpid(), SIGKILL);
   });
 }
 
@@ -43,7 +29,7 @@ void tie_life_to(int pidfd, std::string key) {
 #else
 
 namespace remuda {
-void tie_life_to(int, std::string) {}
+void tie_life_to(int) {}
 }  // namespace remuda
 
 #endif

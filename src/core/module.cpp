@@ -7,12 +7,15 @@
 
 #include <system_error>
 
+#include "call_all.hpp"
+#include "descriptor.hpp"
 #include "episode_log.hpp"
 #include "family.hpp"
 #include "hub.hpp"
 #include "keep_short.hpp"
 #include "lifeline.hpp"
 #include "numpy_api.hpp"
+#include "process_group.hpp"
 #include "worker_loop.hpp"
 
 using namespace nb::literals;
@@ -66,6 +69,10 @@ PyType_Slot kHubSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_hub)},
 }  // namespace
 
 NB_MODULE(_core, m) {
+  // Arrays may outlive the interpreter: a tensor made from one by DLPack, which nobody frees at exit, or those that a
+  // thread held that was still stepping. The process is about to end; a report of leaks would alarm for nothing.
+  nb::set_leak_warnings(false);
+
   m.doc() = "The C++ core of remuda: shared memory, wake-ups and the worker's inner loop. Internal.";
   import_numpy();
   if (PyErr_Occurred()) nb::raise_python_error();
@@ -99,6 +106,7 @@ NB_MODULE(_core, m) {
   m.attr("IS_FAILURE") = kIsFailure;
   m.attr("RENEWAL_DUE") = kRenewalDue;
   m.attr("SWAP_DUE") = kSwapDue;
+  m.attr("UNDONE") = kUndone;
   m.attr("IS_MESSAGE") = kIsMessage;
   m.attr("WHOLE_WORKER") = kWholeWorker;
   m.attr("FIRST_LEAF") = kFirstLeaf;
@@ -135,7 +143,8 @@ NB_MODULE(_core, m) {
           "rows"_a, "Its first rows, as an array of shape (rows, *shape).");
 
   nb::class_<Arena>(m, "Arena")
-      .def_static("create", &Arena::create, "bytes"_a)
+      // Reserving gigabytes takes the kernel a while, and other threads want to go on.
+      .def_static("create", &Arena::create, "bytes"_a, nb::call_guard<nb::gil_scoped_release>())
       .def_static("attach", &Arena::attach, "fd"_a, "bytes"_a)
       .def(
           "column",
@@ -176,20 +185,27 @@ NB_MODULE(_core, m) {
       .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none(), "part"_a = 0)
       .def("send_steps", &Hub::send_steps, "actions"_a.none(), "slots"_a.none(), "part"_a = 0)
       .def("set_choices", &Hub::set_choices, "low"_a, "high"_a)
-      .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "env"_a, "parts"_a.none())
+      .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
+           "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("has_room", &Hub::has_room, "worker"_a)
       .def("wait", &Hub::wait, "wanted"_a, "timeout_ns"_a, "part"_a = 0)
       .def("take", &Hub::take, "limit"_a, "by_slot"_a = false, "part"_a = 0)
       .def("finish", &Hub::finish, "wanted"_a, "part"_a = 0)
       .def("drop_ready", &Hub::drop_ready, "part"_a = 0)
-      .def("take_messages", &Hub::take_messages)
-      .def("watch", &Hub::watch, "worker"_a, "pidfd"_a)
+      .def("first_message", &Hub::first_message, nb::sig("def first_message(self) -> tuple | None"))
+      .def("remove_message", &Hub::remove_message)
+      .def("watch", &Hub::watch, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("relay", &Hub::relay, "fd"_a)
-      .def("take_dead", &Hub::take_dead)
-      .def("take_late", &Hub::take_late)
-      .def("take_news", &Hub::take_news)
-      .def("listen", &Hub::listen, "fds"_a)
-      .def("set_alarm", &Hub::set_alarm, "at_ns"_a)
+      .def("said", &Hub::said)
+      .def_prop_ro("has_unheard", &Hub::has_unheard)
+      .def("note_heard", &Hub::note_heard, "said"_a)
+      .def("first_dead", &Hub::first_dead, nb::sig("def first_dead(self) -> tuple | None"))
+      .def("remove_dead", &Hub::remove_dead)
+      .def("first_late", &Hub::first_late, nb::sig("def first_late(self) -> tuple | None"))
+      .def("remove_late", &Hub::remove_late)
+      .def("listen", &Hub::listen, "fds"_a, "alarm_ns"_a)
+      .def("raise_news", &Hub::raise_news)
+      .def_prop_ro("has_news", &Hub::has_news)
       .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
       .def("doing", &Hub::doing, "worker"_a)
       .def("progress", &Hub::progress, "env"_a)
@@ -212,12 +228,14 @@ NB_MODULE(_core, m) {
       .def("has_results", &Hub::has_results, "slot"_a)
       .def("reopen", &Hub::reopen, "worker"_a)
       .def("give_up", &Hub::give_up, "worker"_a)
-      .def("arrive", &Hub::arrive, "worker"_a, "pidfd"_a)
+      .def("arrive", &Hub::arrive, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("meters", &Hub::meters)
       .def("add_info_column", &Hub::add_info_column, "column"_a)
+      .def_prop_ro("num_info_columns", &Hub::num_info_columns)
       .def("pending", &Hub::pending, "part"_a = 0)
       .def("ready", &Hub::ready, "part"_a = 0)
       .def_prop_ro("needs_attention", &Hub::needs_attention)
+      .def("lost_ns", &Hub::lost_ns)
       .def_prop_ro("waited_ns", &Hub::waited_ns);
 
   nb::class_<WorkerLoop>(m, "WorkerLoop")
@@ -241,6 +259,7 @@ NB_MODULE(_core, m) {
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)
       .def_prop_ro("current_env", &WorkerLoop::current_env)
+      .def("note_word", &WorkerLoop::note_word)
       .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a)
       .def("complete_resets", &WorkerLoop::complete_resets, "on"_a)
       .def("count_episode", &WorkerLoop::count_episode, "env"_a, "seed"_a)
@@ -249,9 +268,17 @@ NB_MODULE(_core, m) {
 
   m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,
         "The flat index of the first number outside low..high in a contiguous int64 array, or -1.");
+  m.def("call_all", &call_all, "functions"_a);
   m.attr("FAMILY_VARIABLE") = kFamilyVariable;
+  nb::class_<HuntResult>(m, "HuntResult")
+      .def_ro("survivors", &HuntResult::survivors)
+      .def_ro("problem", &HuntResult::problem);
   m.def("kill_family", &kill_family, "keys"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("show_family", &show_family, "keys"_a);
-  m.def("tie_life_to", &tie_life_to, "pidfd"_a, "key"_a);
+  m.def("fill_reserve", &fill_reserve);
+  m.def("signal_group", &signal_group, "pidfd"_a, "pid"_a, "number"_a);
+  m.def("reap_group", &reap_group, "pidfd"_a, "pid"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("exit_code_of", &exit_code_of, "pidfd"_a);
+  m.def("tie_life_to", &tie_life_to, "pidfd"_a);
   m.def("keep_short", &keep_short, "fd"_a, "kept"_a);
 }

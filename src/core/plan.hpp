@@ -3,7 +3,8 @@
 //
 //   0        ArenaHeader
 //   64       Bell                 the pool waits here; every worker rings it
-//   192      worker 0             Bell | Meter | command ring | result ring | blobs in | blobs out
+//   192      Words                how often workers have logged or warned
+//   256      worker 0             Bell | Meter | command ring | result ring | blobs in | blobs out
 //            worker 1 ...         (each starts on a cache line of its own)
 //            action columns       one row per slot
 //            columns              one row per slot and frame: row = frame * slots + the slot's position
@@ -30,6 +31,14 @@
 #include "ring.hpp"
 
 namespace remuda {
+
+// How many log records and warnings all workers have sent to the pool, or are about to.  Each is counted before the
+// result of what it was said in is published, so whoever has seen that result sees the count ("publish", ring.hpp);
+// nothing else is ordered by it.
+struct Words {
+  alignas(64) std::atomic<std::uint32_t> said;
+};
+static_assert(sizeof(Words) == 64);
 
 // What a worker has done so far.  Written by the worker alone, read by anybody at any time; the
 // numbers are for statistics, nothing is ordered by them.
@@ -137,7 +146,7 @@ struct Plan {
     if (ring_capacity == 0 || (ring_capacity & (ring_capacity - 1)) != 0)
       throw std::invalid_argument("the capacity of a ring must be a power of two");
     if (column_bytes.size() < kFirstLeaf) throw std::invalid_argument("the fixed columns are missing");
-    std::uint64_t at = kPoolBell + sizeof(Bell);
+    std::uint64_t at = kWords + sizeof(Words);
     auto place = [&](std::uint64_t size) {
       std::uint64_t offset = at;
       at = (at + size + 63) / 64 * 64;
@@ -159,6 +168,7 @@ struct Plan {
 
   // The parts of worker w's port.
   static constexpr std::uint64_t kPoolBell = sizeof(ArenaHeader);
+  static constexpr std::uint64_t kWords = kPoolBell + sizeof(Bell);
   std::uint64_t bell(std::uint32_t w) const { return ports[w]; }
   std::uint64_t meter(std::uint32_t w) const { return bell(w) + sizeof(Bell); }
   std::uint64_t commands(std::uint32_t w) const { return meter(w) + sizeof(Meter); }

@@ -48,6 +48,7 @@ inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an excep
 inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
 inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column
 inline constexpr std::uint32_t kRenewalDue = 64;  // the episode ended, and before the next one the env is to be renewed
+inline constexpr std::uint32_t kUndone = 256;   // nothing was done: the command is for whoever comes after the renewal
 inline constexpr std::uint32_t kSwapDue = 128;  // the first observation of the next episode is to come from another env
 
 // `env` of a command that concerns the whole worker.

@@ -63,6 +63,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
   std::uint32_t w = spec_.index;
   bell_ = arena_->at<Bell>(plan_.bell(w));
   pool_bell_ = arena_->at<Bell>(Plan::kPoolBell);
+  words_ = arena_->at<Words>(Plan::kWords);
   meter_ = arena_->at<Meter>(plan_.meter(w));
   commands_ = {arena_->at<RingHeader>(plan_.commands(w)), plan_.ring_capacity};
   results_ = {arena_->at<RingHeader>(plan_.results(w)), plan_.ring_capacity};
@@ -251,8 +252,7 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   write_obs(obs_, obs, result.row, objects);
   env.last_obs = obs;
   write_flags(result.row, reward, terminated, truncated);
-  keep_last(env, result.row);
-  attach_info(objects, info, final, result);
+  finish_row(env, objects, info, final, result);
 }
 
 void WorkerLoop::observe(Env& env, Result& result) {
@@ -260,7 +260,7 @@ void WorkerLoop::observe(Env& env, Result& result) {
   Objects objects;
   write_obs(obs_, env.last_obs, result.row, objects);
   write_flags(result.row, 0.0, false, false);
-  attach_info(objects, nb::dict(), nb::object(), result);
+  post(result, pack_rest(objects, nb::dict(), nb::object(), result));
 }
 
 void WorkerLoop::message(const Command& command, Result& result) {
@@ -316,14 +316,23 @@ bool WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, s
   return false;
 }
 
-void WorkerLoop::attach_info(const Objects& objects, nb::handle info, nb::object final, Result& result) {
+// Last of all, keeps the row and posts it: a row is counted only once nothing of its result can fail any more, or what
+// is kept would be one ahead of what the pool has received.
+void WorkerLoop::finish_row(Env& env, const Objects& objects, nb::handle info, nb::object final, Result& result) {
+  nb::object rest = pack_rest(objects, info, std::move(final), result);
+  keep_last(env, result.row);
+  post(result, rest);
+}
+
+// Writes the info into its columns; returns what has none, to be sent along; null when there is nothing.
+nb::object WorkerLoop::pack_rest(const Objects& objects, nb::handle info, nb::object final, Result& result) {
   InfoWriter::Rest rest;
   bool plain = PyDict_GET_SIZE(info.ptr()) == 0;
   info_mask_[result.row] = plain ? 0 : infos_.write(info, result.row, rest);
-  if (objects.empty() && !rest.info.is_valid() && !final.is_valid()) return post(result, nb::object());
+  if (objects.empty() && !rest.info.is_valid() && !final.is_valid()) return nb::object();
   if (rest.new_keys.is_valid()) result.flags |= kHasNewKeys;
   auto or_none = [](const nb::object& o) { return o.is_valid() ? o : nb::object(nb::none()); };
-  post(result, hooks_.attr("pack")(as_list(objects), or_none(rest.info), or_none(rest.new_keys), or_none(final)));
+  return hooks_.attr("pack")(as_list(objects), or_none(rest.info), or_none(rest.new_keys), or_none(final));
 }
 
 // -- in and out ------------------------------------------------------------------------------------

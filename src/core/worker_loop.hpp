@@ -67,6 +67,8 @@ class WorkerLoop {
 
   // The env that is being reset, stepped or called, if any. Any thread may ask.
   std::optional<std::uint32_t> current_env() const;
+  // Something is about to be logged to the pool. Any thread may call it.
+  void note_word() { words_->said.fetch_add(1, std::memory_order_relaxed); }
   // A fresh env in the place of another.  It resets before it steps.
   void replace_env(std::uint32_t index, nb::object env);
 
@@ -87,7 +89,7 @@ class WorkerLoop {
     nb::object last_obs = {};                          // for kObserve
     bool needs_reset = false;                          // the episode ended, and next_step autoreset is due
     bool is_missing = false;                           // the one before is closed, and another could not be made yet
-    std::uint32_t episodes = 0;                        // begun since it was made
+    std::uint32_t episodes = 0;                        // begun since it was made, by resets that were asked for
     std::uint64_t results = 0;                         // rows filled, its predecessors' counted
     bool is_due = false;                               // to be reset ahead
     nb::object ahead = {};                             // what that reset returned, until it is asked for
@@ -124,6 +126,7 @@ class WorkerLoop {
   void fail_lanes(nb::python_error& error, Result whole);
 
   nb::tuple outcome_of_reset(Env& env, nb::object kwargs);
+  nb::tuple make_or_take_reset(Env& env, nb::object kwargs);
   nb::tuple call_reset(Env& env, nb::object kwargs);
   bool reset_one_ahead();
   void reset_ahead(Env& env, nb::object kwargs);
@@ -137,7 +140,8 @@ class WorkerLoop {
   void keep_last(Env& env, std::uint32_t row);
   // Whether it went into its columns as it is; else it was cast on the way.
   bool write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
-  void attach_info(const Objects& objects, nb::handle info, nb::object final, Result& result);
+  void finish_row(Env& env, const Objects& objects, nb::handle info, nb::object final, Result& result);
+  nb::object pack_rest(const Objects& objects, nb::handle info, nb::object final, Result& result);
 
   nb::object read_blob(const Command& command);
   nb::object read_reset_arguments(const Command& command);
@@ -161,6 +165,7 @@ class WorkerLoop {
 
   Bell* bell_;
   Bell* pool_bell_;
+  Words* words_;
   Meter* meter_;
   Progress* progress_;  // by env
   EpisodeLog log_;

@@ -19,7 +19,12 @@ nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
 }  // namespace
 
 void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
-  nb::tuple outcome = outcome_of_reset(env, read_reset_arguments(command));
+  nb::object arguments = read_reset_arguments(command);
+  if (!spec_.renews_in_place && renewal_due(env)) {  // in mid-episode: else the end of the episode has said so
+    result.flags |= kRenewalDue | kUndone;
+    return post(result, nb::object());
+  }
+  nb::tuple outcome = outcome_of_reset(env, std::move(arguments));
   write_flags(result.row, 0.0, false, false);
   finish_reset(env, outcome, result);
 }
@@ -36,12 +41,18 @@ void WorkerLoop::finish_reset(Env& env, const nb::tuple& outcome, Result& result
   Objects objects;
   write_obs(obs_, item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));
-  keep_last(env, result.row);
-  attach_info(objects, item(outcome, 1), nb::object(), result);
+  finish_row(env, objects, item(outcome, 1), nb::object(), result);
+}
+
+// An episode has begun that somebody asked for. (Whether one that is thrown away was begun in time is chance.)
+nb::tuple WorkerLoop::outcome_of_reset(Env& env, nb::object kwargs) {
+  nb::tuple outcome = make_or_take_reset(env, std::move(kwargs));
+  ++env.episodes;
+  return outcome;
 }
 
 // A plain reset may have been made already.
-nb::tuple WorkerLoop::outcome_of_reset(Env& env, nb::object kwargs) {
+nb::tuple WorkerLoop::make_or_take_reset(Env& env, nb::object kwargs) {
   if (kwargs.is_valid()) {
     catch_up(env, kwargs);
     forget_ahead(env);
@@ -119,7 +130,6 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
   if ((env.is_missing && !spec_.has_successors) || (spec_.renews_in_place && renewal_due(env))) renew(env);
   begin(Op::kReset, index, now_ns());
   begin_episode(env);
-  ++env.episodes;
   nb::object additions = nb::none();
   auto named = [&] { return kwargs.is_valid() ? kwargs : nb::none(); };
   if (completes_resets_) {
@@ -159,6 +169,8 @@ void WorkerLoop::renew(Env& env) {
   env.is_missing = false;
 }
 
+// Before a reset, or at the end of an episode: whether it has had its number of episodes, be it that they ended or that
+// a reset cut them off.
 bool WorkerLoop::renewal_due(const Env& env) const {
   return spec_.renew_every != 0 && env.episodes >= spec_.renew_every;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from remuda._backends.worker_info import WorkerInfo, worker_info
@@ -25,6 +26,7 @@ from remuda.errors import (
     Fault,
     InvalidActionError,
     InvalidEnvError,
+    MissingFrameworkError,
     RecordError,
     RemoteTraceback,
     RemudaError,
@@ -38,6 +40,11 @@ from remuda.errors import (
 )
 
 if TYPE_CHECKING:
+    from remuda import alf as alf
+    from remuda import ding as ding
+    from remuda import gymnasium as gymnasium
+    from remuda import mlagents as mlagents
+    from remuda import sb3 as sb3
     from remuda.gymnasium import make_vec
 
 __version__ = "0.1.0"
@@ -58,6 +65,7 @@ __all__ = [
     "Infos",
     "InvalidActionError",
     "InvalidEnvError",
+    "MissingFrameworkError",
     "Pool",
     "PoolStats",
     "Record",
@@ -80,10 +88,22 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The faces are imported when first asked for: a worker has no need of them."""
-    if name == "make_vec":
-        from remuda.gymnasium import make_vec
+_FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
 
-        return make_vec
-    raise AttributeError(f"module 'remuda' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
+
+    def __getattr__(name: str) -> Any:
+        """The faces are imported when first asked for: a worker has no need of them."""
+        if name == "make_vec":
+            return import_module("remuda.gymnasium").make_vec
+        if name in _FACES:
+            return import_module(f"remuda.{name}")
+        raise AttributeError(f"module 'remuda' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """What would fail to be imported is left out, for ``help()`` and the like get all that is listed."""
+        from remuda._faces.frameworks import FRAMEWORKS
+
+        missing = {face for face, framework in FRAMEWORKS.items() if not framework.is_installed}
+        faces = [face for face in _FACES if f"remuda.{face}" not in missing]
+        return sorted({*globals(), *__all__, *faces})

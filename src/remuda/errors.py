@@ -15,10 +15,12 @@
     ├── StartTimeoutError      the envs were not built in time
     ├── RecordError            a file that is no crash record, or a replay that cannot be
     ├── CloseTimeoutError      a worker would not die
-    └── ResourceError          the system allows too few descriptors or processes
+    ├── ResourceError          the system allows too few descriptors or processes
+    └── MissingFrameworkError  a face without what it stands for
 
 The classes that are mistakes of the caller also derive from the built-in exception one would expect
-(`ValueError`, `TypeError`, `RuntimeError`); those of time and of the system too (`TimeoutError`, `OSError`).
+(`ValueError`, `TypeError`, `RuntimeError`); those of time, of the system and of what is installed too (`TimeoutError`,
+`OSError`, `ModuleNotFoundError`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from __future__ import annotations
 import reprlib
 import signal
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -91,6 +93,23 @@ class ResourceError(RemudaError, OSError):
     """
 
 
+class MissingFrameworkError(RemudaError, ModuleNotFoundError):
+    """A face was asked for, and the framework that it stands for is not installed.
+
+    Attributes:
+        name: The module that was not found.
+    """
+
+    def __reduce__(self) -> Any:
+        return _restore_import_error, (type(self), self.args, self.name)
+
+
+def _restore_import_error(
+    kind: type[MissingFrameworkError], args: tuple[Any, ...], name: str | None
+) -> MissingFrameworkError:
+    return kind(*args, name=name)
+
+
 class RecordError(RemudaError, ValueError):
     """A file is no crash record, or there is not what is needed to replay it."""
 
@@ -117,6 +136,18 @@ class CloseTimeoutError(RemudaError, TimeoutError):
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
+
+
+def name_some(what: str, numbers: Iterable[int]) -> str:
+    """ "env 3", "envs 0, 2" or "envs 0-63, 65": of each number once, in order."""
+    runs: list[list[int]] = []
+    for number in (ordered := sorted(set(numbers))):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    listed = [f"{run[0]}-{run[-1]}" if len(run) > 2 else _listed(run) for run in runs]
+    return f"{what}{'s' * (len(ordered) != 1)} {', '.join(listed) or 'none'}"
 
 
 class RemoteTraceback(Exception):
@@ -194,10 +225,7 @@ class Failure:
     shared: bool = False
 
     def __str__(self) -> str:
-        who = f"env {self.env_id}" if self.env_id is not None else "all envs"
-        at = f" ({self.where})" if self.where is not None else ""
-        told = f"{who} (worker {self.worker}) raised {self.type_name} in {self.operation}: {self.message}{at}"
-        return told + _recorded(self.record)
+        return _told_as_one([self])
 
 
 def _recorded(record: Path | None) -> str:
@@ -232,11 +260,29 @@ class EnvError(RemudaError):
 
 
 def _told_together(failures: Sequence[Failure]) -> str:
-    """One text for each exception: a vector env may have a thousand envs."""
-    texts = [str(failure) for failure in failures if not failure.shared]
+    """One text for each exception, be it that of many envs: a vector env may have a thousand."""
+    alike: dict[Any, list[Failure]] = {}
+    for failure in failures:
+        if not failure.shared:
+            kind = failure.operation, failure.type_name, failure.message, failure.env_id is None
+            alike.setdefault(kind, []).append(failure)
+    texts = [_told_as_one(some) for some in alike.values()]
     if shared := [failure.env_id for failure in failures if failure.shared and failure.env_id is not None]:
-        texts.append(f"and with them, of the same vector envs, env {_listed(shared)}")
+        texts.append(f"and with them, of the same vector envs, {name_some('env', shared)}")
     return "; ".join(texts)
+
+
+def _told_as_one(alike: Sequence[Failure]) -> str:
+    """Failures that differ in their envs alone. How far the env had come, and its crash record, are the first one's."""
+    first = alike[0]
+    who = "all envs" if first.env_id is None else name_some("env", [f.env_id for f in alike if f.env_id is not None])
+    workers = name_some("worker", [failure.worker for failure in alike])
+    whose = f"env {first.env_id}: " if len(alike) > 1 else ""
+    at = f" ({whose}{first.where})" if first.where is not None else ""
+    records = [failure.record for failure in alike if failure.record is not None]
+    recorded = _recorded(records[0]) if records else ""
+    recorded += f" (and {len(records) - 1} more)" if len(records) > 1 else ""
+    return f"{who} ({workers}) raised {first.type_name} in {first.operation}: {first.message}{at}{recorded}"
 
 
 @dataclass(frozen=True)
@@ -297,11 +343,11 @@ class WorkerDiedError(RemudaError):
         return describe_exitcode(self.exitcode)
 
     def __str__(self) -> str:
-        envs = ", ".join(map(str, self.env_ids))
+        envs = name_some("env", self.env_ids)
         doing = "idle" if self.operation == "nothing" else f"in {self.operation}"
         at = f" (env {self.where.env_id}, {self.where})" if self.where is not None else ""
         more = "".join(f"; and {other}" for other in self.others)
-        report = f"worker {self.worker} (pid {self.pid}, env {envs}) died while {doing}{at}: {self.reason()}"
+        report = f"worker {self.worker} (pid {self.pid}, {envs}) died while {doing}{at}: {self.reason()}"
         report += f"{_recorded(self.record)}{more}"
         if self.output:
             report += "\n  its last output:\n" + textwrap.indent(self.output, "    ")
@@ -374,10 +420,19 @@ class RestartLimitError(RemudaError):
 
     def __init__(self, limit: str, faults: Sequence[Fault]) -> None:
         self.limit, self.faults = limit, tuple(faults)
-        history = "".join(f"\n  {number}. {fault}" for number, fault in enumerate(self.faults, 1))
+        history = "".join(f"\n  {number}. {fault}" for number, fault in enumerate(_told_once(self.faults), 1))
         super().__init__(f"more faults than {limit} allows:{history}")
         if self.faults:
             self.__cause__ = self.faults[-1].error
+
+
+def _told_once(faults: Sequence[Fault]) -> list[Fault]:
+    """Of those with the same error, envs that went with their worker, the one that was the reason."""
+    reasons: dict[int, Fault] = {}
+    for fault in faults:
+        if id(fault.error) not in reasons or not fault.shared:
+            reasons[id(fault.error)] = fault
+    return list(reasons.values())
 
 
 def describe_exitcode(exitcode: int | None) -> str:

@@ -34,10 +34,8 @@ class Simulators:
         self._fds = {kind: os.pidfd_open(pid) for kind, pid in pids.items()}
 
     @classmethod
-    def of(cls, pool: Pool, start_method: str) -> Simulators:
-        # A worker that is our own fork shows our environment, and so does what it forks.
-        copies = start_method != "fork"
-        (pids,) = pool.apply(lambda env: simulators.start_all(copies), env_ids=[0])
+    def of(cls, pool: Pool, worker: int = 0) -> Simulators:
+        (pids,) = pool.apply(lambda env: simulators.start_all(), env_ids=[worker])
         return cls(pids)
 
     def alive(self) -> list[str]:
@@ -58,10 +56,8 @@ def test_simulators_end_with_a_worker_that_dies(end: str, start_method: Any) -> 
     with Pool(hooked(2, step=lambda *_: os._exit(3)) if end == "exit" else counting(2), start_method=start_method) as p:
         p.reset()
         survivors = Simulators({"of another worker": p.apply(lambda env: simulators.in_a_session(), env_ids=[0])[0]})
-        copies = start_method != "fork"
-        (pids,) = p.apply(lambda env: simulators.start_all(copies), env_ids=[1])
-        started = Simulators(pids)
-        assert len(started.alive()) == 3 + copies
+        started = Simulators.of(p, 1)
+        assert len(started.alive()) == 4
         if end == "kill":
             kill(p, 1)
         with pytest.raises(WorkerDiedError):
@@ -77,8 +73,8 @@ def test_simulators_end_with_a_worker_that_dies(end: str, start_method: Any) -> 
 def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
     pool = Pool(counting(2), start_method=start_method)
     pool.reset()
-    started = Simulators.of(pool, start_method)
-    assert len(started.alive()) >= 3
+    started = Simulators.of(pool)
+    assert len(started.alive()) == 4
     if end == "forget":
         del pool
         gc.collect()
@@ -117,16 +113,15 @@ def test_simulators_end_with_the_owner(stuck: str, start_method: Any, script: Ca
     run = script(
         f"""
 import simulators
-copies = {start_method != "fork"}
 pool = Pool(hooked(2, (0, 1), step=lambda *_: {stuck}()), start_method="{start_method}")
 pool.reset()
-say(pool.apply(lambda env: list(simulators.start_all(copies).values())))
+say(pool.apply(lambda env: list(simulators.start_all().values())))
 pool.send([0, 0])
 wait_for_ever()
 """
     )
     pids: list[int] = sum(run.read_line(), [])
-    assert len(pids) >= 6
+    assert len(pids) == 8
     watched = Watched([*pids, *run.family()])
     run.process.kill()
     watched.await_end()
@@ -179,6 +174,5 @@ def test_each_worker_has_a_key_of_its_own_and_the_pool_none(start_method: Any) -
         shown = pool.apply(lambda env: Path("/proc/self/environ").read_text().split("\0"))
     assert len(set(keys)) == 3
     assert KEY not in os.environ
-    if start_method != "fork":
-        for key, variables in zip(keys, shown, strict=True):
-            assert [v for v in variables if v.startswith(KEY)] == [f"{KEY}={key}"]
+    for key, variables in zip(keys, shown, strict=True):
+        assert [v for v in variables if v.startswith(KEY)] == [f"{KEY}={key}"]

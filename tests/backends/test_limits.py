@@ -17,6 +17,7 @@ from programs import Script, kill
 
 from remuda import Pool, WorkerDiedError
 from remuda._backends import process
+from remuda._backends.limits import _cgroup_limit
 from remuda._backends.oom import OomWatch
 
 pytestmark = [
@@ -201,6 +202,16 @@ except ResourceError as error:
     assert "expected to start a worker process, got 'Resource temporarily unavailable'" in text
     code, out, _ = run.await_end()
     assert (code, out) == (0, "")
+
+
+def test_the_tightest_of_all_control_groups_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "8:pids:/slurm/job\n0::/slurm/job\n")
+    groups = tmp_path / "sys/fs/cgroup"
+    assert _cgroup_limit(tmp_path) is None
+    for group, most, current in (("pids/slurm/job", "max", 5), ("pids/slurm", "100", 95), ("slurm", "60", 20)):
+        write(groups / group / "pids.max", f"{most}\n")
+        write(groups / group / "pids.current", f"{current}\n")
+    assert _cgroup_limit(tmp_path) == f"95 of 100 (in {groups / 'pids/slurm'})"
 
 
 # -- memory ----------------------------------------------------------------------------------------------

@@ -253,6 +253,31 @@ def test_a_file_that_vanishes_or_shrinks_is_no_harm(tmp_path: Path) -> None:
         assert outputs(pool) == ["next\nlast\n"]
 
 
+@pytest.mark.parametrize("to_what", ["a file", "nothing yet"])
+def test_a_planted_link_is_not_followed(to_what: str, tmp_path: Path) -> None:
+    """Somebody else may write to the directory."""
+    victim = tmp_path / "victim"
+    if to_what == "a file":
+        victim.write_text("mine\n")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker-1.log").symlink_to(victim)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="expected worker_output to be .*, got .*/logs' \\(.*symbolic links"):
+        Pool(counting(2), worker_output=tmp_path / "logs")
+    assert os.listdir("/proc/self/fd") == before
+    assert victim.exists() is (to_what == "a file")
+    if to_what == "a file":
+        assert victim.read_text() == "mine\n"
+
+
+def test_what_is_no_file_is_not_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "worker-0.log")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="it is no regular file"):
+        Pool(counting(1), worker_output=tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+
+
 @pytest.mark.parametrize("obstacle", ["file", "directory"])
 def test_an_unusable_directory_is_told_before_anything_starts(obstacle: str, tmp_path: Path) -> None:
     started = tmp_path / "started"

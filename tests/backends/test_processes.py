@@ -45,7 +45,8 @@ START_METHODS = ("forkserver", "spawn", "fork")
 def assert_death(error: WorkerDiedError, worker: int, pid: int, env_ids: tuple[int, ...], operation: str) -> None:
     assert (error.worker, error.pid, error.env_ids, error.operation) == (worker, pid, env_ids, operation)
     assert error.exitcode == -signal.SIGKILL
-    assert f"worker {worker} (pid {pid}, env {', '.join(map(str, env_ids))}) died while" in str(error)
+    envs = f"env{'s' * (len(env_ids) > 1)} {', '.join(map(str, env_ids))}"
+    assert f"worker {worker} (pid {pid}, {envs}) died while" in str(error)
     assert "killed by SIGKILL" in str(error)
 
 
@@ -643,6 +644,27 @@ except KeyboardInterrupt:
     gate.await_arrival()  # the SIGTERM has come, and is not heeded
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.read_line() == [False] * 3
+    assert run.await_end() == (0, "", "")
+
+
+def test_ctrl_c_ends_a_close_beside_a_native_hang(script: Callable[..., Script], tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+gate = Gate.__new__(Gate)
+gate.__dict__.update({gate.__dict__!r})
+pool = Pool([lambda: HookedEnv(0, close=lambda env: gate.wait()), lambda: HookedEnv(1, step=hold_the_gil)])
+pool.reset()
+pool.send([1, 2])
+try:
+    pool.close(timeout=600)
+except KeyboardInterrupt:
+    say([worker.is_alive() for worker in pool.workers])
+"""
+    )
+    gate.await_arrival()  # of the other env, which is being closed
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.read_line() == [False, False]
     assert run.await_end() == (0, "", "")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -12,9 +14,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 from pool_envs import CountingEnv, Gate, NeedsArguments, counting, gated, hooked
 
@@ -122,7 +124,7 @@ def test_a_record_is_as_it_was_made(heard: list[Any]) -> None:
         pool.apply(speak, env_ids=[1])
     (record,) = heard
     assert (record.name, record.levelno, record.levelname) == ("test.a.b", logging.WARNING, "WARNING")
-    assert (record.msg, record.args, record.getMessage()) == ("%s and %d", ("this", 5), "this and 5")
+    assert (record.msg, record.args, record.getMessage()) == ("this and 5", (), "this and 5")
     assert (record.funcName, record.pathname, record.threadName) == ("speak", __file__, "MainThread")
     assert (record.worker, record.env, record.mine) == (0, 1, [1, 2])
     assert "in speak" in record.stack_info
@@ -182,7 +184,7 @@ def test_exceptions_become_text(heard: list[Any]) -> None:
     assert text.endswith("LookupError: lost")
 
 
-def test_arguments_travel_as_far_as_they_can(heard: list[Any]) -> None:
+def test_arguments_are_formatted_and_extras_are_plain(heard: list[Any]) -> None:
     def speak(env: Any, stubborn: Any) -> None:
         import logging
         import threading
@@ -195,19 +197,25 @@ def test_arguments_travel_as_far_as_they_can(heard: list[Any]) -> None:
         logger.info("%s", threading.Lock())
         logger.info("%s", stubborn(3, "why"))
         logger.info(ValueError("a message that is no text"))
-        logger.info("extra", extra={"lock": threading.Lock(), "array": np.arange(2)})
+        extra = {"lock": threading.Lock(), "array": np.arange(2), "nested": {"a": [1, (2,)]}, "scalar": np.float32(0.5)}
+        logger.info("extra", extra={**extra, "level": logging.Handler, "signal": signal.SIGTERM, "huge": 1 << 99999})
+        logger.info("100% and a lone \udc80 surrogate", extra={"getMessage": "no method of mine"})
 
     with Pool(counting(1)) as pool:
         pool.apply(speak, NeedsArguments)
-    array, mapping, lock, needs, value, extra = heard
-    np.testing.assert_array_equal(array.args[0], np.arange(3))
-    assert (mapping.getMessage(), mapping.args) == ("1 2", {"a": 1, "b": 2})
-    assert lock.args == ()
+    array, mapping, lock, needs, value, extra, odd = heard
+    assert [(record.getMessage(), record.args) for record in (array, mapping, needs, value)] == [
+        ("[0 1 2]", ()),
+        ("1 2", ()),
+        ("why (3)", ()),
+        ("a message that is no text", ()),
+    ]
     assert lock.getMessage().startswith("<unlocked _thread.lock")
-    assert (needs.getMessage(), needs.args) == ("why (3)", ())  # pickles, but does not unpickle
-    assert isinstance(value.msg, ValueError) and value.getMessage() == "a message that is no text"
     assert extra.lock.startswith("<unlocked _thread.lock")
-    assert extra.array.tolist() == [0, 1]
+    assert (extra.array, extra.nested, extra.scalar) == ("array([0, 1])", {"a": [1, "(2,)"]}, 0.5)
+    assert (extra.level, extra.signal) == ("<class 'logging.Handler'>", 15)
+    assert extra.huge.startswith("0x8000")
+    assert odd.getMessage() == "100% and a lone \udc80 surrogate"
 
 
 def test_a_record_that_cannot_be_made_harms_nobody(heard: list[Any]) -> None:
@@ -315,6 +323,90 @@ def test_records_appear_though_results_keep_coming(heard: list[Any]) -> None:
     assert texts(heard) == ["stepping"] * steps
 
 
+def test_what_a_step_logs_and_warns_comes_before_its_result(heard: list[Any]) -> None:
+    def step(env: Any, action: Any) -> None:
+        import logging
+        import warnings
+
+        logging.getLogger("test.env").info("%d of %d", env.total_steps, env.tag)
+        warnings.warn(f"{env.total_steps} of {env.tag}", stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        pool = Pool(hooked(4, range(4), step=step), num_workers=2)
+    with pool:
+        pool.reset()
+        for i in range(1, 40):
+            heard.clear()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                pool.step([0] * 4)
+            expected = sorted(f"{i} of {env}" for env in range(4))
+            assert sorted(texts(heard)) == expected
+            assert sorted(str(one.message) for one in caught) == expected
+
+
+def test_what_a_step_logs_comes_before_its_result_in_a_partial_batch(heard: list[Any]) -> None:
+    def step(env: Any, action: Any) -> None:
+        import logging
+
+        logging.getLogger("test.env").info("%d of %d", env.total_steps, env.tag)
+
+    steps = dict.fromkeys(range(3), 1)
+    with Pool(hooked(3, range(3), step=step)) as pool:
+        pool.reset()
+        pool.send([0] * 3)
+        while sum(steps.values()) < 100:
+            batch = pool.recv(min_envs=1)
+            for env in batch.env_ids.tolist():
+                assert f"{steps[env]} of {env}" in texts(heard)
+                steps[env] += 1
+            pool.send([0] * len(batch.env_ids), batch.env_ids)
+
+
+def test_so_does_what_the_socket_has_no_room_for(heard: list[Any]) -> None:
+    """It waits in the workers until the pool has read what came before."""
+
+    def step(env: Any, action: Any) -> None:
+        import logging
+
+        for i in range(200):
+            logging.getLogger("test.env").info("%d %d %s", env.tag, i, "x" * 1000)
+
+    with Pool(hooked(3, range(3), step=step)) as pool:
+        pool.reset()
+        for _ in range(3):
+            heard.clear()
+            pool.step([0] * 3)
+            assert len(texts(heard)) == 600
+
+
+def test_who_is_killed_before_his_words_were_sent_holds_nobody_up(heard: list[Any], tmp_path: Path) -> None:
+    """A worker that is stopped while its words wait for room does not send them; the other's are not lost over it."""
+    gate = Gate(tmp_path)
+
+    def step(env: Any, action: Any) -> None:
+        import logging
+
+        if env.tag == 1:
+            for i in range(1000):
+                logging.getLogger("test.env").info("lost %d", i)
+            gate.wait()
+
+    with Pool(hooked(2, (0, 1), step=step)) as pool:
+        pool.reset()
+        pool.send([0, 0])
+        gate.await_arrival()
+        os.kill(pool.workers[1].pid or 0, signal.SIGSTOP)
+        for i in range(1, 4):
+            assert pool.recv(min_envs=1).env_ids.tolist() == [0]
+            pool.send([i], [0])
+        os.kill(pool.workers[1].pid or 0, signal.SIGKILL)
+        with pytest.raises(WorkerDiedError):
+            while True:
+                pool.recv(min_envs=2)
+
+
 def test_what_an_env_logged_comes_before_what_it_raised(heard: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
         import logging
@@ -393,13 +485,13 @@ def test_a_flood_blocks_nobody_and_is_counted(heard: list[Any], tmp_path: Path) 
         assert pool.recv().reward.tolist() == [0.0]
         pool.call("pid")
         pool.apply(log("after the flood"))
-    arrived = [record.args[0] for record in heard if record.args and record.name == "test.env"]
+    arrived = [int(text.split()[0]) for text in texts(heard) if text != "after the flood"]
     losses = [record for record in heard if record.name == "remuda"]
-    dropped = sum(record.args[0] for record in losses)
+    dropped = sum(int(record.getMessage().split()[0]) for record in losses)
     assert dropped > 0 and len(arrived) + dropped == total
     assert arrived == sorted(arrived) and arrived[-1] == total - 1  # it is the oldest that go
     assert all(loss.levelno == logging.WARNING and loss.worker == 0 for loss in losses)
-    assert f"{losses[0].args[0]} log records were dropped" in losses[0].getMessage()
+    assert "log records were dropped: they came faster" in losses[0].getMessage()
     assert texts(heard)[-1] == "after the flood"
 
 
@@ -413,7 +505,7 @@ def test_what_waits_when_a_worker_leaves_is_not_lost(heard: list[Any]) -> None:
             logging.getLogger("test.env").info("%d %s", i, "x" * 4000)
 
     Pool(hooked(1, (0,), close=close)).close()
-    assert [record.args[0] for record in heard] == list(range(220))
+    assert [int(text.split()[0]) for text in texts(heard)] == list(range(220))
 
 
 def test_a_worker_sends_what_waits_before_its_goodbye() -> None:
@@ -469,7 +561,7 @@ def test_the_oldest_are_dropped_and_counted_once(narrow: tuple[socket.socket, Mo
     loss = load(datagram)
     assert isinstance(loss, Logged)
     assert loss.worker == 7
-    assert loss.to_record().args == (dropped,) and dropped > 900
+    assert loss.message.startswith(f"{dropped} log records were dropped") and dropped > 900
     rest = [int(ours.recv(MAX_BYTES)[:6]) for _ in range(2000 + 1 - dropped)]
     assert rest == list(range(2000 - len(rest), 2000))
 
@@ -536,11 +628,105 @@ def test_giants_are_cut_and_say_so(heard: list[Any]) -> None:
     assert second.getMessage().startswith("zz")
 
 
-def test_a_cut_record_always_fits() -> None:
-    giant = "\U0001f40e" * 100_000
+@pytest.mark.parametrize("character", ["\U0001f40e", "\x00", "\udc80", '"'])
+def test_a_cut_record_always_fits(character: str) -> None:
+    giant = character * 100_000
     record = logging.LogRecord(giant, 20, giant, 1, giant, None, None, func=giant, sinfo=giant)
     record.exc_text = record.threadName = record.processName = giant
     assert len(dump_record(record, 0, 0)) <= MAX_BYTES
+
+
+# -- what others write there -----------------------------------------------------------------------------
+
+
+class Trap:
+    """Whoever unpickles it has been had."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def said(**changes: Any) -> bytes:
+    """A log record as a worker sends it, but for this."""
+    told = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
+    return json.dumps({**told, **changes}).encode()
+
+
+def with_attribute(**attributes: Any) -> bytes:
+    return said(attributes={**json.loads(said())["attributes"], **attributes})
+
+
+def warned(category: list[str], text: str = "odd") -> bytes:
+    told = {"kind": "warned", "worker": 0, "env": 0, "categories": [category], "text": text}
+    return json.dumps({**told, "filename": __file__, "lineno": 1, "module": "m"}).encode()
+
+
+FORGERIES = {
+    "no json": b"hello",
+    "deep": b"[" * 50_000,
+    "digits": b'{"kind":"logged","worker":' + b"9" * 50_000 + b"}",
+    "kind": said(kind="pickled"),
+    "kind of another type": said(kind=["logged"]),
+    "more": said(more=1),
+    "worker": said(worker="0"),
+    "env": said(env=-1),
+    "message": said(message=["%s"]),
+    "attributes": said(attributes=[1]),
+    "format": with_attribute(msg="%1000000000d"),
+    "exc_info": with_attribute(exc_info=True),
+    "method": with_attribute(getMessage="mine"),
+    "name": with_attribute(name=None),
+    "level": with_attribute(levelno="high"),
+    "created": with_attribute(created="then"),
+    "text": with_attribute(exc_text=5),
+    "nested": with_attribute(mine=[[[[[[1]]]]]]),
+    "integer": with_attribute(mine=1 << 64),
+    "category": warned(["warnings"]),
+    "warning's text": warned(["builtins", "UserWarning"], 5),  # type: ignore[arg-type]
+}
+
+
+def tell_relay(*datagrams: bytes) -> None:
+    relay = Relay()
+    with socket.socket(fileno=os.dup(relay.mouthpiece)) as other:
+        for datagram in datagrams:
+            other.send(datagram)
+    relay.close()
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_what_no_worker_would_say_is_dropped_and_told_once(forgery: str, heard: list[Any]) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        tell_relay(FORGERIES[forgery], said(), FORGERIES[forgery])
+    told, hello = heard
+    assert (told.name, told.levelno) == ("remuda", logging.WARNING)
+    assert "what no worker would, and it was dropped" in told.getMessage()
+    assert hello.getMessage() == "hello"
+    assert caught == []
+
+
+def test_nothing_that_is_said_is_unpickled(heard: list[Any], tmp_path: Path) -> None:
+    trap = tmp_path / "had"
+    tell_relay(*(pickle.dumps(Trap(trap), protocol) for protocol in range(6)), pickle.dumps(("logged", Trap(trap))))
+    assert not trap.exists()
+    assert [record.name for record in heard] == ["remuda"]
+
+
+def test_categories_are_warnings_that_are_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is imported to find one, no module is asked for what it might make, and what is found must be one."""
+    module = ModuleType("lazy_module")
+    module.__getattr__ = lambda name: pytest.fail(f"asked for {name}")  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "lazy_module", module)
+    names = (["os", "system"], ["builtins", "SystemExit"], ["lazy_module", "Odd"], ["antigravity", "X"], ["", ""])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tell_relay(*(warned(list(name)) for name in names), warned(["builtins", "FutureWarning"]))
+    assert [w.category for w in caught] == [UserWarning] * len(names) + [FutureWarning]
+    assert {str(w.message) for w in caught} == {"odd"}
+    assert "antigravity" not in sys.modules
 
 
 # -- the parent's handlers -------------------------------------------------------------------------------

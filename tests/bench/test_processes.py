@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from remuda._bench.processes import cpu_seconds, mean_pss_mb, pss_bytes, total_cpu_seconds, wait_until_idle
+from remuda._bench.processes import (
+    busy_seconds,
+    cpu_seconds,
+    mean_pss_mb,
+    pss_bytes,
+    total_cpu_seconds,
+    wait_until_idle,
+)
 
 BURN = "import time\nwhile time.process_time() < 0.1: pass\nprint('done', flush=True)\ninput()"
 
@@ -69,3 +76,17 @@ def test_waiting_for_workers_that_never_rest_ends_too() -> None:
     readings = iter(range(1000))
     wait_until_idle(lambda: float(next(readings)), limit=0.05)
     assert next(readings) > 1
+
+
+def test_what_everybody_uses_of_our_cpus(tmp_path: Path) -> None:
+    ours = sorted(os.sched_getaffinity(0))
+    other = max(ours) + 1
+    busy, idle = "100 20 30 7000 800 4 5 6 50 0", "0 0 0 9000 0 0 0 0 0 0"
+    lines = [f"cpu  {busy}", f"cpu{ours[0]} {busy}", *(f"cpu{cpu} {idle}" for cpu in ours[1:]), f"cpu{other} {busy}"]
+    (tmp_path / "stat").write_text("\n".join([*lines, "intr 1 2 3", ""]))
+    assert busy_seconds(tmp_path) == (100 + 20 + 30 + 4 + 5 + 6) / os.sysconf("SC_CLK_TCK")
+    assert busy_seconds(tmp_path / "nowhere") is None
+    before = busy_seconds()
+    assert before is not None
+    while (busy_seconds() or 0) <= before:  # we are busy
+        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from remuda._bench import plot
 from remuda._bench.machine import cpu_model
 from remuda._bench.report import render, to_json
-from remuda._bench.results import Entry, Result
+from remuda._bench.results import Entry, Result, Turn
 
 
 def text_of(found: Result, width: int = 80) -> str:
@@ -49,6 +50,21 @@ def test_notes_tell_the_ideal_and_who_disturbed_the_others() -> None:
     assert "remuda: its idle" not in text
 
 
+def test_notes_tell_what_a_column_means() -> None:
+    assert "remuda is: so many times as fast as that row" in text_of(sample_result())
+
+
+def test_notes_tell_that_the_machine_was_busy() -> None:
+    def measured(others: float) -> Result:
+        turns = [Turn(1000, seconds=1.0, cpu_seconds=1.5, others_cpu_seconds=others)]
+        return replace(result(Entry("plain loop", turns=turns), Entry("remuda", turns=turns)), cpus=2)
+
+    busy = text_of(measured(0.4), width=200)
+    assert "the machine was busy: other programs took 20% of the CPU meanwhile, what is measured here 75%" in busy
+    assert "busy" not in text_of(measured(0.05))
+    assert to_json(measured(0.4))["others_cpu_share"] == 0.2
+
+
 def test_the_table_fits_a_narrow_terminal() -> None:
     text = text_of(result(entry("plain loop", [9_876_543] * 3), entry("gymnasium-sync", [1_234_567] * 3)))
     assert "…" not in text
@@ -81,7 +97,8 @@ def test_json_round_trips_with_all_figures() -> None:
 def test_json_of_a_contender() -> None:
     _, remuda, _, broken = to_json(sample_result())["contenders"]
     assert remuda.pop("rounds") == [
-        {"env_steps": steps, "seconds": 1.0, "cpu_seconds": 1.5} for steps in (200_000, 210_000, 220_000)
+        {"env_steps": steps, "seconds": 1.0, "cpu_seconds": 1.5, "others_cpu_seconds": 0.0}
+        for steps in (200_000, 210_000, 220_000)
     ]
     assert remuda == {
         "name": "remuda",

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
-
-from remuda.cli.app import build_app, main
+from command import Outcome, command
 
 QUICK = ("--seconds", "0.1", "--rounds", "2", "--num-envs", "4", "--num-workers", "2")
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(build_app(), ["bench", *arguments])
+def invoke(*arguments: str) -> Outcome:
+    return command("bench", *arguments)
 
 
 def test_end_to_end(tmp_path: Path) -> None:
@@ -97,22 +94,22 @@ def test_a_missing_peer_names_its_package(monkeypatch: pytest.MonkeyPatch) -> No
     assert run.stderr == "error: peer 'sb3' is not installed: pip install \"stable-baselines3\"\n"
 
 
-def test_without_the_extras_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "typer", None)
-    with pytest.raises(SystemExit) as refusal:
-        main()
-    assert refusal.value.code == 'the remuda command needs typer: pip install "remuda[bench]"'
-
-
-def test_a_plot_without_matplotlib_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [
+        ("rich", "error: remuda bench needs rich: pip install rich\n"),
+        ("matplotlib", "error: --plot needs matplotlib: pip install matplotlib\n"),
+    ],
+)
+def test_what_is_not_installed_is_named_before_anything_runs(
+    package: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
     run = invoke("CartPole-v1", "--plot", str(tmp_path / "bench.png"))
-    assert run.exit_code == 2
-    assert 'pip install "remuda[bench]"' in run.stderr
+    assert (run.exit_code, run.stdout, run.stderr) == (2, "", message)
 
 
 def test_the_entry_point_brings_nothing_heavy_into_workers() -> None:
-    code = "import sys, remuda.cli.app; print(sorted({'typer', 'rich', 'matplotlib'} & set(sys.modules)))"
+    code = "import sys, remuda.cli.app; print(sorted({'rich', 'matplotlib'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
     assert run.stdout == "[]\n"

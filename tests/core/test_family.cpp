@@ -1,5 +1,6 @@
 // All that carries a key is killed, wherever it has gone, and nobody else.
 #include "check.hpp"
+#include "descriptor.hpp"
 #include "family.hpp"
 #include "platform.hpp"
 
@@ -8,9 +9,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -58,6 +61,9 @@ bool was_killed(pid_t pid) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
 
+// As `kill_family` leaves its caller's children.
+bool was_reaped(pid_t pid) { return waitpid(pid, nullptr, 0) < 0 && errno == ECHILD; }
+
 // Run before `main` in a program that a test has made of this one: shows its key, stops, and waits for its end.
 struct Shower {
   Shower() {
@@ -81,8 +87,8 @@ TEST(who_carries_a_key_is_killed_and_nobody_else) {
   const std::set<pid_t> strangers = {start(variable + "min"),        start(variable + "miner"),     start(variable),
                                      start("X" + variable + "mine"), start(variable + "x:mine2:y"), start("")};
   pipe.await_execs();
-  CHECK(kill_family({"mine", "too"}, 10'000).empty());
-  for (pid_t pid : family) CHECK(was_killed(pid));
+  CHECK(kill_family({"mine", "too"}, 10'000).survivors.empty());
+  for (pid_t pid : family) CHECK(was_reaped(pid));
   for (pid_t pid : strangers) {
     CHECK(runs(pid));
     kill(pid, SIGKILL);
@@ -94,8 +100,8 @@ TEST(no_key_kills_nobody) {
   Pipe pipe;
   const pid_t pid = start(std::string(kFamilyVariable) + "=");
   pipe.await_execs();
-  CHECK(kill_family({}, 0).empty());
-  CHECK(kill_family({"nobody's"}, 0).empty());
+  CHECK(kill_family({}, 0).survivors.empty());
+  CHECK(kill_family({"nobody's"}, 0).survivors.empty());
   CHECK(runs(pid));
   kill(pid, SIGKILL);
   was_killed(pid);
@@ -106,8 +112,8 @@ TEST(a_stopped_process_dies_too) {
   const pid_t pid = start(std::string(kFamilyVariable) + "=mine");
   pipe.await_execs();
   kill(pid, SIGSTOP);
-  CHECK(kill_family({"mine"}, 10'000).empty());
-  CHECK(was_killed(pid));
+  CHECK(kill_family({"mine"}, 10'000).survivors.empty());
+  CHECK(was_reaped(pid));
 }
 
 // Two lines of shells, each of which starts its successor and becomes another program.  Not for ever, should nobody
@@ -144,7 +150,7 @@ TEST(a_family_on_the_run_is_caught) {
     close(pipe.ends[1]);
     char lines[2];
     for (char& line : lines) CHECK_EQ(read(pipe.ends[0], &line, 1), 1);
-    CHECK(kill_family({"mine"}, 10'000).empty());
+    CHECK(kill_family({"mine"}, 10'000).survivors.empty());
     CHECK_EQ(read(pipe.ends[0], lines, 1), 0);  // it has an end when nobody is left who could write
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
@@ -167,23 +173,72 @@ TEST(what_is_shown_is_found) {
   int status = -1;
   CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);  // it stops when it has shown its key
   CHECK(WIFSTOPPED(status));
-  CHECK(kill_family({"0000"}, 0).empty());
+  CHECK(kill_family({"0000"}, 0).survivors.empty());
   CHECK(waitpid(pid, nullptr, WNOHANG) == 0);
-  CHECK(kill_family({"mine"}, 10'000).empty());
-  CHECK(was_killed(pid));
+  CHECK(kill_family({"mine"}, 10'000).survivors.empty());
+  CHECK(was_reaped(pid));
 }
 
-TEST(keys_of_another_length_are_not_shown) {
-  setenv(kFamilyVariable, "0000", 1);
-  CHECK(!show_family("short"));
+// Only the kernel can tell: where it does not let us, nothing is shown.
+TEST(a_copy_of_a_program_without_keys_shows_its_own) {
   unsetenv(kFamilyVariable);
-  CHECK(!show_family("mine"));
+  Pipe pipe;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(kLongest);
+    const char shown = show_family("outer:a copy's") ? 1 : 0;
+    CHECK_EQ(write(pipe.ends[1], &shown, 1), 1);
+    while (true) pause();
+  }
+  char shown = 0;
+  CHECK_EQ(read(pipe.ends[0], &shown, 1), 1);
+  close(pipe.ends[1]);
+  CHECK(kill_family({"a copy's"}, 10'000).survivors.empty());
+  if (shown == 1) {
+    CHECK(was_reaped(pid));
+  } else {
+    kill(pid, SIGKILL);
+    CHECK(was_killed(pid));
+  }
+}
+
+TEST(a_family_is_found_without_a_free_descriptor) {
+  fill_reserve();
+  Pipe pipe;
+  const std::string variable = std::string(kFamilyVariable) + "=mine";
+  std::set<pid_t> family;
+  for (int i = 0; i < 5; ++i) family.insert(start(variable, i % 2 == 0));
+  pipe.await_execs();
+  rlimit before;
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {64, before.rlim_max};
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::set<int> taken;
+  for (int fd; (fd = dup(STDIN_FILENO)) >= 0;) taken.insert(fd);
+  const HuntResult result = kill_family({"mine"}, 10'000);
+  CHECK(result.survivors.empty());
+  CHECK_EQ(result.problem, 0);
+  CHECK(dup(STDIN_FILENO) < 0);  // the reserve is there again
+  for (int fd : taken) close(fd);
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (pid_t pid : family) CHECK(was_reaped(pid));
+  CHECK(spend_reserve());
+}
+
+TEST(what_cannot_be_looked_at_is_told) {
+  rlimit before;
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const HuntResult result = kill_family({"mine"}, 0);
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  CHECK_EQ(result.problem, EMFILE);
 }
 
 #else
 
 TEST(elsewhere_there_is_no_family) {
-  CHECK(remuda::kill_family({"mine"}, 0).empty());
+  CHECK(remuda::kill_family({"mine"}, 0).survivors.empty());
   CHECK(!remuda::show_family("mine"));
 }
 

@@ -45,6 +45,16 @@ TEST(a_frame_given_back_is_there_again) {
   }
 }
 
+TEST(what_is_held_of_earlier_books_is_not_free) {
+  auto first = std::make_shared<FrameBook>(2), second = std::make_shared<FrameBook>(2, std::vector{first});
+  first->take();
+  CHECK(!first->all_back() && second->all_back());
+  CHECK_EQ(second->take(), 1u);
+  CHECK(!second->any_free());
+  first->give_back(0);
+  CHECK(second->any_free() && first->all_back() && !second->all_back());
+}
+
 TEST(a_lease_gives_its_frame_back_and_keeps_arena_and_book_alive) {
   auto arena = Arena::create(4096);
   auto book = std::make_shared<FrameBook>(1);

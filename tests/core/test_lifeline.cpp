@@ -48,7 +48,7 @@ void simulator(int pipe) {
 void worker(int pipe) {
   alarm(kLongest);
   setpgid(0, 0);
-  tie_life_to(pidfd_of(getppid()), "no key");
+  tie_life_to(pidfd_of(getppid()));
   start(simulator, pipe);
   tell(pipe, getpid());
   while (true) idle(1000);  // stuck
@@ -80,6 +80,6 @@ TEST(a_worker_and_its_children_die_with_their_owner) {
 
 #else
 
-TEST(elsewhere_there_is_no_life_to_tie) { remuda::tie_life_to(-1, ""); }
+TEST(elsewhere_there_is_no_life_to_tie) { remuda::tie_life_to(-1); }
 
 #endif

@@ -341,18 +341,18 @@ PLAIN = _with_spaces(BOX2, spaces.Discrete(2))
     [
         (
             _with_spaces(spaces.Box(0, 1, (3,)), spaces.Discrete(2)),
-            r"^expected every observation space .*env 1, 2: shape \(3,\) instead of \(2,\)",
+            r"^expected every observation space .*envs 1, 2: shape \(3,\) instead of \(2,\)",
         ),
         (
             _with_spaces(spaces.Box(0, 1, (2,), np.float64), spaces.Discrete(2)),
-            "env 1, 2: dtype float64 instead of float32",
+            "envs 1, 2: dtype float64 instead of float32",
         ),
-        (_with_spaces(spaces.Dict(a=BOX2), spaces.Discrete(2)), "env 1, 2: another structure"),
-        (_with_spaces(spaces.Text(3), spaces.Discrete(2)), "env 1, 2: another structure"),
-        (_with_spaces(BOX2, BOX2), r"^expected every action space .*env 1, 2: shape \(2,\) instead of \(\)"),
+        (_with_spaces(spaces.Dict(a=BOX2), spaces.Discrete(2)), "envs 1, 2: another structure"),
+        (_with_spaces(spaces.Text(3), spaces.Discrete(2)), "envs 1, 2: another structure"),
+        (_with_spaces(BOX2, BOX2), r"^expected every action space .*envs 1, 2: shape \(2,\) instead of \(\)"),
         (
             _with_spaces(BOX2, spaces.Discrete(2, dtype=np.int32)),
-            "^expected every action space .*env 1, 2: dtype int32 instead of int64",
+            "^expected every action space .*envs 1, 2: dtype int32 instead of int64",
         ),
     ],
 )
@@ -505,7 +505,7 @@ def test_an_override_says_what_the_observations_must_be() -> None:
         assert pool.single_observation_space == wide
     with (
         Pool(counting(2), backend="serial", observation_space=spaces.Box(0, 1, (5,))) as pool,
-        pytest.raises(EnvError, match=r"env 0 .* expected .*shape \(5,\)"),
+        pytest.raises(EnvError, match=r"envs 0, 1 .* expected .*shape \(5,\)"),
     ):
         pool.reset()
 
@@ -770,7 +770,9 @@ def test_discard_drops_faults_too() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_answers_that_cannot_be_pickled(backend: Any) -> None:
     with Pool(counting(2), backend=backend) as pool:
-        with pytest.raises(EnvError, match=r"env 0 .* in call: expected a result that can be pickled, got <generator"):
+        with pytest.raises(
+            EnvError, match=r"envs 0, 1 .* in call: expected a result that can be pickled, got <generator"
+        ):
             pool.apply(lambda env: (i for i in range(3)))
         assert pool.call("tag") == [0, 1]
 
@@ -786,7 +788,7 @@ def test_calls_that_cannot_be_pickled() -> None:
 
 def test_an_attribute_that_is_not_there() -> None:
     with Pool([lambda: gymnasium.make("CartPole-v1")] * 2, backend="serial") as pool:
-        with pytest.raises(EnvError, match=r"env 0 .*AttributeError in call: .*'velocity'"):
+        with pytest.raises(EnvError, match=r"envs 0, 1 .*AttributeError in call: .*'velocity'"):
             pool.get_attr("velocity")
         with pytest.raises(EnvError, match="'fly'"):
             pool.call("fly")
@@ -805,10 +807,10 @@ def test_a_wrong_number_of_values() -> None:
 def test_step_before_reset() -> None:
     with Pool(counting(3), backend="serial") as pool:
         for call in (lambda: pool.step([0, 0, 0]), lambda: pool.send([0, 0, 0]), pool.send_observe):
-            with pytest.raises(StateError, match=r"expected envs that have been reset, got env 0, 1, 2; call reset"):
+            with pytest.raises(StateError, match=r"expected envs that have been reset, got envs 0-2; call reset"):
                 call()
         pool.reset(env_ids=[1])
-        with pytest.raises(StateError, match="got env 0, 2;"):
+        with pytest.raises(StateError, match="got envs 0, 2;"):
             pool.step([0, 0, 0])
         assert_untouched(pool)
 

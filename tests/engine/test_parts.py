@@ -104,6 +104,18 @@ def test_batches_are_views_of_frames_that_nobody_writes_to(num_workers: int, bac
             assert obs[:, 2].tolist() == steps
 
 
+def test_dividing_costs_the_same_however_often_it_was_done_while_a_batch_is_held() -> None:
+    """Were each division to ask the ones before it, and these those before them, this would never end."""
+    with Pool(counting(4), backend="serial", frames=3) as pool:
+        held = pool.reset().obs
+        for step in range(1, 65):
+            first, second = pool.split(2)
+            for half in (first, second):
+                half.reset()
+                assert half.step([step, step]).reward.tolist() == [step, step]
+        assert held[:, 2].tolist() == [0] * 4
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_zero_copy(backend: Any) -> None:
     with Pool(counting(4), backend=backend, num_workers=2) as pool:

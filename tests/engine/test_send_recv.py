@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pool_envs import CountingEnv, EnvFn, Gate, Gauge, HookedEnv, NestedEnv, TextEnv, counting, gated, hooked
 
-from remuda import Batch, Pool, StateError
+from remuda import Batch, EnvError, Pool, StateError
 
 BACKENDS = ("process", "thread", "serial")
 CONCURRENT = ("process", "thread")
@@ -572,8 +572,9 @@ def test_an_answer_that_cannot_be_unpickled_is_an_error_of_that_call_alone(backe
         pool.reset()
         before, bad, after = pool.call_async("pid"), pool.apply_async(lambda env: Poison()), pool.call_async("pid")
         assert pool.step([1, 2]).reward.tolist() == [1, 2]
-        with pytest.raises(ValueError, match="not a number"):
+        with pytest.raises(EnvError, match="envs 0, 1 .* in call: .*not a number") as raised:
             bad.result()
+        assert isinstance(raised.value.__cause__, ValueError)
         assert len(before.result()) == len(after.result()) == 2
 
 
@@ -592,7 +593,7 @@ def test_an_info_that_cannot_be_unpickled_is_an_error_of_its_reader_alone(backen
             batch = pool.step([1, 2])
             assert batch.reward.tolist() == [1, 3]
             assert batch.infos[0] == {}
-            with pytest.raises(ValueError, match="not a number"):
+            with pytest.raises(EnvError, match=r"env 1 \(worker 0\) raised ValueError in step: .*not a number"):
                 batch.infos[1]
 
 

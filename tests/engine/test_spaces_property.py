@@ -310,3 +310,48 @@ def test_actions_that_would_lose_something_are_refused(space: Any, actions: Any)
         with pytest.raises(InvalidActionError, match="^expected "):
             pool.step(actions)
         assert pool.get_attr("actions") == [[], []]
+
+
+# -- byte order ------------------------------------------------------------------------------------------
+
+
+class ForeignEnv(SampleEnv):
+    """Observes Python's numbers where its spaces want big-endian ones; its info has an array of those."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return {"choice": 3, "number": -4}, {"array": np.array([5, 6], ">i8"), "number": 7}
+
+    def step(self, action: Any) -> Any:
+        obs = {"choice": np.int64(2), "number": np.array(-3, ">i8")}
+        return obs, 0.0, False, False, {"action": (action,), "array": np.array([8, 9], ">i8"), "number": 7}
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_numbers_of_another_byte_order_arrive_as_they_were(backend: Any) -> None:
+    foreign: Any = np.dtype(">i8")
+    observation = spaces.Dict(
+        choice=spaces.Discrete(5, dtype=foreign),
+        number=spaces.Box(-9, 9, (), foreign),
+    )
+    action = spaces.Tuple((spaces.Discrete(5, dtype=foreign), spaces.Box(-9, 9, (2,), foreign)))
+    with Pool([lambda: ForeignEnv(observation, action)] * 2, backend=backend) as pool:
+        for _ in range(2):  # the second time, infos come in columns
+            batch = pool.reset()
+            assert {key: obs.tolist() for key, obs in batch.obs.items()} == {"choice": [3, 3], "number": [-4, -4]}
+            assert [(info["array"].tolist(), info["number"]) for info in batch.infos] == [([5, 6], 7)] * 2
+        for _ in range(2):
+            batch = pool.step((np.array([4, 1], foreign), np.array([[1, 2], [3, 4]])))
+            assert [obs.tolist() for obs in batch.obs.values()] == [[2, 2], [-3, -3]]
+            chosen = [(int(choice), box.tolist()) for info in batch.infos for choice, box in info["action"]]
+            assert chosen == [(4, [1, 2]), (1, [3, 4])]
+            assert [info["array"].tolist() for info in batch.infos] == [[8, 9]] * 2
+
+
+@pytest.mark.parametrize("action", [np.array([4, 0], ">i8"), [4, 0]])
+def test_actions_of_another_byte_order_are_checked_and_taken(action: Any) -> None:
+    with Pool([lambda: CountingEnv()] * 2, backend="thread") as pool:
+        pool.reset()
+        assert pool.step(action).reward.tolist() == [4.0, 0.0]
+        with pytest.raises(InvalidActionError, match="got 1000"):
+            pool.step(np.array([1000, 0], ">i8"))

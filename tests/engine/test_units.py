@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pool_envs import CountingEnv, Falsy, SampleEnv, assert_same, counting
+from pool_envs import CountingEnv, Falsy, SampleEnv, assert_same, counting, hooked
 
 from remuda import (
     CloseTimeoutError,
@@ -24,6 +27,7 @@ from remuda import (
     Failure,
     Fault,
     Infos,
+    InvalidEnvError,
     Pool,
     PoolStats,
     RemoteTraceback,
@@ -33,6 +37,7 @@ from remuda import (
     StateError,
     Whereabouts,
     WorkerDiedError,
+    _core,
     errors,
 )
 from remuda._backends.codec import SpaceCodec
@@ -49,6 +54,7 @@ from remuda._engine.advice import (
 from remuda._engine.agreement import check_agreement
 from remuda._engine.arguments import check_env_ids, check_limit, check_timeout
 from remuda._engine.calls import Call
+from remuda._engine.changes import Changes
 from remuda._engine.faults import Faults
 from remuda._engine.infos import Extras, InfoColumns
 from remuda._engine.memory import available_memory, check_memory
@@ -127,6 +133,40 @@ def test_a_step_is_measured_where_it_runs() -> None:
     assert env.total_steps >= 10
     assert env.episodes > 3
     assert measured.wall > 0
+
+
+class OwnStepsEnv(CountingEnv):
+    """Cannot be reset without options; says itself how it is stepped."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert options == {"level": 1}
+        return super().reset(seed=seed, options=options)
+
+    def steps_to_measure(self) -> Iterator[None]:
+        while True:
+            self.reset(options={"level": 1})
+            over = False
+            while not over:
+                over = self.step(0)[2]
+                yield
+
+
+def test_an_env_is_measured_as_it_says_it_is_run() -> None:
+    env = OwnStepsEnv(length=3)
+    assert measure_steps(env, seconds=0.001).wall > 0
+    assert env.total_steps >= 10
+    with Pool([OwnStepsEnv] * 2, num_workers="auto") as pool:
+        pool.reset(options={"level": 1})
+
+
+def stumble(*_: Any) -> None:
+    raise ValueError("cannot be played at random")
+
+
+def test_auto_says_so_where_an_env_cannot_be_measured() -> None:
+    with pytest.raises(InvalidEnvError, match=r"num_workers='auto', got: env 0 .*ValueError.*; say how many") as caught:
+        Pool(hooked(2, (0,), step=stumble), num_workers="auto")
+    assert isinstance(caught.value.__cause__, EnvError)
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
@@ -233,7 +273,7 @@ def test_who_disagrees_is_grouped_by_how() -> None:
     ]
     with pytest.raises(SpaceMismatchError) as raised:
         check_agreement("observation", box, "env 0", odd)
-    assert "env 1, 3: shape (3,) instead of (2,)" in str(raised.value)
+    assert "envs 1, 3: shape (3,) instead of (2,)" in str(raised.value)
     assert "env 2: dtype float64 instead of float32" in str(raised.value)
     assert "env 4: another structure (Text" in str(raised.value)
     for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
@@ -254,6 +294,16 @@ def machine(root: Path, available_kb: int | None = None, **files: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return root
+
+
+def in_groups(root: Path, cgroup: str) -> Path:
+    (root / "proc/self").mkdir()
+    (root / "proc/self/cgroup").write_text(cgroup)
+    return root
+
+
+# A container sees its group as the root one, and its path either from there or as the host has it.
+CONTAINER = "4:memory:/docker/0123\n0::/\n"
 
 
 def test_memory_of_a_machine(tmp_path: Path) -> None:
@@ -277,16 +327,78 @@ def test_memory_of_a_machine_that_does_not_say(tmp_path: Path) -> None:
     ],
 )
 def test_memory_of_a_container(files: dict[str, str], available: int, tmp_path: Path) -> None:
-    assert available_memory(machine(tmp_path, 1000, **files)) == available
+    assert available_memory(in_groups(machine(tmp_path, 1000, **files), CONTAINER)) == available
+
+
+def group(of: str, limit: int | str, used: int, files: int = 0) -> dict[str, str]:
+    """A directory of version 2."""
+    stat = f"anon 5\ninactive_file {files // 2}\nactive_file {files - files // 2}\n"
+    names = {"memory-max": limit, "memory-current": used, "memory-stat": stat}
+    return {f"{of}{name}": str(value) for name, value in names.items()}
+
+
+JOB = "slurm__job_7"
+NESTED = {
+    "its own": (group(f"{JOB}__step__", 5000, 2000) | group("slurm__", 90_000, 3000), 3000),
+    "the job's": (group(f"{JOB}__step__", "max", 2000) | group(f"{JOB}__", 8000, 4000), 4000),
+    "the farthest": (group(f"{JOB}__step__", 9000, 2000) | group("slurm__", 4000, 3000), 1000),
+    "files do not count": (group(f"{JOB}__", 8000, 7999, files=7000), 7001),
+    "older": (
+        {
+            f"memory__{JOB}__memory-limit_in_bytes": "6000",
+            f"memory__{JOB}__memory-usage_in_bytes": "5000",
+            f"memory__{JOB}__memory-stat": "inactive_file 1\ntotal_inactive_file 300\ntotal_active_file 200\n",
+            "memory__memory-limit_in_bytes": "9223372036854771712",
+            "memory__memory-usage_in_bytes": "1000",
+        },
+        1500,
+    ),
+    "none": (group(f"{JOB}__step__", "max", 2000), 1_024_000),
+    "nobody's": (group("slurm__job_8__", 100, 100), 1_024_000),
+}
+
+
+@pytest.mark.parametrize("tightest", NESTED)
+def test_memory_of_a_job_within_groups(tightest: str, tmp_path: Path) -> None:
+    """The tightest of all the groups around us is what the kernel kills by."""
+    files, available = NESTED[tightest]
+    root = in_groups(machine(tmp_path, 1000, **files), "3:cpu,memory:/slurm/job_7/step\n0::/slurm/job_7/step\n")
+    assert available_memory(root) == available
 
 
 def test_too_little_memory_is_an_error_with_the_figures(tmp_path: Path) -> None:
     root = machine(tmp_path, 3 * 1024)
     check_memory(3 * 2**20, root)
     with pytest.raises(
-        MemoryError, match="expected 5 MB of free memory for the pool's batches, got 3 MB; use fewer envs"
+        MemoryError, match=r"expected 5 MB of free memory for the pool's batches, got 3 MB \(as .*meminfo has it\); use"
     ):
         check_memory(5 * 2**20, root)
+
+
+def test_other_threads_run_while_memory_is_reserved() -> None:
+    """No thread is made to let another run here, so the other one runs only where the GIL is let go of."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        assert any(_runs_beside(lambda: _core.Arena.create(1 << 28)) for _ in range(20))
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _runs_beside(work: Callable[[], Any]) -> bool:
+    go, ran = threading.Event(), []
+
+    def run() -> None:
+        go.wait()
+        ran.append(True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    go.set()
+    work()
+    did_run = bool(ran)
+    thread.join()
+    return did_run
 
 
 # -- infos -----------------------------------------------------------------------------------------------
@@ -451,14 +563,18 @@ def failure(env_id: int | None = 1, exception: BaseException | None = None) -> F
 def test_failures_are_told_together_in_order() -> None:
     faults = Faults(3, in_callers_thread=False)
     faults.not_reset.clear()
+    changes = Changes()
     for env_id in (2, None, 0):
-        faults.add_failure(failure(env_id), env_id)
+        faults.add_failure(failure(env_id), changes, env_id)
+    changes.make()
     assert faults.not_reset == {0, 2}
     with pytest.raises(EnvError) as raised:
         faults.raise_any()
     assert [f.env_id for f in raised.value.failures] == [None, 0, 2]
     assert raised.value.env_ids == (0, 2)
-    assert str(raised.value).startswith("all envs (worker 0) raised ValueError in step: wrong; env 0 ")
+    assert str(raised.value) == (
+        "all envs (worker 0) raised ValueError in step: wrong; envs 0, 2 (worker 0) raised ValueError in step: wrong"
+    )
     faults.raise_any()
 
 
@@ -477,9 +593,11 @@ def test_faults_are_raised_together_deaths_first() -> None:
     deaths = [
         WorkerDiedError(worker=w, pid=9, exitcode=-9, env_ids=(2 * w, 2 * w + 1), operation="step") for w in range(2)
     ]
-    faults.add_failure(failure())
+    changes = Changes()
+    faults.add_failure(failure(), changes)
     for death in deaths:
-        faults.add_death(death, tell=True)
+        faults.add_death(death, changes, tell=True)
+    changes.make()
     with pytest.raises(WorkerDiedError) as raised:
         faults.raise_any()
     assert raised.value is deaths[0]
@@ -503,7 +621,7 @@ def test_faults_are_raised_together_deaths_first() -> None:
 def test_exit_codes_in_words(code: int | None, text: str) -> None:
     assert errors.describe_exitcode(code).startswith(text)
     death = WorkerDiedError(worker=3, pid=77, exitcode=code, env_ids=[4, 5], operation="nothing")
-    assert str(death).startswith(f"worker 3 (pid 77, env 4, 5) died while idle: {text}")
+    assert str(death).startswith(f"worker 3 (pid 77, envs 4, 5) died while idle: {text}")
 
 
 def _no_wait(call: Call, timeout: float | None) -> None:
@@ -513,7 +631,7 @@ def _no_wait(call: Call, timeout: float | None) -> None:
 def test_a_call_counts_its_answers() -> None:
     call = Call(_no_wait, Faults(2, in_callers_thread=False))
     for sequence in (5, 3):
-        call.expect(sequence)
+        call.expect(sequence, 0, 0)
     with pytest.raises(TimeoutError, match="2 of 2 envs have not answered within 1 s"):
         call.result(timeout=1)
     call.answer(3, [pickle.dumps("three")])
@@ -526,8 +644,8 @@ def test_a_call_counts_its_answers() -> None:
 def test_a_call_fails_with_all_its_failures() -> None:
     call = Call(_no_wait, Faults(2, in_callers_thread=False))
     for sequence in (1, 2):
-        call.expect(sequence)
-        call.fail(sequence, failure(sequence))
+        call.expect(sequence, 0, 0)
+        call.fail(sequence, failure(sequence), Changes())
     for _ in range(2):
         with pytest.raises(EnvError) as raised:
             call.result()

@@ -625,7 +625,7 @@ def test_an_exception_is_that_of_all_its_slots(mode: Any, backend: Any, tmp_path
         assert raised.value.env_ids == (0, 1, 2)
         assert {failure.operation for failure in raised.value.failures} == {"step"}
         assert pool.recv().env_ids.tolist() == [3, 4, 5]
-        with pytest.raises(StateError, match="got env 0, 1, 2; call reset first"):
+        with pytest.raises(StateError, match="got envs 0-2; call reset first"):
             pool.step(np.arange(6))
         pool.reset(env_ids=[0, 1, 2])
         assert pool.step(np.arange(6)).obs[:, 2].tolist() == [1, 1, 1, 2, 2, 2]
@@ -639,7 +639,7 @@ def test_an_exception_is_told_once_for_all_its_slots() -> None:
             pool.step(np.zeros(200, int))
         assert len(raised.value.failures) == 100
         assert str(raised.value).count("broken") == 1
-        assert re.search("env 0 .*; and with them, of the same vector envs, env 1, 2, .*, 99$", str(raised.value))
+        assert re.search("env 0 .*; and with them, of the same vector envs, envs 1-99$", str(raised.value))
 
 
 def test_an_exception_in_a_reset(tmp_path: Path) -> None:
@@ -685,7 +685,8 @@ def go_on(pool: Pool) -> Batch:
     first = list(range(pool.vector_size or 1))
     actions = np.arange(pool.num_envs)
     if pool.autoreset == "disabled":
-        with pytest.raises(StateError, match="got env 0"):
+        ids = ", ".join(map(str, first)) if len(first) < 3 else f"0-{first[-1]}"
+        with pytest.raises(StateError, match=f"got envs {ids};"):
             pool.step(actions)
         pool.reset(env_ids=first)
     elif pool.autoreset == "next_step":

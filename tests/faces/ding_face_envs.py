@@ -243,3 +243,27 @@ def close(manager: Any) -> None:
 def reap() -> None:
     for process in multiprocessing.active_children():
         process.join()
+
+
+def unlaunched(env_fns: Any, manager_cls: Any = ours.SyncSubprocessEnvManager, **changes: Any) -> Any:
+    return manager_cls(env_fns, config(manager_cls, **changes))
+
+
+def launched(env_fns: Any, manager_cls: Any = ours.SyncSubprocessEnvManager, **changes: Any) -> Any:
+    manager = unlaunched(env_fns, manager_cls, **changes)
+    manager.launch()
+    return manager
+
+
+def assert_closed(manager: Any) -> None:
+    """And it stays so."""
+    assert manager.closed
+    assert set(manager._env_states.values()) == {EnvState.VOID}
+    manager.close()
+    with pytest.raises(AssertionError, match="closed"):
+        manager.step({0: 0})
+
+
+def step_until_it_fails(manager: Any) -> None:
+    while True:
+        manager.step(dict.fromkeys(manager.ready_obs, 0))

@@ -146,9 +146,13 @@ def test_options_of_the_pool(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "output").iterdir()) == ["worker-0.log", "worker-1.log"]
 
 
-def test_as_many_workers_as_measuring_says() -> None:
-    with FastParallelEnvironment(counting(2), num_workers="auto") as envs:
+@pytest.mark.parametrize(
+    "constructors", [counting(2), [NestedAlfEnv] * 2, batched_of(NestedAlfEnv, 2, 2)], ids=["plain", "nests", "batched"]
+)
+def test_as_many_workers_as_measuring_says(constructors: Any) -> None:
+    with FastParallelEnvironment(constructors, num_workers="auto") as envs:
         assert 1 <= len(envs.processes) <= 2
+        assert envs.reset().is_first().all()
 
 
 # -- envs that do not fit --------------------------------------------------------------------------------
@@ -407,7 +411,7 @@ def test_close_closes_envs_spares_too_once(tmp_path: Path) -> None:
     envs.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
     for use in (envs.reset, lambda: envs.seed([1, 2, 3]), envs.render, envs.sync_progress):
-        with pytest.raises(ClosedError):
+        with pytest.raises(ClosedError, match="^the environment is closed; make a new one$"):
             use()
     assert isinstance(ClosedError(), RuntimeError)
 

@@ -12,6 +12,7 @@ import accidents
 import numpy as np
 import pytest
 import torch
+from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
 from failing import ACTS, once, policy_against
 from pool_envs import Gate
@@ -78,7 +79,7 @@ def test_raised(kind: str, phase: str, tmp_path: Path) -> None:
         assert again.step_type.tolist() == [FIRST, FIRST]
         assert envs.step(actions(7, 8)).observation[:, 3].tolist() == [7, 8]
     else:
-        with pytest.raises(BrokenPoolError) as lost:
+        with pytest.raises(BrokenPoolError, match="close the environment and make a new one") as lost:
             envs.reset()
         assert isinstance(lost.value.__cause__, remuda.WorkerDiedError)
     envs.close()
@@ -219,6 +220,26 @@ def test_a_call_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
     assert told.step_type.tolist() == [MID, MID if kind == "exception" else LAST]
     assert bool(envs.faults) is (kind != "exception")
     envs.close()
+
+
+@pytest.mark.parametrize("kind", ["death", "exception"])
+def test_what_an_env_was_told_is_told_again(kind: str, tmp_path: Path) -> None:
+    """Its seed by another one that follows from it, or it would play the same episodes once more."""
+    act = once(tmp_path / "accident", ACTS[kind], skip=1)
+    policy = FaultPolicy("restart", backoff=0)
+    with FastParallelEnvironment(hooked(2, step=act), faults=policy) as envs:
+        envs.seed([7, 8])
+        before = dict(get_all_progresses())
+        update_progress("global_counter", 30)
+        envs.sync_progress()
+        update_all_progresses(before)  # or a forked successor would have it anyway
+        envs.reset()
+        envs.step(actions(1, 1))
+        assert envs.step(actions(1, 1)).step_type.tolist() == [MID, LAST]
+        seeds = [env.last_seed for env in envs.envs]
+        assert seeds[0] == 7
+        assert seeds[1] not in (None, 7, 8)
+        assert envs.call_envs_with_same_args("progress") == [30, 30]
 
 
 def test_what_nests_hold_of_an_env_that_was_lost(tmp_path: Path) -> None:

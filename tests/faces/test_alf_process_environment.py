@@ -126,7 +126,7 @@ def test_before_it_is_started_and_after_it_is_closed() -> None:
     promise = env.call("poke")
     env.close()
     env.close()
-    with pytest.raises(ClosedError):
+    with pytest.raises(ClosedError, match="^the environment is closed"):
         env.reset()
     assert promise() == (0, (), {})  # whoever closes lets the env answer first
 
@@ -137,7 +137,7 @@ def fail(*_: Any) -> None:
 
 def test_an_exception_in_the_constructor() -> None:
     env = ProcessEnvironment(functools.partial(CountingAlfEnv, build=fail), env_id=0)
-    with pytest.raises(EnvError, match="broken") as raised:
+    with pytest.raises(EnvError, match="raised ValueError in build: broken") as raised:
         env.start()
     assert isinstance(raised.value.__cause__, ValueError)
     assert isinstance(raised.value, RuntimeError)
@@ -149,8 +149,11 @@ def test_an_exception_elsewhere(phase: str) -> None:
     calls = {"reset": ("reset",), "step": ("step", np.int64(1)), "call": ("poke",), "render": ("render",)}
     if phase == "step":
         env.reset()
-    with pytest.raises(EnvError, match="raised ValueError in call: broken"):
+    operation = {"render": "call"}.get(phase, phase)
+    with pytest.raises(EnvError, match=f"raised ValueError in {operation}: broken") as raised:
         env.call(*calls[phase])()
+    where = raised.value.failures[0].where
+    assert (where.episode, where.step) == {"reset": (0, 0), "step": (0, 1)}.get(phase, (None, 0))
     assert env.tag == 3  # it is still there
     env.close()
 
@@ -174,6 +177,37 @@ def test_a_process_that_is_killed_while_somebody_waits(tmp_path: Path) -> None:
     promise = env.step(np.int64(1), blocking=False)
     gate.await_arrival()
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
+    with pytest.raises(WorkerDiedError, match="died while in step .*episode 0, step 1, .*killed by SIGKILL"):
         promise()
     env.close()
+
+
+def kill_in_the_third_episode(env: Any) -> None:
+    if env.episodes == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_it_died_in_is_the_first_call_that_has_no_answer() -> None:
+    """Of several that were made before any was asked for its answer, and also where a step has reset the env."""
+    env = started(functools.partial(CountingAlfEnv, length=1, render=kill_in_the_third_episode))
+    env.reset()
+    env.step(np.int64(1))  # the last step of its episode
+    env.step(np.int64(1))  # resets
+    promises = [env.call("reset"), env.call("render"), env.call("step", np.int64(1))]
+    assert promises[0]() is not None
+    for promise in promises[1:]:
+        with pytest.raises(WorkerDiedError, match=r"died while in call .*episode 2, step 0, ") as raised:
+            promise()
+    assert raised.value.operation == "call"
+    env.close()
+
+
+def kill(_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("phase", ["build", "reset"])
+def test_a_process_that_dies_before_it_steps(phase: str) -> None:
+    with pytest.raises(WorkerDiedError, match=f"died while in {phase} ") as raised:
+        started(functools.partial(CountingAlfEnv, **{phase: kill})).reset()
+    assert raised.value.where.episode == (0 if phase == "reset" else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,33 +12,23 @@ from typing import Any
 
 import ding_face_envs as envs
 import pytest
-from ding_face_envs import DriftEnv, EnvState, FaultyEnv, config, ours, settled, with_a_faulty_one
+from ding_face_envs import (
+    DriftEnv,
+    FaultyEnv,
+    assert_closed,
+    launched,
+    ours,
+    step_until_it_fails,
+    unlaunched,
+    with_a_faulty_one,
+)
 
-from remuda import EnvError, EnvTimeoutError, FaultPolicy, WorkerDiedError
+from remuda import EnvError, EnvTimeoutError, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 MANAGERS = [ours.AsyncSubprocessEnvManager, ours.SyncSubprocessEnvManager]
 ALL = {0: 0, 1: 0, 2: 0}
-
-
-def launched(env_fns: Any, manager_cls: Any = ours.SyncSubprocessEnvManager, **changes: Any) -> Any:
-    manager = manager_cls(env_fns, config(manager_cls, **changes))
-    manager.launch()
-    return manager
-
-
-def assert_closed(manager: Any) -> None:
-    assert manager.closed
-    assert set(manager._env_states.values()) == {EnvState.VOID}
-    manager.close()
-    with pytest.raises(AssertionError, match="closed"):
-        manager.step(ALL)
-
-
-def step_until_it_fails(manager: Any) -> None:
-    while True:
-        manager.step(dict.fromkeys(manager.ready_obs, 0))
 
 
 # -- steps -----------------------------------------------------------------------------------------------
@@ -72,6 +64,19 @@ def test_a_dead_worker_is_an_end_of_file(manager_cls: Any, accident: Callable[[]
     with pytest.raises(EOFError, match="worker 1") as caught:
         step_until_it_fails(manager)
     assert isinstance(caught.value.__cause__, WorkerDiedError)
+    assert_closed(manager)
+
+
+@pytest.mark.parametrize("ask", [lambda m: m.step(ALL), lambda m: m.pid, lambda m: m.ready_imgs], ids=range(3))
+def test_a_worker_that_died_while_it_waited(ask: Callable[[Any], Any]) -> None:
+    manager = launched([DriftEnv] * 3)
+    os.kill(manager.workers[1].pid, signal.SIGKILL)
+    with pytest.raises(EOFError) as caught:
+        ask(manager)
+    causes = [caught.value.__cause__]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    assert isinstance(causes[-1], WorkerDiedError)
     assert_closed(manager)
 
 
@@ -127,11 +132,14 @@ def test_the_first_reset_fails() -> None:
 @pytest.mark.parametrize(("retry_type", "resets"), [("reset", 1), ("renew", 1)])
 def test_a_reset_is_tried_again(retry_type: str, resets: int) -> None:
     env_fns = with_a_faulty_one("reset", envs.value_error, at=1, every=False)
-    manager = launched(env_fns, max_retry=2, retry_type=retry_type, retry_waiting_time=0.001)
+    manager = unlaunched(env_fns, max_retry=2, retry_type=retry_type, retry_waiting_time=0.001)
+    manager.seed(5, True)
+    manager.launch()
     before = manager.pid
     manager.reset()
     # The same env remembers its first reset, one built anew has none.
     assert [len(one) for one in manager.resets] == [2, 2 if retry_type == "reset" else 1, 2]
+    assert manager.seeds == [[(5, True)], [(6, True)], [(7, True)]]
     assert manager.pid == before
     assert manager.ready_env == [0, 1, 2]
     manager.close()
@@ -179,16 +187,12 @@ def test_nobody_waits_for_envs_that_never_get_ready() -> None:
 
 
 def build_and_fail(parent: int) -> Any:
-    import os
-
     if os.getpid() != parent:
         raise OSError("no such simulator")
     return DriftEnv()
 
 
 def test_an_env_that_cannot_be_built() -> None:
-    import os
-
     manager = ours.SyncSubprocessEnvManager([partial(build_and_fail, os.getpid())] * 2)
     with pytest.raises(RuntimeError, match="no such simulator") as caught:
         manager.launch()
@@ -208,35 +212,6 @@ def test_close_ends_envs_that_hang() -> None:
     assert list(manager.step({0: 0, 1: 0})) == [1]
     manager.close()
     assert manager.closed
-
-
-# -- restarts --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("accident", [envs.value_error, envs.kill_myself])
-@pytest.mark.parametrize("faults", ["restart", FaultPolicy("restart", max_restarts=3)], ids=type)
-def test_restarts(accident: Callable[[], None], faults: Any) -> None:
-    env_fns = with_a_faulty_one("step", accident, at=1)
-    manager = launched(env_fns, remuda={"faults": faults})
-    manager.step(ALL)
-    timesteps = manager.step(ALL)
-    assert not any("abnormal" in timesteps[i].info for i in (0, 2))
-    obs, reward, done, info = timesteps[1]
-    assert (obs, reward, done, info["abnormal"]) == (None, None, None, True)
-    assert isinstance(info["err"], EnvError if accident is envs.value_error else WorkerDiedError)
-    assert 1 in settled(manager).ready_obs
-    manager.reset({1: None})  # as DI-engine's collectors do when they see the info
-    assert manager.step({1: 0})[1].info["steps"] == 1
-    manager.close()
-
-
-def test_too_many_restarts() -> None:
-    manager = launched(
-        with_a_faulty_one("step", envs.value_error), remuda={"faults": FaultPolicy("restart", max_restarts=1)}
-    )
-    with pytest.raises(RuntimeError, match="max_restarts=1"):
-        step_until_it_fails(manager)
-    assert_closed(manager)
 
 
 @pytest.mark.leaves_things

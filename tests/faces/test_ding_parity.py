@@ -135,6 +135,14 @@ def test_each_env_has_global_random_numbers_of_its_own(num_workers: int | None, 
     assert_identical(ours, theirs)
 
 
+def test_envs_of_one_worker_that_nobody_seeded_draw_different_numbers() -> None:
+    """The original's envs all draw the same: they are forked from one process."""
+    manager = SYNC[0]([GlobalEnv] * 3, {"remuda": {"num_workers": 1}})
+    manager.launch()
+    assert len({timestep.reward for timestep in manager.step({0: 0, 1: 0, 2: 0}).values()}) == 3
+    close(manager)
+
+
 @pytest.mark.parametrize("changes", [{}, {"reset_inplace": True}, {"auto_reset": False}], ids=str)
 @pytest.mark.parametrize("episode_num", [2, float("inf")])
 def test_resets(changes: dict[str, Any], episode_num: float) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ding_face_envs as envs
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 from ding_face_envs import PAIRS, DriftEnv, EnvState, FaultyEnv, config, ours, theirs
 from easydict import EasyDict
+
+from remuda.errors import InvalidEnvError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -70,12 +73,22 @@ def test_a_configuration_that_cannot_be(changes: Any) -> None:
             manager_cls([DriftEnv], config(manager_cls, **changes))
 
 
-@pytest.mark.parametrize("name", ["autoreset", "spares", "start_method"])
-def test_options_that_are_the_managers(name: str) -> None:
-    manager = ours.SyncSubprocessEnvManager([DriftEnv], {"remuda": {name: None}})
-    with pytest.raises(ValueError, match=f"{name}.*use auto_reset"):
-        manager.launch()
-    assert manager.closed
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"autoreset": None}, ValueError, "autoreset.*use auto_reset"),
+        ({"spares": 1}, ValueError, "spares.*use auto_reset"),
+        ({"start_method": None}, ValueError, "start_method.*use auto_reset"),
+        ({"fault": "restart"}, ValueError, "got 'fault'; did you mean faults=?"),
+        ({"colour": 3}, ValueError, "got 'colour': there are num_workers, backend, "),
+        ({"faults": "retry"}, ValueError, "got 'retry'"),
+        (["num_workers"], TypeError, "expected cfg.remuda to be a dict"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused_when_they_are_read(options: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        ours.SyncSubprocessEnvManager([DriftEnv], {"remuda": options})
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
@@ -95,6 +108,48 @@ def test_options_of_the_pool(options: Any) -> None:
     manager.close()
 
 
+class Particular(DriftEnv):
+    """Needs a parameter for its resets, and knows which actions are legal; says for each step what it was given."""
+
+    def __init__(self, log: Path, legal: int | None = 7) -> None:
+        super().__init__()
+        self.action_space = None
+        self._log, self._legal = log, legal
+
+    def random_action(self) -> Any:
+        return self._legal
+
+    def reset(self, *, level: int) -> Any:
+        return super().reset(level=level)
+
+    def step(self, action: Any) -> Any:
+        with self._log.open("a") as log:
+            log.write(f"{self.resets[0]} {self.seeds} {action}\n")
+        return super().step("spoil" if self.steps == 1 else action)
+
+
+def test_as_many_workers_as_measuring_says(tmp_path: Path) -> None:
+    """Envs are measured as the manager runs them: with its seeds, reset parameters and actions."""
+    log = tmp_path / "log"
+    manager = ours.SyncSubprocessEnvManager([partial(Particular, log)] * 3, {"remuda": {"num_workers": "auto"}})
+    manager.seed(5, True)
+    manager.launch({0: {"level": 1}, 1: {"level": 2}, 2: {"level": 2}})
+    assert 1 <= len(manager.workers) <= 3
+    manager.close()
+    steps = log.read_text().splitlines()
+    assert steps[0] == "{'level': 1} [(5, True)] 7"
+    assert all(step.startswith("{'level': 1} [(5, True)") and step.endswith(" 7") for step in steps)
+    assert len(steps) >= 10  # and abnormal ones, after which it was reset
+
+
+def test_an_env_that_cannot_be_measured_is_refused_with_the_reason(tmp_path: Path) -> None:
+    env_fns = [partial(Particular, tmp_path / "log", legal=None)] * 2
+    manager = ours.SyncSubprocessEnvManager(env_fns, {"remuda": {"num_workers": "auto"}})
+    with pytest.raises(InvalidEnvError, match="num_workers='auto', got: .*'sample'.*; say how many workers instead"):
+        manager.launch({0: {"level": 1}, 1: {"level": 1}})
+    assert manager.closed
+
+
 # -- steps -----------------------------------------------------------------------------------------------
 
 
@@ -108,6 +163,42 @@ def test_an_env_that_does_not_run_is_not_stepped(manager: Any) -> None:
     with pytest.raises(AssertionError, match="current env state are"):
         manager.step({0: 0, 1: 0})
     assert list(manager.step({1: 0})) == [1]
+
+
+@pytest.mark.parametrize("which", range(2), ids=["ours", "theirs"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_envs_that_there_are_not(name: str, which: int) -> None:
+    manager_cls = PAIRS[name][which]
+    manager = manager_cls([DriftEnv] * 2, config(manager_cls))
+    manager.launch()
+    for reset_param in ({7: None}, {-1: None}, {0: None, 2: {}}):
+        with pytest.raises(KeyError):
+            manager.reset(reset_param)
+    if name == "AsyncSubprocessEnvManager":
+        with pytest.raises(AssertionError):
+            manager.step({})
+    else:
+        assert not manager.step({} if name == "SyncSubprocessEnvManager" else [])
+    if name != "SubprocessEnvManagerV2":
+        with pytest.raises(KeyError):
+            manager.step({7: 0})
+    envs.close(manager)
+
+
+def test_what_there_is_not_leaves_everything_as_it_was(manager: Any) -> None:
+    for call in (
+        lambda: manager.reset({7: {"level": 1}}),
+        lambda: manager.reward_shaping(7, []),
+        lambda: manager.enable_save_figure(-1, "there"),
+    ):
+        with pytest.raises(KeyError, match=r"from 0 to 2, got \[(7|-1)\]"):
+            call()
+    assert manager.ready_obs_id == [0, 1, 2]
+    assert manager.resets == [[{}]] * 3
+    other = ours.SyncSubprocessEnvManager([DriftEnv] * 2)
+    with pytest.raises(KeyError, match=r"got \[2\]"):
+        other.launch({1: None, 2: None})
+    assert other.closed
 
 
 @pytest.mark.parametrize("manager_cls", PAIRS["AsyncSubprocessEnvManager"])

@@ -109,6 +109,69 @@ def test_the_spec_of_gymnasiums_make_vec_makes_ours() -> None:
     theirs.close()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # as which Gymnasium logs
+def test_a_misspelt_option_is_not_the_envs() -> None:
+    with pytest.raises(TypeError, match=r"^make_vec\(\) got .* 'num_worker', which the env .* mean num_workers=\?$"):
+        make_vec("CartPole-v1", 2, num_worker=2)
+    with pytest.raises(TypeError, match=r"AsyncVectorEnv\(\) got .* 'num_worker'; did you mean num_workers=\?$"):
+        make_vec("CartPole-v1", 2, vector_kwargs={"num_worker": 2})
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'height'"):  # nobody's
+        make_vec("CartPole-v1", 2, height=2)
+
+
+class MissionSpace(gymnasium.spaces.Space[str]):
+    """As MiniGrid has it: of a class that Gymnasium does not know."""
+
+    def __init__(self, missions: tuple[str, ...]) -> None:
+        self.missions = missions
+        super().__init__(shape=None, dtype=str)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return self.missions[self.np_random.integers(len(self.missions))]
+
+    def contains(self, x: Any) -> bool:
+        return x in self.missions
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MissionSpace) and self.missions == other.missions
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class MissionEnv(gymnasium.Env[Any, Any]):
+    action_space = gymnasium.spaces.Discrete(7)
+
+    def __init__(self) -> None:
+        image = gymnasium.spaces.Box(0, 255, (7, 7, 3), np.uint8)
+        direction, mission = gymnasium.spaces.Discrete(4), MissionSpace(("get the key", "open the door"))
+        self.observation_space = gymnasium.spaces.Dict({"image": image, "direction": direction, "mission": mission})
+
+    def observe(self) -> Any:
+        return {"image": np.full((7, 7, 3), 9, np.uint8), "direction": 3, "mission": "open the door"}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observe(), 0.5, False, False, {}
+
+
+def test_spaces_of_any_class_will_do() -> None:
+    gymnasium.register("Mission-v0", MissionEnv)
+    envs = make_vec("Mission-v0", 2, num_workers=1)
+    spec = envs.spec
+    envs.reset(seed=1)
+    obs, rewards, *_ = envs.step([6, 0])
+    assert (obs["mission"], obs["direction"].tolist()) == (("open the door",) * 2, [3, 3])
+    assert obs["image"].shape == (2, 7, 7, 3)
+    assert rewards.tolist() == [0.5, 0.5]
+    envs.close()
+    assert spec is not None and "vector_kwargs" in spec.kwargs and "shared_memory" not in spec.kwargs["vector_kwargs"]
+    with pytest.raises(ValueError, match="pass shared_memory=False"):  # as the original says
+        make_vec("Mission-v0", 2, shared_memory=True)
+    del gymnasium.registry["Mission-v0"]
+
+
 def test_the_registry_is_not_changed() -> None:
     before = str(gymnasium.spec("CartPole-v1"))
     make_vec("CartPole-v1", 2, num_workers=1, sutton_barto_reward=True).close()

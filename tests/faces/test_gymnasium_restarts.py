@@ -12,12 +12,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from failing import ACTS, once, policy_against
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from pool_envs import hooked, raising
 
 import remuda
-from remuda import EnvTimeoutError, Fault, FaultPolicy, RestartLimitError
+from remuda import BrokenPoolError, EnvTimeoutError, Fault, FaultPolicy, RestartLimitError, WorkerDiedError
 from remuda.gymnasium import AsyncVectorEnv
 
 MODES = list(AutoresetMode)
@@ -49,6 +50,44 @@ def test_a_killed_worker_is_a_truncated_episode(mode: AutoresetMode, lazy_infos:
     assert obs[1].tolist() == [1, 1, 0, -1]
     obs, *_ = envs.step([4, 4, 4])
     assert obs[:, 2].tolist() == ([4, 1, 4] if mode is AutoresetMode.NEXT_STEP else [3, 1, 3])
+    envs.close()
+
+
+RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": ValueError, "hang": EnvTimeoutError}
+CALLS: dict[str, Any] = {
+    "call": lambda envs: envs.call("poke"),
+    "render": lambda envs: envs.render(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # so Gymnasium logs
+@pytest.mark.parametrize("policy", ["raise", "restart"])
+@pytest.mark.parametrize("phase", CALLS)
+@pytest.mark.parametrize("kind", ACTS)
+def test_a_fault_in_a_call(kind: str, phase: str, policy: Any, tmp_path: Path) -> None:
+    """It is raised, and the call is not repeated."""
+    act = once(tmp_path / "accident", ACTS[kind])
+    envs = AsyncVectorEnv(hooked(2, **{phase: act}), faults=policy_against(kind, policy))
+    envs.reset()
+    with pytest.raises(RAISED[kind]):
+        CALLS[phase](envs)
+    if kind != "exception" and policy == "raise":
+        with pytest.raises(BrokenPoolError):
+            CALLS[phase](envs)
+    else:
+        assert len(CALLS[phase](envs)) == 2
+        assert envs.step([1, 1])[3].tolist() == [False, kind != "exception"]
+    envs.close()
+
+
+@pytest.mark.parametrize("kind", ["death", "exception"])
+def test_attributes_that_were_set_are_set_again(kind: str, tmp_path: Path) -> None:
+    act = once(tmp_path / "accident", ACTS[kind])
+    envs = AsyncVectorEnv(hooked(2, step=act), faults="restart")
+    envs.reset()
+    envs.set_attr("hint", [3, 4])
+    assert envs.step([1, 1])[3].tolist() == [False, True]
+    assert envs.get_attr("hint") == (3, 4)
     envs.close()
 
 

@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlagents_face_envs as envs
 import pytest
+from mlagents.trainers.settings import ConstantSettings, TrainerSettings
 from mlagents_envs.exception import (
     UnityCommunicationException,
     UnityCommunicatorStoppedException,
@@ -33,7 +36,7 @@ from mlagents_face_envs import (
     steps_of,
 )
 
-from remuda import EnvError, FaultPolicy, RemoteTraceback, StateError, load_record
+from remuda import EnvError, FaultPolicy, RemoteTraceback, RemudaError, StateError, load_record
 from remuda.mlagents import EnvTimeoutError, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -201,6 +204,47 @@ def test_exceptions_of_unity_are_restarted_for(error: type[Exception], tmp_path:
     made.close()
 
 
+class LocalException(UnityCommunicationException):
+    """A class that cannot be pickled: what it holds cannot."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+class DemandingException(UnityTimeOutException):
+    """One that can be pickled, but not unpickled."""
+
+    def __init__(self, *, code: int) -> None:
+        super().__init__(f"code {code}")
+
+
+def raise_demanding() -> None:
+    raise DemandingException(code=7)
+
+
+@pytest.mark.parametrize(
+    ("accident", "error", "told"),
+    [
+        (raising(LocalException), UnityCommunicationException, "LocalException: an accident"),
+        (raise_demanding, UnityTimeOutException, "DemandingException: code 7"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_a_unity_exception_that_cannot_be_pickled(accident: Any, error: Any, told: str, backend: Any) -> None:
+    made = manager(faulty(accident), 1, limits(lifetime=1), backend=backend)
+    made.reset({})
+    _, cut, again = steps_of(made, 0, 3)
+    assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
+    assert obs_of(again)[1:3] == [1, 0]
+    with pytest.raises(error, match=told) as caught:
+        step_until_it_fails(made)
+    assert type(caught.value) is error
+    assert "in raise_demanding" in str(caught.value.__cause__) or "in _raise" in str(caught.value.__cause__)
+    assert made.restart_counts == [1]
+    made.close()
+
+
 def test_another_exception_is_raised_as_it_is() -> None:
     made = manager(faulty(raising(LookupError)))
     made.reset({})
@@ -219,6 +263,34 @@ def test_an_env_that_wants_to_exit_does_not_end_the_program() -> None:
     made.reset({})
     with pytest.raises(EnvError, match="SystemExit"):
         step_until_it_fails(made)
+    made.close()
+
+
+BEFORE = "before its first reset"
+
+
+@pytest.mark.parametrize(
+    ("where", "at", "course"),
+    [
+        ("build", 1, BEFORE),
+        ("reset", 1, "episode 0, step 0,"),
+        ("reset", 2, "episode 1, step 0,"),
+        ("step", 2, "step 2,"),
+    ],
+)
+@pytest.mark.parametrize(("accident", "told"), [(envs.kill, "died while in {} "), (raising(SystemExit), " in {}: ")])
+def test_errors_and_logs_say_what_the_env_was_in(
+    where: str, at: int, course: str, accident: Any, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = manager(faulty(accident, where=where, at=at), 1, limits(lifetime=0), backend="process")
+    with pytest.raises(RemudaError, match=told.format(where)) as caught:
+        made.reset({})
+        made.reset({})
+        step_until_it_fails(made)
+    assert course in str(caught.value)
+    then = "restarted at once" if accident is envs.kill else "built anew"
+    (logged,) = (record.getMessage() for record in caplog.records if record.name == "remuda")
+    assert logged == f"{caught.value}; it is {then}"
     made.close()
 
 
@@ -308,17 +380,67 @@ def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
     made.close()
 
 
-def test_parameters_are_set_again(tmp_path: Path) -> None:
-    class Faithful(FaultyEnv):
-        def get_steps(self, behavior_name: str) -> Any:
-            decisions, ends = super().get_steps(behavior_name)
-            decisions.obs[0][0, 3] = sum(b"gravity" in bytes(each) for each in self.channels[0].message_queue)
-            return decisions, ends
+class TellingEnv(FaultyEnv):
+    """Shows what it was told, in the order of the messages: names of parameters, and of behaviours that are trained."""
 
-    made = manager(partial(Faithful, accident=envs.kill, place=tmp_path / "once"), 1)
+    academy_capabilities = SimpleNamespace(trainingAnalytics=True)
+
+    def told(self) -> list[str]:
+        messages = [(bytes(m), name) for m in self.channels[0].message_queue for name in NAMES if name in bytes(m)]
+        return [name.decode() for _, name in messages] + ["training"] * self._begun()
+
+    def _begun(self) -> int:
+        """The first message says that there is an env."""
+        return len(self.channels[3].message_queue) - 1 if len(self.channels) > 3 else 0
+
+    def get_steps(self, behavior_name: str) -> Any:
+        decisions, ends = super().get_steps(behavior_name)
+        told = self.told()
+        decisions.obs[0][0] = [self.resets, told.count("gravity"), told.count("wind"), told.count("training")]
+        return decisions, ends
+
+
+NAMES = (b"gravity", b"wind")
+
+
+def telling(made: Any) -> Any:
     made.reset({"gravity": 3.0})
-    _, _, again = steps_of(made, 0, 3)
-    assert obs_of(again)[3] == 1
+    made.set_env_parameters({"wind": ConstantSettings(value=2.0)})
+    made.on_training_started("b", TrainerSettings())
+    return made
+
+
+@pytest.mark.parametrize("accident", [envs.kill, raising(UnityTimeOutException)])
+def test_an_env_that_was_built_anew_is_told_all_that_the_one_before_was(accident: Any, tmp_path: Path) -> None:
+    made = telling(manager(partial(TellingEnv, accident=accident, place=tmp_path / "once"), 1))
+    first, _, again = steps_of(made, 0, 3)
+    assert obs_of(first) == [1, 1, 1, 1]
+    assert obs_of(again) == [1, 1, 1, 1]
+    made.close()
+
+
+def test_so_is_one_whose_failure_was_raised(tmp_path: Path) -> None:
+    made = telling(manager(partial(TellingEnv, accident=raising(LookupError), place=tmp_path / "once"), 1))
+    with pytest.raises(LookupError):
+        step_until_it_fails(made)
+    made.reset({"gravity": 4.0})
+    assert obs_of(made.first_step_infos[0]) == [1, 2, 1, 1]  # gravity as before, and as it is to be from now on
+    made.close()
+
+
+def test_so_is_one_of_those_that_are_all_reset(tmp_path: Path) -> None:
+    made = telling(
+        manager(partial(TellingEnv, accident=envs.kill, place=tmp_path / "once"), 1, reset_all_on_restart=True)
+    )
+    _, again = steps_of(made, 0, 2)
+    assert obs_of(again) == [1, 1, 2, 1]
+    made.close()
+
+
+def test_an_env_that_dies_when_asked_for_its_behaviours() -> None:
+    made = manager(faulty(envs.kill, where="build", at=1))
+    with pytest.raises(WorkerDiedError):
+        _ = made.training_behaviors
     made.close()
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mlagents_face_envs import kill, limits
 
@@ -53,6 +56,42 @@ def test_ppo_goes_on_when_a_worker_is_killed(example: Any, tmp_path: Path) -> No
     curve = example.train(manager, 3000)
     assert manager.restart_counts == [0, 1, 0, 0]
     assert curve[-1][1] > 0.7
+
+
+class Deadly(remuda.mlagents.SubprocessEnvManager):
+    """Kills a random worker now and then, when it has stepped: a matter of a seed and of how many steps there were."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._random, self.kills = np.random.default_rng(5), 0
+
+    def _step(self) -> Any:
+        steps = super()._step()
+        for _ in steps:
+            worker = self.env_workers[self._random.integers(len(self.env_workers))].process
+            if self._random.random() < 0.004 and worker.is_alive():
+                os.kill(worker.pid, signal.SIGKILL)
+                self.kills += 1
+        return steps
+
+
+def test_ppo_learns_on_while_workers_are_killed_at_random(example: Any) -> None:
+    """In the training, and in the evaluation that follows."""
+    trained = Deadly(example.CorridorEnv, limits(lifetime=-1, at_once=-1), 3)
+    curve = example.train(trained, 2500)
+    assert curve[-1][1] > 0.7
+    assert trained.kills >= 3
+    assert sum(trained.restart_counts) >= 3
+    evaluated = Deadly(example.CorridorEnv, limits(lifetime=-1, at_once=-1), 3)
+    evaluated.set_policy(example.WALKER, trained.policies[example.WALKER])
+    evaluated.reset({})
+    returns: list[float] = []
+    while sum(evaluated.restart_counts) < 2 or len(returns) < 40:
+        for step in evaluated.get_steps():
+            ends = step.current_all_step_result[example.WALKER][1]
+            returns += ends.reward[~ends.interrupted].tolist()
+    evaluated.close()
+    assert np.mean(returns) > 0.6
 
 
 CONFIGURATION = """

@@ -312,6 +312,19 @@ def test_the_engines_configuration_alone() -> None:
     made.close()
 
 
+def test_properties_are_the_parameters_that_are_numbers() -> None:
+    """Also before they have got there, and of a worker that was restarted."""
+    made = manager(EchoEnv, 2)
+    assert made.get_properties == {}
+    made.reset({"gravity": 3, "wind": ConstantSettings(value=2.5), "light": UniformSettings(seed=7)})
+    assert made.get_properties == {"gravity": 3.0, "wind": 2.5}
+    made.set_env_parameters({"gravity": UniformSettings(seed=7), "light": 0.5})
+    assert made.get_properties == {"wind": 2.5, "light": 0.5}
+    made.reset()
+    assert made.get_properties == {"wind": 2.5, "light": 0.5}
+    made.close()
+
+
 # -- behaviours, statistics, timers ------------------------------------------------------------------------
 
 
@@ -405,3 +418,11 @@ def test_options_that_there_are_not() -> None:
         SubprocessEnvManager(TestEnv, RunOptions(), 1, autoreset="disabled")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="FaultPolicy"):
         SubprocessEnvManager(TestEnv, RunOptions(), 1, faults=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [("auto", "1 to 2, got 'auto': a game computes"), (0, "got 0$"), (3, "got 3$")]
+)
+def test_numbers_of_workers_that_cannot_be(number: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=f"expected num_workers to be None .*{told}"):
+        SubprocessEnvManager(TestEnv, RunOptions(), 2, num_workers=number)

@@ -414,7 +414,7 @@ def test_closing() -> None:
         lambda: envs.get_attr("tag"),
         lambda: envs.seed() and envs.reset(),
     ):
-        with pytest.raises(ClosedError) as raised:
+        with pytest.raises(ClosedError, match="^the vector env is closed") as raised:
             call()
         assert isinstance(raised.value, OSError)
 
@@ -448,3 +448,10 @@ def test_nobody_closes() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_as_many_workers_as_measuring_says() -> None:
+    envs = SubprocVecEnv(counting(2), num_workers="auto", preload=())
+    assert 1 <= len(envs.processes) <= 2
+    assert envs.reset().shape == (2, 4)
+    envs.close()

@@ -209,6 +209,16 @@ def test_a_call_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
     envs.close()
 
 
+@pytest.mark.parametrize("kind", ["death", "exception"])
+def test_attributes_that_were_set_are_set_again(kind: str, tmp_path: Path) -> None:
+    envs = failing(kind, "step", "restart", tmp_path)
+    envs.set_attr("hint", 3)
+    envs.set_attr("hint", 4, indices=[-1, 1])
+    assert meet_with_it(envs, "step")[2].tolist() == [False, True]
+    assert envs.get_attr("hint") == [3, 4]
+    envs.close()
+
+
 def test_too_many_faults() -> None:
     envs = SubprocVecEnv(
         hooked(2, step=accidents.raise_value_error), faults=FaultPolicy("restart", max_restarts=1, backoff=0)

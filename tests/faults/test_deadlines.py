@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from failing import MODES, assert_cut_off, fault_in, final_info, once, rejoin
-from pool_envs import Gate, counting, hooked
-from programs import pids_of
+from pool_envs import Gate, TextEnv, counting, gated, hooked
+from programs import Script, await_sleep, kill, pids_of
 
 from remuda import BrokenPoolError, EnvTimeoutError, FaultPolicy, Pool
 
@@ -166,3 +168,172 @@ def test_waiting_for_a_successor_is_no_deadline_of_a_step(tmp_path: Path) -> Non
         gate.let_pass()
         batch = pool.recv()
         assert (batch.env_ids.tolist(), batch.obs.tolist()) == ([1], [[1, 1, 0, -1]])
+
+
+# -- messages too large for a socket's buffer --------------------------------------------------------------
+
+
+def stop_in_the_middle_of_its_answer(pool: Pool, worker: int) -> int:
+    pid = pids_of(pool)[worker]
+    await_sleep(pid)  # it waits for us to read on
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+LONG = 10**7
+TEXTS = [TextEnv, lambda: TextEnv(times=LONG)]
+
+
+@pytest.mark.parametrize("phase", ["step", "call"])
+def test_who_stops_in_the_middle_of_an_answer_is_late(phase: str) -> None:
+    with Pool(TEXTS, faults=FaultPolicy(**{f"{phase}_timeout": LIMIT})) as pool:  # type: ignore[arg-type]
+        pool.reset()
+        if phase == "call":
+            call = pool.apply_async(lambda env: "b" * LONG, env_ids=[1])
+        else:
+            pool.send(("a", "b"))
+        stop_in_the_middle_of_its_answer(pool, 1)
+        with pytest.raises(EnvTimeoutError, match=f"longer than {phase}_timeout={LIMIT} s") as raised:
+            pool.recv() if phase == "step" else call.result()
+        assert raised.value.env_ids == (1,)
+        if phase == "step":
+            assert pool.recv().obs == ("a",)
+        assert pool.call("times", env_ids=[0]) == [1]
+
+
+def test_an_answer_goes_on_where_its_worker_stopped() -> None:
+    with Pool(TEXTS) as pool:
+        pool.reset()
+        pool.send(("a", "b"))
+        pid = stop_in_the_middle_of_its_answer(pool, 1)
+        assert pool.recv(timeout=0.05).obs == ("a",)
+        for _ in range(3):
+            assert pool.recv(timeout=0.01).env_ids.tolist() == []
+            pool.send(("c",), env_ids=[0])
+            assert pool.recv(min_envs=1).obs == ("c",)
+        os.kill(pid, signal.SIGCONT)
+        assert pool.recv().obs == ("b" * LONG,)
+
+
+def test_time_in_which_nobody_reads_an_answer_is_not_its_workers() -> None:
+    """It is late by its clock, but only because we have done something else meanwhile."""
+    with Pool(TEXTS, faults=FaultPolicy(step_timeout=2.0)) as pool:
+        pool.reset()
+        pool.send(("a", "b"))
+        await_sleep(pids_of(pool)[1])
+        began = time.monotonic()
+        while time.monotonic() < began + 2.2:  # the learner's own time
+            pass
+        assert pool.recv(order="slot").obs == ("a", "b" * LONG)
+
+
+def test_a_message_that_its_worker_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    large = bytes(LONG)
+    with Pool(gated([None, gate])) as pool:
+        pool.reset()
+        pool.send([1, 1])
+        gate.await_arrival()
+        calls = [pool.call_async("echo", large, i, env_ids=[1]) for i in range(3)]
+        for action in range(3):
+            assert pool.recv(min_envs=1).env_ids.tolist() == [0]
+            pool.send([action], env_ids=[0])
+        gate.open()
+        assert [call.result()[0][0] for call in calls] == [(large, i) for i in range(3)]
+        assert sorted(pool.recv().env_ids) == [0, 1]
+
+
+def test_who_does_not_read_a_message_is_late() -> None:
+    with Pool(counting(2), faults=FaultPolicy(call_timeout=LIMIT)) as pool:
+        pool.reset()
+        os.kill(pids_of(pool)[1], signal.SIGSTOP)
+        call = pool.call_async("echo", bytes(LONG), env_ids=[1])
+        with pytest.raises(EnvTimeoutError, match="call_timeout"):
+            call.result()
+        assert pool.call("tag", env_ids=[0]) == [0]
+
+
+def test_what_is_sent_to_a_successor_may_be_large(tmp_path: Path) -> None:
+    large = bytes(LONG)
+    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset()
+        kill(pool, 1)
+        pool.step([1, 1])
+        calls = [pool.call_async("echo", large, i) for i in range(2)]
+        assert [call.result()[1][0] for call in calls] == [(large, i) for i in range(2)]
+
+
+# -- a job that is frozen as a whole, as containers and schedulers do it ---------------------------------
+
+FROZEN = """
+import pickle
+gate = pickle.loads(Path(os.environ["REMUDA_TEST"], "gate").read_bytes())
+def stand_once(path):
+    marker = str(Path(os.environ["REMUDA_TEST"], path))
+    def hook(*_):
+        if not os.path.exists(marker):
+            open(marker, "w").close()
+            gate.wait()
+    return hook
+LIMIT = 2.0
+"""
+IN_A_STEP = """
+with Pool(hooked(2, step=stand_once("stood")), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
+    pool.reset()
+    pool.send([1, 1])
+    say(pids(pool))
+    {meanwhile}
+    batch = pool.recv()
+    say([batch.truncated.tolist(), batch.obs[:, 2].tolist(), pool.stats().restarts])
+"""
+IN_A_BUILD = """
+def build(env, stand=stand_once("stood"), built=str(Path(os.environ["REMUDA_TEST"], "built"))):
+    stand() if os.path.exists(built) else open(built, "w").close()
+with Pool(hooked(2, build=build), faults=FaultPolicy("restart", backoff=0), start_timeout=30) as pool:
+    pool._exchange.supervisor._start_timeout = LIMIT  # of successors alone: the first have all the time in the world
+    pool.reset()
+    os.kill(pids(pool)[1], signal.SIGKILL)
+    pool.step([1, 1])
+    pool.send([1, 1])
+    while pool.stats().restarts == 0:
+        pool.recv(min_envs=1)
+        pool.send([1], env_ids=[0])
+    say(pids(pool))
+    batch = pool.recv()
+    say([batch.truncated.tolist(), sorted(batch.obs[:, 2].tolist())[:1], pool.stats().restarts])
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (IN_A_STEP.format(meanwhile=""), [[False, False], [1, 1], 0]),
+        (IN_A_STEP.format(meanwhile="sys.stdin.readline()"), [[False, False], [1, 1], 0]),
+        (IN_A_BUILD, [[False, False], [0], 1]),
+    ],
+    ids=["in a step", "while the learner learns", "in the build of a successor"],
+)
+def test_time_in_which_the_whole_job_is_frozen_counts_for_no_deadline(
+    program: str, told: Any, script: Callable[..., Script], tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path)
+    (tmp_path / "gate").write_bytes(pickle.dumps(gate))
+    owner = script(FROZEN + program)
+    owner.read_line()
+    gate.await_arrival()
+    job = owner.family()
+    for pid in job:
+        os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + 4.0  # twice the limit, as a clock shows that we and they share
+    while time.monotonic() < end or not all(is_stopped(pid) for pid in job):
+        pass
+    for pid in job:
+        os.kill(pid, signal.SIGCONT)
+    owner.write_line()
+    gate.open()
+    assert owner.read_line() == told
+    assert owner.await_end()[0] == 0
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting
+from failing import ACTS, once
+from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting, hooked
 from programs import kill
 
-from remuda import Batch, FaultPolicy, Pool, RestartLimitError, StateError, WorkerDiedError
+from remuda import Batch, EnvError, FaultPolicy, Pool, RestartLimitError, StateError, WorkerDiedError
 
 RESTART = FaultPolicy("restart", backoff=0)
 WAITING = FaultPolicy("restart", backoff=0.2)  # before every restart but the first
@@ -34,6 +35,97 @@ def clumsy(tag: int) -> Callable[[], Any]:
             raise ValueError("broken")
 
     return lambda: HookedEnv(tag, step=fail)
+
+
+# -- what they were told ---------------------------------------------------------------------------------
+
+
+class Wish:
+    """What an env is told, and changes."""
+
+    def __init__(self) -> None:
+        self.granted = 0
+
+
+def grant(env: Any, *_: Any) -> None:
+    env.wish.granted += 1
+
+
+@pytest.mark.parametrize("kind", ["death", "exception"])
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"backend": "thread"}], ids=str)
+def test_attributes_that_were_set_are_set_again(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    if kind == "death" and "backend" in options:
+        pytest.skip("a thread does not die")
+    fail = once(tmp_path / "accident", ACTS[kind], skip=1)
+    names = [
+        lambda: HookedEnv(0, step=grant),
+        lambda: HookedEnv(1, step=lambda *given: (fail(*given), grant(*given))[1]),
+    ]
+    with restarting(names, **options) as pool:
+        pool.reset()
+        pool.set_attr("wish", Wish(), lasting=True)
+        pool.set_attrs("level", [10, 11], lasting=True)
+        pool.set_attr("level", 12, env_ids=[1], lasting=True)
+        pool.set_attr("tag", 5)  # for this env alone
+        pool.step([1, 1])
+        assert pool.step([1, 1]).truncated[1]
+        assert pool.get_attr("level") == [10, 12]
+        assert pool.get_attr("tag")[1] == 1
+        gone = {0, 1} if kind == "death" and options == {"num_workers": 1} else {1}
+        assert [wish.granted for wish in pool.get_attr("wish")] == [0 if i in gone else 2 for i in range(2)]
+
+
+def test_and_so_they_are_by_envs_that_are_built_anew_for_no_fault() -> None:
+    for num_workers in (1, 2):
+        policy = FaultPolicy("restart", renew_every=1)
+        with restarting(counting(2, length=1), policy, num_workers=num_workers) as pool:
+            pool.reset()
+            pool.set_attr("level", 7, lasting=True)
+            for _ in range(4):
+                pool.step([1, 1])
+            assert pool.get_attr("level") == [7, 7]
+
+
+class ReservedEnv(CountingEnv):
+    """Takes a level once only, wherever it was built."""
+
+    marker: Path
+
+    def set_wrapper_attr(self, name: str, value: Any) -> None:
+        if self.marker.exists():
+            raise ValueError("not again")
+        self.marker.touch()
+        super().set_wrapper_attr(name, value)
+
+
+def test_an_env_that_cannot_be_told_again_is_a_fault_of_its_build(tmp_path: Path) -> None:
+    ReservedEnv.marker = tmp_path / "told"
+    with restarting([ReservedEnv], FaultPolicy("restart", max_restarts=2, backoff=0), start_method="fork") as pool:
+        pool.reset()
+        pool.set_attr("level", 7, lasting=True)
+        kill(pool, 0)
+        with pytest.raises(RestartLimitError, match="not again"):
+            while True:
+                pool.step([1])
+
+
+def test_what_an_env_refused_is_not_told_again() -> None:
+    with restarting(hooked(2, call=stumble)) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match="broken"):
+            pool.apply_async(poke, about="poke").result()
+        kill(pool, 1)
+        pool.step([1, 1])
+        assert pool.step([1, 1]).obs.shape == (2, 4)
+        assert pool.stats().restarts == 1
+
+
+def poke(env: Any) -> Any:
+    return env.poke()
+
+
+def stumble(*_: Any) -> None:
+    raise ValueError("broken")
 
 
 # -- observing -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from failing import MODES
-from pool_envs import counting, hooked, raising
+from pool_envs import Gate, counting, hooked, raising
 from programs import kill, pids_of
 
 from remuda import FaultPolicy, Pool
@@ -141,3 +141,46 @@ def test_seeds_of_a_reset_reach_the_successor() -> None:
             pool.reset(seed=seed)
             assert pool.get_attr("last_seed") == [seed, seed + 1]
             pool.step([1, 1])
+
+
+# -- what counts as an episode ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_that_a_reset_cuts_off_count_wherever_the_env_is(mode: Any, backend: Any, num_workers: int) -> None:
+    with Pool(
+        counting(3, length=3),
+        backend=backend,
+        num_workers=num_workers,
+        faults=FaultPolicy(renew_every=2),
+        autoreset=mode,
+    ) as pool:
+        episodes = [pool.reset(seed=seed).obs[1, 1].item() for seed in range(4)]  # each ends the one before
+        assert episodes == [1, 2, 1, 2]
+        assert pool.get_attr("last_seed") == [3, 4, 5]
+        pool.step([1] * 3)
+        assert pool.reset(options={"level": 1}).obs[:, 1].tolist() == [1] * 3  # the two are over
+        assert pool.get_attr("last_options") == [{"level": 1}] * 3
+        assert pool.reset(env_ids=[1]).obs[0, 1] == 2
+        batch = [pool.step([1] * 3) for _ in range(3)][-1]
+        assert batch.terminated.all()
+        if mode != "same_step":
+            batch = pool.reset() if mode == "disabled" else pool.step([1] * 3)
+        assert batch.obs[:, 1].tolist() == [2, 1, 2]
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), [("process", 1), ("process", 2), ("thread", 2)])
+def test_a_reset_in_advance_that_nobody_wants_is_no_episode(backend: Any, num_workers: int, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env_fns = hooked(2, length=1, autoreset=lambda env: gate.wait())
+    faults = FaultPolicy(renew_every=2)
+    with Pool(env_fns, backend=backend, num_workers=num_workers, faults=faults, resets_ahead=True) as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        gate.let_pass()  # the reset in advance
+        pool.send_reset(options={"level": 1}, env_ids=[1])  # it is made anew, with these
+        gate.let_pass()
+        assert pool.recv().obs.tolist() == [[1, 3, 0, -1]]
+        assert pool.step([1, 1]).terminated[1]
+        assert pool.step([1, 1]).obs[1, 1] == 1  # of the env built anew

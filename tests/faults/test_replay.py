@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import itertools
 import json
 import logging
@@ -10,6 +11,7 @@ import os
 import pickle
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -22,10 +24,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from command import Outcome, command
 from gymnasium import spaces
-from pool_envs import NestedEnv, TextEnv, counting, hooked
+from pool_envs import HookedEnv, NestedEnv, TextEnv, counting, hooked
 from programs import kill
-from typer.testing import CliRunner, Result
 
 from remuda import (
     EnvError,
@@ -39,7 +41,7 @@ from remuda import (
     WorkerDiedError,
     load_record,
 )
-from remuda.cli.app import build_app
+from remuda._engine import record_file
 from remuda.gymnasium import AsyncVectorEnv
 
 BACKENDS = ["process", "thread", "serial"]
@@ -50,12 +52,12 @@ def recording(env_fns: Any, directory: Path, **options: Any) -> Pool:
     return Pool(env_fns, **{"record": directory / "records", "advise": False, **options})
 
 
-def replay(record: Path | Record | None, *options: str) -> Result:
+def replay(record: Path | Record | None, *options: str) -> Outcome:
     path = record.path if isinstance(record, Record) else record
-    return CliRunner().invoke(build_app(), ["replay", str(path), *options])
+    return command("replay", str(path), *options)
 
 
-def assert_reproduced(run: Result, what: str = "") -> None:
+def assert_reproduced(run: Outcome, what: str = "") -> None:
     assert run.exit_code == 0, run.output
     assert f"reproduced: {what}" in run.stdout and "not reproduced" not in run.stdout
 
@@ -233,11 +235,11 @@ def test_only_the_env_at_fault_is_recorded(tmp_path: Path) -> None:
     with recording(hooked(3, [1], step=die), tmp_path, num_workers=1, faults="restart") as pool:
         pool.reset()
         pool.step([1, 1, 1])
-        infos = pool.step([2, 2, 2]).infos
-        faults = [infos[i]["fault"] for i in range(3)]
+        # Env 0 may have told of its step before the worker died: then it tells of its end with the next.
+        faults = {i: info["fault"] for _ in range(2) for i, info in enumerate(pool.step([2, 2, 2]).infos) if info}
     (path,) = (tmp_path / "records").iterdir()
     assert path.name == "env-1-episode-0-step-2.remuda"
-    assert [fault.record for fault in faults] == [path] * 3
+    assert {i: fault.record for i, fault in faults.items()} == dict.fromkeys(range(3), path)
     record = load_record(path)
     assert (record.env_ids, record.num_workers) == ((0, 1, 2), 1)
 
@@ -733,6 +735,37 @@ def test_a_record_is_shown_without_leave(tmp_path: Path) -> None:
         assert told in run.stdout
 
 
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202eevil[red]"
+
+
+def test_a_file_says_nothing_to_the_terminal(tmp_path: Path) -> None:
+    """Whatever of it is shown, and also where it is refused."""
+    path = some_record(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        contents = json.loads(archive.read("record.json"))
+    texts = {name: ESCAPES for name, value in contents.items() if isinstance(value, str) and name not in OF_THE_FILE}
+    fault = {name: ESCAPES if isinstance(value, str) else value for name, value in contents["fault"].items()}
+    versions = dict.fromkeys(contents["versions"], ESCAPES)
+    beginning = {**contents["beginning"], "seed": None, "random": None, "random_unknown": ESCAPES}
+    shown = {**contents, **texts, "fault": fault, "versions": versions, "beginning": beginning}
+    rewrite(path, **{"record.json": json.dumps(shown).encode(), f"pickles/{ESCAPES}": b""})
+    assert load_record(path).factory == ESCAPES
+    runs = [replay(path), replay(path, "--factory", "pool_envs:CountingEnv"), replay(path, "--factory", ESCAPES)]
+    rewrite(path, **{"record.json": json.dumps({**shown, "sys_path": [{ESCAPES: 1}]}).encode()})
+    runs.append(replay(path))
+    with pytest.raises(RecordError) as raised:
+        load_record(path)
+    rewrite(path, **{"record.json": json.dumps({**shown, "version": ESCAPES}).encode()})
+    runs.append(replay(path))
+    for told in (str(raised.value), *(run.stdout + run.stderr for run in runs)):
+        assert [c for c in told if not c.isprintable() and c not in "\n\t"] == []
+        assert told.isspace() is False
+    assert "\\x1b[2J" in runs[0].stdout and "evil[red]" in runs[0].stdout
+
+
+OF_THE_FILE = ("format", "when")
+
+
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
@@ -765,6 +798,96 @@ def test_what_is_no_record(data: bytes, tmp_path: Path) -> None:
         load_record(tmp_path / "file")
     run = replay(tmp_path / "file")
     assert (run.exit_code, run.stderr.startswith("error: expected a crash record")) == (2, True)
+
+
+def packed(sizes: dict[str, int], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", kind) as archive:
+        for name, size in sizes.items():
+            with archive.open(name, "w") as part:
+                for _ in range(0, size, 1 << 20):
+                    part.write(bytes(min(size, 1 << 20)))
+    return file.getvalue()
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "one part": lambda: packed({"record.json": 10, "pickles/factory": 1 << 21}),
+    "many parts": lambda: packed({f"pickles/{i}": 1 << 19 for i in range(3)}),
+    "text": lambda: packed({"record.json": (1 << 16) + 1}),
+    "too many parts": lambda: packed(dict.fromkeys(map(str, range(2000)), 1)),
+    "another compression": lambda: packed({"record.json": 10}, zipfile.ZIP_LZMA),
+}
+
+
+@pytest.fixture
+def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are too large take long to make."""
+    monkeypatch.setattr(record_file, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(record_file, "_LARGEST_TEXT", 1 << 16)
+    monkeypatch.setattr(record_file, "_LONGEST", 1 << 12)
+
+
+@pytest.mark.usefixtures("low_limits")
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_is_not_unpacked_to_a_large_one(bomb: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """It is refused before anything is unpacked."""
+    (tmp_path / "file").write_bytes(BOMBS[bomb]())
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(RecordError, match="expected a crash record, got"):
+        load_record(tmp_path / "file")
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_arrays_are_not_unpacked_to_large_ones(tmp_path: Path) -> None:
+    path = some_record(tmp_path)
+    rewrite(path, **{"actions.npz": packed({"kinds.npy": 1 << 20})})
+    with pytest.raises(RecordError, match="unpacks to at most"):
+        load_record(path)
+
+
+def test_only_its_owner_reads_a_record(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = some_record(tmp_path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_text_without_end_is_cut(tmp_path: Path) -> None:
+    def speak() -> Any:
+        raise ValueError("x" * (1 << 17) + " the end")
+
+    with recording(hooked(1, (0,), step=at_step(1, speak)), tmp_path) as pool:
+        pool.reset(seed=1)
+        error = fail(pool)
+    record = load_record(error.record)
+    for text in (record.fault.message, record.fault.traceback):
+        assert text.startswith("[cut] ...xx") and text.rstrip().endswith("xx the end")
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_record_too_large_to_be_loaded_is_not_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ballast = bytes(1 << 20)
+    with recording([lambda: (ballast, HookedEnv(step=at_step(1, broken)))[1]], tmp_path, start_method="fork") as pool:
+        pool.reset()
+        error = fail(pool)
+    assert error.record is None
+    assert "the crash record of env 0 could not be written: expected a file that unpacks to at most" in caplog.text
+    assert list((tmp_path / "records").iterdir()) == []
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    def colour() -> None:
+        raise ValueError("\x1b[31mred\x07\rover")
+
+    with recording(hooked(1, [0], step=at_step(1, colour)), tmp_path, backend="serial") as pool:
+        pool.reset()
+        record = fail(pool).record
+    run = replay(record)
+    assert "\\x1b[31mred\\x07\\rover" in run.stdout
+    assert all(c.isprintable() or c in "\n\t" for c in run.output)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -832,7 +955,7 @@ def test_a_replay_stops_where_it_is_told_to(tmp_path: Path) -> None:
 def under_pdb(record: Path | None, commands: str, *options: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own: the debugger reads from its standard input."""
     return subprocess.run(
-        [sys.executable, "-m", "remuda.cli.app", "replay", str(record), "--trust", "--pdb", *options],
+        [sys.executable, "-m", "remuda", "replay", str(record), "--trust", "--pdb", *options],
         input=commands,
         capture_output=True,
         text=True,

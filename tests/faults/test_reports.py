@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from failing import die, final_info
 from pool_envs import NestedEnv, counting, hooked, raising
 from programs import kill
 
-from remuda import EnvError, Fault, FaultPolicy, Pool, Recording, RemoteTraceback, WorkerDiedError
+from remuda import (
+    EnvError,
+    Fault,
+    FaultPolicy,
+    Pool,
+    Recording,
+    RemoteTraceback,
+    RestartLimitError,
+    WorkerDiedError,
+)
 
 BROKEN = raising(lambda: ValueError("broken"))
 
@@ -57,7 +68,7 @@ def test_a_death_says_how_far_the_env_had_come() -> None:
         assert error.where is not None
         assert (error.where.env_id, error.where.episode, error.where.step) == (1, 2, 2)
         assert (error.where.seed, error.where.resets_since_seed, error.where.action) == (6, 2, 2)
-        assert f"worker 0 (pid {error.pid}, env 0, 1) died while in step" in str(error)
+        assert f"worker 0 (pid {error.pid}, envs 0, 1) died while in step" in str(error)
         assert "(env 1, episode 2, step 2, seed 6 and 2 resets, last action 2): killed by SIGKILL" in str(error)
 
 
@@ -90,16 +101,76 @@ def test_actions_of_several_leaves_are_told() -> None:
         assert (int(where.action["keys"][0]), where.action["keys"][1].tolist()) == (3, [1, 0])
 
 
-def test_faults_are_logged_with_env_and_worker(caplog: pytest.LogCaptureFixture) -> None:
-    with Pool(counting(4), num_workers=2, faults="restart", autoreset="same_step") as pool:
+def faults_in(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [record for record in caplog.records if record.name == "remuda"]
+
+
+def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFixture) -> None:
+    with Pool(counting(8), num_workers=2, faults="restart", autoreset="same_step") as pool:
         pool.reset()
         kill(pool, 1)
         with caplog.at_level(logging.WARNING, logger="remuda"):
-            pool.step([1] * 4)
-    told = [record for record in caplog.records if record.name == "remuda"]
-    assert [(record.worker, record.env) for record in told] == [(1, 2), (1, 3)]  # type: ignore[attr-defined]
-    assert "worker 1" in told[0].message
-    assert told[1].message.startswith("env 3 went with its worker: worker 1 ")
+            pool.step([1] * 8)
+    (told,) = faults_in(caplog)
+    assert (told.worker, told.env) == (1, 4)
+    assert [fault[:2] for fault in told.faults] == [(env, 1) for env in range(4, 8)]
+    assert told.faults[1][2].startswith("env 5 went with its worker: worker 1 ")
+    assert re.match(r"worker 1 \(pid \d+, envs 4-7\) died .*; it is restarted at once$", told.message)
+
+
+def test_a_log_tells_when_a_worker_will_be_restarted(caplog: pytest.LogCaptureFixture) -> None:
+    policy = FaultPolicy("restart", backoff=0.25, max_restarts=2)
+    with Pool(counting(1), faults=policy, autoreset="same_step") as pool:
+        pool.reset()
+        for _ in range(2):
+            kill(pool, 0)
+            pool.step([1])
+        kill(pool, 0)
+        with pytest.raises(RestartLimitError):
+            pool.step([1])
+    ends = [record.message.rpartition("; ")[2] for record in faults_in(caplog)]
+    assert ends == ["it is restarted at once", "it is restarted in 0.25 s", "it is not restarted any more"]
+
+
+def test_equal_exceptions_are_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    def step(env: Any, action: Any) -> None:
+        raise ValueError("odd" if env.tag == 7 else "broken")
+
+    with Pool(hooked(10, range(1, 10), step=step), num_workers=1, faults="restart", autoreset="same_step") as pool:
+        pool.reset()
+        pool.step([1] * 10)
+    told = [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in faults_in(caplog)]
+    assert told == [
+        (1, "envs 1-6, 8, 9 (worker 0) raised ValueError in step: broken; it is built anew"),
+        (7, "env 7 (worker 0) raised ValueError in step: odd; it is built anew"),
+    ]
+
+
+def test_equal_exceptions_are_raised_as_one() -> None:
+    with pytest.raises(EnvError) as raised:
+        Pool([lambda: gymnasium.make("NoSuchEnv-v0")] * 64, num_workers=4)
+    text = str(raised.value)
+    assert text.startswith("env") and text.count("NoSuchEnv") == 1 and len(text) < 300
+    with Pool(hooked(64, range(64), step=BROKEN), num_workers=4) as pool:
+        pool.reset()
+        with pytest.raises(EnvError) as raised:
+            pool.step([1] * 64)
+        assert len(raised.value.failures) == 64
+        assert str(raised.value).startswith(
+            "envs 0-63 (workers 0-3) raised ValueError in step: broken (env 0: episode 0"
+        )
+        assert str(raised.value).count("raised") == 1
+
+
+def test_a_limit_tells_of_each_death_once() -> None:
+    with Pool(counting(8), num_workers=2, faults=FaultPolicy("restart", max_restarts=0)) as pool:
+        pool.reset()
+        kill(pool, 1)
+        with pytest.raises(RestartLimitError) as raised:
+            pool.step([1] * 8)
+        assert [fault.env_id for fault in raised.value.faults] == [4, 5, 6, 7]
+        assert str(raised.value).count("\n  ") == 1
+        assert "envs 4-7" in str(raised.value)
 
 
 def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:

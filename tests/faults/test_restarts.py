@@ -300,6 +300,8 @@ def test_close_while_a_successor_builds(tmp_path: Path, terminate: bool) -> None
     pool = restarting(rebuilt.env_fns)
     rebuilt.fail(pool)
     rebuilt.gate.await_arrival()
+    while not pool.workers[1].is_alive():
+        pass  # its pid is told by the fork server, which may be a moment later
     watched = Watched(pids_of(pool))
     pool.close(terminate=terminate)
     watched.await_end()
@@ -310,6 +312,8 @@ def test_a_pool_that_is_dropped_while_a_successor_builds(tmp_path: Path) -> None
     pool = restarting(rebuilt.env_fns)
     rebuilt.fail(pool)
     rebuilt.gate.await_arrival()
+    while not pool.workers[1].is_alive():
+        pass
     watched = Watched(pids_of(pool))
     del pool
     watched.await_end()

@@ -56,6 +56,9 @@ class FuseBox:
     def is_armed(self, env_id: int) -> bool:
         return bool(self._kinds[env_id])
 
+    def disarm(self) -> None:
+        self._kinds[:] = 0
+
     def burn(self, env_id: int) -> None:
         """In the env: comes to grief if it is time."""
         kind = int(self._kinds[env_id])
@@ -140,6 +143,8 @@ class NoiseEnv(gymnasium.Env[Any, Any]):
         info: dict[str, Any] = {"luck": float(self.np_random.random())}
         if self.np_random.random() < 0.2:
             info["word"] = word[::-1]
+        if (rare := int(self.np_random.integers(1500))) < 60:  # more keys than there are columns, each for the first
+            info[f"rare {rare}"] = rare if rare % 2 else self.np_random.random(2)  # time whenever chance wants it
         return {"noise": self.np_random.normal(size=3), "word": word, "last": np.int64(action)}, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -19,7 +19,12 @@ from remuda import Batch, Pool
 
 GRIEFS = 0.04  # for each command
 ATTACKS = 0.4  # of the griefs: from outside
+INTERRUPTS = 0.03  # for each call of the pool
 SLOW = 0.12  # of the griefs: those that only a deadline ends. More of them would take all the time
+
+
+class Interrupt(BaseException):
+    """What the handler of a signal raises, wherever its caller is just then."""
 
 
 @dataclass
@@ -97,8 +102,7 @@ class Witness(logging.Handler):
         self._entries: list[Entry] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        entry = Entry(vars(record)["env"], vars(record)["worker"], record.getMessage())
-        self._entries.append(entry)
+        self._entries += [Entry(*fault) for fault in vars(record)["faults"]]
 
     def take(self) -> list[Entry]:
         entries, self._entries = self._entries, []
@@ -123,6 +127,9 @@ class Storm:
     - each grief is told as one fault of its own kind, and envs that only went with their worker say so (`shared`);
     - a fault in an episode ends it, truncated, with the last observation once more;
     - every episode, up to its end or its fault, is bit by bit what a serial pool makes of its seed and its actions.
+
+    Some calls of the pool are cut short by a signal whose handler raises. Then whatever is in flight is discarded, and
+    all envs begin anew.
     """
 
     def __init__(self, pool: Pool, reference: Pool, box: FuseBox, witness: Witness, seed: int) -> None:
@@ -140,6 +147,8 @@ class Storm:
         self.griefs: Counter[str] = Counter()
         self.told = 0  # faults that came with a row
         self.played = 0  # episodes
+        self.interrupts = 0
+        self._chances, self._is_calling = np.random.default_rng([seed, 1]), False
 
     @property
     def commands(self) -> int:
@@ -151,6 +160,58 @@ class Storm:
     def begin(self) -> None:
         self._send(self._everybody, resets=True)
         self._recv()
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """While this lasts, calls of the pool may be cut short."""
+        before = signal.signal(signal.SIGALRM, self._interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    def _interrupt(self, *_: Any) -> None:
+        if self._is_calling:
+            self._is_calling = False
+            self.interrupts += 1
+            raise Interrupt
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        if signal.getsignal(signal.SIGALRM) != self._interrupt or self._chances.random() >= INTERRUPTS:
+            yield
+            return
+        signal.setitimer(signal.ITIMER_REAL, 1e-5 + self._chances.exponential(0.003))
+        try:
+            self._is_calling = True
+            yield
+        finally:
+            self._is_calling = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def go_on(self, min_envs: int | None) -> None:
+        """One round, of all or of those that are done first."""
+        try:
+            self.step_all() if min_envs is None else self.step_some(min_envs)
+        except Interrupt:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Nobody knows what was told last, nor which faults: both may have been lost on the way to us."""
+        self._box.disarm()
+        self._pool.discard()
+        self._sent.clear()
+        self._witness.take()
+        seeds = [10**9 + 10**6 * (env_id + 1) + self._commands[env_id] for env_id in self._everybody]
+        batch = self._pool.reset(seed=seeds)  # whoever was hit has a successor that answers this
+        assert len(batch) == len(self._everybody)
+        self._witness.take()
+        self._troubles.clear()
+        self._sound.clear()
+        for env_id in self._everybody:
+            row = Row.of(batch, env_id)
+            assert row.is_plain, row
+            self._begin(env_id, seeds[env_id], row.obs, row.info)
 
     def step_all(self, *, calm: bool = False) -> None:
         """One round in which all envs step together; `calm`: without further griefs."""
@@ -191,11 +252,13 @@ class Storm:
             self._next_command(env_id)
         if resets:
             seeds = [10**9 + self._box.seed(env_id) for env_id in env_ids]  # not those of the box
-            self._pool.send_reset(seed=seeds, env_ids=env_ids)
+            with self._calling():
+                self._pool.send_reset(seed=seeds, env_ids=env_ids)
             self._sent |= {env_id: (seed, None) for env_id, seed in zip(env_ids, seeds, strict=True)}
         else:
             actions = np.array([self._rng(env_id, "action").integers(2) for env_id in env_ids])
-            self._pool.send(actions, None if len(env_ids) == len(self._everybody) else env_ids)
+            with self._calling():
+                self._pool.send(actions, None if len(env_ids) == len(self._everybody) else env_ids)
             self._sent |= {env_id: (None, action) for env_id, action in zip(env_ids, actions, strict=True)}
         for attack in filter(None, attacks):
             self._hit(*attack)
@@ -206,7 +269,8 @@ class Storm:
             self._recv()
 
     def _recv(self, **limits: Any) -> None:
-        batch = self._pool.recv(**limits)
+        with self._calling():
+            batch = self._pool.recv(**limits)
         self._count_faults()
         for i, env_id in enumerate(batch.env_ids.tolist()):
             told_before = self.told
@@ -238,6 +302,8 @@ class Storm:
         number = signal.SIGSTOP if is_slow else signal.SIGKILL
         if is_slow and worker not in self._sound:
             return None  # its successor may still be building, for which it has more time
+        if not self._pool.workers[worker].is_alive():
+            return None  # its successor has not been started yet
         self._expect(worker, "timeout" if is_slow else "death", None, number.name)
         if rng.random() < 0.5:
             return worker, number

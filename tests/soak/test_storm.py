@@ -54,15 +54,17 @@ def test_a_pool_weathers_the_storm(
         storm.begin()
         holds: list[dict[str, int]] = []  # twice: once everything has happened, and at the end
         for commands in _halves(MINUTES * 60 / len(STORMS), COMMANDS):
-            while commands(storm.commands):
-                storm.step_all() if min_envs is None else storm.step_some(min_envs)
+            with storm.interruptible():
+                while commands(storm.commands):
+                    storm.go_on(min_envs)
             storm.settle()
             holds.append(_holdings(pool))
         first, last = holds
         growth = last.pop("memory") - first.pop("memory")
         assert (last, growth < MEMORY) == (first, True), growth
         assert sum(storm.griefs.values()) > 10 and storm.told > 5 and storm.played > ENVS, storm.griefs
-        print(f"{storm.commands} commands, {storm.played} episodes, {dict(storm.griefs)}")
+        told = f"{storm.commands} commands, {storm.played} episodes, {storm.interrupts} interrupts"
+        print(f"{told}, {dict(storm.griefs)}")
 
 
 def _fused(make: Callable[[], gymnasium.Env[Any, Any]], box: FuseBox, env_id: int) -> Callable[[], Fused]:

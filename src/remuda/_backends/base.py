@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from remuda import _core
 from remuda._backends.host import EnvReport
@@ -103,8 +103,11 @@ class Backend(Protocol):
     def watch(self, hub: _core.Hub) -> None:
         """Tells the hub which processes to watch and what to listen to, if anything."""
 
-    def hear(self) -> None:
-        """Hands on what the workers have logged and warned, as far as this does not happen by itself."""
+    def hear(self, said: Callable[[], int]) -> None:
+        """Hands on what the workers have logged and warned, as far as this does not happen by itself.
+
+        `said`: tells how many records and warnings they have sent so far, or are about to send.
+        """
 
     def kill(self, worker: int) -> None:
         """Ends a worker that has a process at once, with everything that it has started. Its death is noticed later."""
@@ -112,14 +115,23 @@ class Backend(Protocol):
     def vacate(self, worker: int) -> None:
         """It has ended and is to have a successor: from now on, what is sent to it is kept for that."""
 
+    def is_vacant(self, worker: int) -> bool:
+        """Whether the process that was this worker has ended."""
+
     def succeed(self, worker: int) -> None:
-        """Ends whoever is still there, and starts a successor, which builds its envs in the background."""
+        """Starts a successor, which builds its envs in the background. Waits for nobody."""
+
+    def is_coming(self, worker: int) -> bool:
+        """Whether a successor is being started, and has to be asked for with `poll_successor` now and then."""
 
     def descriptors(self, worker: int) -> list[int]:
         """Of a successor: those that become readable when it has something to say."""
 
     def poll_successor(self, worker: int) -> Sequence[EnvReport] | Failure | None:
-        """What a successor has to say; None for nothing yet. Raises WorkerDiedError when it died instead."""
+        """What a successor has to say; None for nothing yet.
+
+        Raises WorkerDiedError when it died instead, and whatever kept it from being started.
+        """
 
     def join(
         self,
@@ -128,8 +140,8 @@ class Backend(Protocol):
         arena: _core.Arena,
         info_columns: Sequence[InfoColumn],
         defaults: ResetDefaults,
-    ) -> int:
-        """Starts the loop of a successor that has built its envs; returns its pidfd."""
+    ) -> tuple[int, int]:
+        """Starts the loop of a successor that has built its envs; returns its pidfd and its socket, for the hub."""
 
     def deliver(self, worker: int) -> None:
         """Sends a successor what has come for it in the meantime. Its loop has been told to read it."""
@@ -140,17 +152,23 @@ class Backend(Protocol):
     def queued_seconds(self) -> float:
         """How long workers have been ready to run without a core to run on, as far as that is known."""
 
-    def send(self, worker: int, parts: Parts) -> None:
-        """A worker that is gone is no error here: its death is noticed elsewhere."""
+    def send(self, worker: int, parts: Parts | None) -> bool | None:
+        """True when some of it is still to be written: then `send(worker, None)` goes on with that.
 
-    def receive(self, worker: int) -> Parts | Literal[False] | None:
-        """None when the worker died in the middle of its message; False when what came is none."""
+        A worker that is gone is no error here: its death is noticed elsewhere.
+        """
 
-    def hurry(self, deadline: float) -> None:
-        """From now on no message is waited for beyond `deadline`, of `time.monotonic`: its sender counts as gone."""
+    def receive(self, worker: int) -> Parts | bool | None:
+        """None when the worker died in the middle of its message; False when what came is none.
+
+        True when some of it is still to come.
+        """
 
     def stop(self, timeout: float) -> None:
         """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves.
 
         Raises CloseTimeoutError when some would not die; all else is freed.
         """
+
+    def abandon(self) -> None:
+        """`stop` for a pool that was never closed: at garbage collection, or when the interpreter ends."""

@@ -208,8 +208,10 @@ def coerce(
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)} ({unusable})") from None
     if array.shape != shape and _without_unit_axes(array.shape) == _without_unit_axes(shape):
         array = array.reshape(shape)
-    if array.shape != shape or array.dtype == object or not _fits(array, dtype):
+    if array.shape != shape:
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)}")
+    if array.dtype == object or not _fits(array, dtype):
+        raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)}{_misfit(value, dtype, path)}")
     return np.asarray(array, dtype=dtype, order="C")
 
 
@@ -221,6 +223,27 @@ def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
         return False
     with np.errstate(invalid="ignore"):
         return bool((array.astype(dtype) == array).all())
+
+
+def _misfit(value: Any, dtype: np.dtype[Any], path: str) -> str:
+    """Which of the values cannot be of this dtype: the first one."""
+    array = np.asarray(value)
+    if array.dtype.kind in "biuf" and dtype.kind in "biuf":
+        with np.errstate(invalid="ignore"):
+            misfits = array.astype(dtype) != array
+    else:
+        array = np.asarray(value, dtype=object)  # as they were given: beside a string NumPy takes all for strings
+        misfits = np.array([not _fits_alone(one, dtype) for one in array.flat], bool).reshape(array.shape)
+    if not misfits.any():
+        return ""
+    where = tuple(int(i) for i in np.unravel_index(int(misfits.argmax()), array.shape))
+    at, one = "".join(f"[{i}]" for i in where), array[where]
+    return f", in which {path}{at} is {one.item() if isinstance(one, np.generic) else one!r}"
+
+
+def _fits_alone(one: Any, dtype: np.dtype[Any]) -> bool:
+    array = np.asarray(one)
+    return array.dtype != object and _fits(array, dtype)
 
 
 def _without_unit_axes(shape: tuple[int, ...]) -> tuple[int, ...]:

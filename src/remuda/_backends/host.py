@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,12 +15,14 @@ from gymnasium.envs.registration import EnvSpec
 from remuda import _core
 from remuda._backends.beginning import describe_beginning
 from remuda._backends.channel import Channel
+from remuda._backends.failures import portable
 from remuda._backends.layout import AUTORESET, InfoColumn, Layout
 from remuda._backends.log import logger
 from remuda._backends.pickling import Parts, dump, load
 from remuda._backends.resets import ResetDefaults, SeedBase
+from remuda._backends.texts import text_of
 from remuda._backends.worker_info import WorkerInfo, worker_context
-from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
+from remuda.errors import InvalidEnvError
 
 
 class _Missing:
@@ -53,14 +54,33 @@ class EnvReport:
 
 @dataclass(frozen=True)
 class Request:
-    """What a message asks of a worker: `function(env, ...)`, or `function(host, ...)` when it has no env."""
+    """What a message asks of a worker: `function(env, ...)`, or `function(host, ...)` when it has no env.
+
+    Attributes:
+        about: What an env is told by it that one built anew is told again, until it is told otherwise; None: nothing.
+        again: Told then, as `again(env, path, ...)`; None: the function once more. `path`: two numbers that differ for
+            each env that was built for this place.
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] | None = None
+    about: Hashable = None
+    again: Callable[..., Any] | None = None
 
     def __call__(self, target: Any) -> Any:
         return self.function(target, *self.args, **(self.kwargs or {}))
+
+    def repeat(self, target: Any, path: tuple[int, int]) -> Any:
+        if self.again is None:
+            return self(target)
+        return self.again(target, path, *self.args, **(self.kwargs or {}))
+
+
+def remember(told: dict[Hashable, Parts], about: Hashable, parts: Parts) -> None:
+    """Put a request among those that an env was told, as the latest of them."""
+    told.pop(about, None)
+    told[about] = [bytes(part) for part in parts]  # copies: whose memory it is may go on with it
 
 
 class BuildError(Exception):
@@ -107,13 +127,22 @@ class EnvHost:
         self._arena: _core.Arena | None = None
         self._loop: _core.WorkerLoop | None = None
         self._defaults = ResetDefaults()
+        self._told: dict[int, dict[Hashable, Parts]] = {}  # by slot: requests, for envs that are built anew
+        self._restarts = self._rebuilds_so_far = 0
         self._current: int | None = None  # the env that is being built or closed
+        self._info_columns = 0  # how many its loop has
 
     @property
     def current_env(self) -> int | None:
         """The env whose code the loop's thread is running, if any. Any thread may ask."""
         loop = self._loop
         return self._current if self._current is not None or loop is None else loop.current_env
+
+    def note_word(self) -> None:
+        """Something is about to be logged to the pool. Any thread may say so."""
+        loop = self._loop
+        if loop is not None:  # before that, and afterwards, the pool hears all before it takes our word
+            loop.note_word()
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -255,7 +284,10 @@ class EnvHost:
         request: Request = load(parts)
         result = request(self if slot is None else self._env_at(slot))
         with told_what("a result", result):
-            return dump(result)
+            answer = dump(result)
+        if request.about is not None and slot is not None and self._rebuilds:
+            remember(self._told.setdefault(slot, {}), request.about, parts)
+        return answer
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
         return dump((slot, self.info.index, operation, *portable(error)))
@@ -266,7 +298,7 @@ class EnvHost:
         try:
             self.envs[i].close()
         except BaseException as error:  # it may be the reason why a new one is needed
-            logger.warning("env %d raised when it was closed to be built anew: %r", slot, error)
+            logger.warning("env %d raised when it was closed to be built anew: %s", slot, text_of(error, repr))
         self._put(i, _Missing(slot))
         with worker_context(self.info):
             env = self._env_fns[i]()
@@ -277,7 +309,14 @@ class EnvHost:
                     f"expected env_fns[{slot}] to build an env with the {name} of the one before, "
                     f"{getattr(self._reports[i], name)}, got {getattr(env, name)}"
                 )
+        self._rebuilds_so_far += 1
+        self._repeat(slot, env)
         self._put(i, env)
+
+    def _repeat(self, slot: int, env: Any) -> None:
+        for parts in self._told.get(slot, {}).values():
+            request: Request = load(parts)  # anew: the env before may have changed what it was given
+            request.repeat(env, (self._restarts, self._rebuilds_so_far))
 
     def _put(self, i: int, env: Any) -> None:
         self.envs[i] = env
@@ -291,13 +330,23 @@ class EnvHost:
 
     # -- requests that concern the whole worker ----------------------------------------------------------
 
-    def add_info_columns(self, columns: Sequence[InfoColumn]) -> None:
+    def add_info_columns(self, columns: Sequence[InfoColumn], first: int = 0) -> None:
+        """These are the pool's columns from number `first` on. Those known already are passed over: a successor is told
+        all when it joins, and again what was announced while it was being built."""
         assert self._arena is not None  # messages come only while the loop runs
-        for column in columns:
+        for column in columns[max(0, self._info_columns - first) :]:
             self._add_info_column(column, self._get_layout().info_column(self._arena, column))
+            self._info_columns += 1
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         self._get_loop().add_info_column(column.key, column.type, place)
+
+    def tell_again(self, told: Mapping[int, dict[Hashable, Parts]], restarts: int) -> None:
+        """What the worker before us, which was one of so many that were replaced, had told its envs."""
+        self._restarts = restarts
+        self._told.update(told)
+        for slot in told:
+            self._repeat(slot, self._env_at(slot))
 
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:
         self._defaults.remember_options(options)
@@ -347,7 +396,8 @@ def told_what(what: str, value: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise TypeError(f"expected {what} that can be pickled, got {reprlib.repr(value)} ({error})") from error
+        told = f"got {text_of(value, reprlib.repr)} ({text_of(error)})"
+        raise TypeError(f"expected {what} that can be pickled, {told}") from error
 
 
 def report(env: Any, observation_space: Space[Any], action_space: Space[Any]) -> EnvReport:
@@ -370,48 +420,3 @@ def _portable_spec(spec: Any) -> EnvSpec | None:
     except Exception:
         return None
     return spec
-
-
-def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
-    """(class, text, traceback, pickle | None) of an exception; the pickle only if it survives a round trip."""
-    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    try:
-        pickled = cloudpickle.dumps(error, protocol=5)
-        same = type(load([pickled])) is type(error) or type(error).__module__ == "__main__"
-    except BaseException:  # it holds a lock, its constructor wants other arguments, ...: its text must do
-        same = False
-    return name, _text_of(error), text, pickled if same else None
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "<its text cannot be made>"
-
-
-def load_failure(parts: Parts) -> Failure:
-    """What `EnvHost.describe` made, on the other side."""
-    slot, worker, operation, name, message, text, pickled = load(parts)
-    return Failure(slot, worker, operation, load_exception(text, pickled), name, message, text)
-
-
-def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
-    """The last two of what `portable` made as an exception; None when it cannot be had here."""
-    if pickled is None:
-        return None
-    try:
-        exception: BaseException = load([pickled])
-        exception.__cause__ = RemoteTraceback(text)
-    except (Exception, SystemExit, GeneratorExit):  # a class that cannot be imported here: its text must do
-        return None
-    return exception
-
-
-def build_error(failures: Sequence[Failure]) -> Exception:
-    """A factory that gave no env is the caller's mistake; one that raised is the env's."""
-    for failure in failures:
-        if isinstance(failure.exception, InvalidEnvError):
-            return failure.exception
-    return EnvError(failures)

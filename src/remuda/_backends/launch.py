@@ -1,25 +1,17 @@
-"""The three ways to start a worker process."""
+"""A worker process, from its start to its end."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from select import POLLIN, poll
 
 from remuda import _core
 from remuda._backends.channel import SocketChannel
-from remuda._backends.family import new_key, with_key
-from remuda._backends.forkserver import fork_server, python_command
-from remuda._backends.limits import no_more_processes
-from remuda._backends.worker_process import Orders, environment, flush_output, run_worker
+from remuda._backends.family import kill_families
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
@@ -38,16 +30,24 @@ class WorkerProcess:
         key: What all that was started from it carries in its environment.
     """
 
-    def __init__(self, pid: int, sock: socket.socket, reap: Callable[[], int | None], key: str) -> None:
-        self.pid = pid
-        self.pidfd = os.pidfd_open(pid)
-        self._close_pidfd = weakref.finalize(self, os.close, self.pidfd)
+    def __init__(
+        self, pid: int, pidfds: list[int], channel: SocketChannel, reap: Callable[[], int | None], key: str
+    ) -> None:
+        """Takes over what is in `pidfds`. `reap`: has its exit code taken where it is not our child."""
+        self._close_pidfd = weakref.finalize(self, close_all, pidfds)
         self._close_pidfd.atexit = False
-        self.channel = SocketChannel(sock, self.pidfd)
+        self.pid, (self.pidfd,) = pid, pidfds
+        self.channel = channel
+        channel.peer = self.pidfd
         self.key = key
         self._reap = reap
         self._ended = False
         self._exitcode: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end has been dealt with."""
+        return self._ended
 
     def wait(self, timeout: float | None) -> bool:
         """Whether it ends within `timeout` seconds (None: for ever)."""
@@ -63,8 +63,10 @@ class WorkerProcess:
         return self._exitcode
 
     def _take_exitcode(self) -> None:
-        self.kill_group()  # before the pid can be reused
-        self._exitcode = self._reap()
+        self.kill_group()  # while its pid is its own
+        code = _core.reap_group(self.pidfd, self.pid, round(_FAMILY_SECONDS * 1000))
+        parents = self._reap()
+        self._exitcode = next((c for c in (code, parents, _core.exit_code_of(self.pidfd)) if c is not None), None)
         self._ended = True
 
     def queued_seconds(self) -> float:
@@ -76,22 +78,16 @@ class WorkerProcess:
             return 0.0
 
     def signal_group(self, number: int) -> None:
-        if self._ended:
-            return
-        try:
-            os.killpg(self.pid, number)
-        except (ProcessLookupError, PermissionError):
-            self._signal_alone(number)
-
-    def _signal_alone(self, number: int) -> None:
-        """For the moment before it has made its own group."""
-        try:
-            signal.pidfd_send_signal(self.pidfd, number)
-        except ProcessLookupError:
-            pass  # it has ended already
+        """Signals it and what is in its group, never another process that was given its pid."""
+        if not self._ended:
+            _core.signal_group(self.pidfd, self.pid, number)
 
     def kill_group(self) -> None:
         self.signal_group(signal.SIGKILL)
+
+    def drop_descriptors(self) -> None:
+        """In a forked child, to whom it is nothing."""
+        self._close_pidfd()
 
     def release(self) -> None:
         """Closes what we hold of it; where it has not ended yet, whether it has can be asked all the same."""
@@ -101,143 +97,22 @@ class WorkerProcess:
             self._close_pidfd()
 
 
+def close_all(fds: list[int]) -> None:
+    """Those that are in the list, each once."""
+    while fds:
+        os.close(fds.pop())
+
+
 def bury(processes: Sequence[WorkerProcess]) -> list[int]:
     """Takes the exit codes of those that have ended; what they have spawned must not outlive them.
 
     One look through all processes does for all of them. Returns the pids of those spawned that would not die.
     """
     ended = [process for process in processes if not process._ended and process.wait(0)]
-    left = _core.kill_family([process.key for process in ended], round(_FAMILY_SECONDS * 1000))
+    left = kill_families([process.key for process in ended], _FAMILY_SECONDS)
     for process in ended:
         process._take_exitcode()
     return left
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What is to be started.
-
-    Attributes:
-        orders: What the worker will be told. It inherits them where it is forked from this process; otherwise the
-            caller sends them.
-        threads: That numeric libraries may start in it; None leaves them alone.
-        preload: Modules for the fork server to import first.
-        output: The descriptor that it gets as its standard output and error; None: it inherits ours.
-        relay: The descriptor that it is to send its logs and warnings to.
-    """
-
-    orders: Orders
-    threads: int | None
-    preload: tuple[str, ...]
-    output: int | None
-    relay: int
-
-
-def launch(start_method: str, what: Launch) -> WorkerProcess:
-    """Starts a worker process. Raises ResourceError where the system allows no more of them."""
-    _occupy_standard_descriptors()
-    ours, theirs = socket.socketpair()
-    key = new_key()
-    try:
-        with theirs:
-            pid, reap = _STARTERS[start_method](theirs, ours, what, key)
-        process = _watched(pid, ours, reap, key)
-    except BlockingIOError as refused:  # EAGAIN: nothing else here is asked not to wait
-        ours.close()
-        raise no_more_processes(refused) from refused
-    except BaseException:
-        ours.close()
-        raise
-    with suppress(ConnectionError):  # it has died already, which is noticed by its pidfd
-        process.channel.send_fds([what.relay])
-    return process
-
-
-def _watched(pid: int, ours: socket.socket, reap: Callable[[], int | None], key: str) -> WorkerProcess:
-    try:
-        return WorkerProcess(pid, ours, reap, key)
-    except OSError:  # no descriptor left for its pidfd; nobody has reaped it yet, so it is still its pid
-        os.kill(pid, signal.SIGKILL)
-        reap()
-        raise
-
-
-def _occupy_standard_descriptors() -> None:
-    """Where the caller has closed them, our sockets would get their numbers, and then what a worker prints."""
-    for fd in range(3):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
-
-
-_Started = tuple[int, Callable[[], "int | None"]]
-
-
-def _start_from_server(theirs: socket.socket, ours: socket.socket, what: Launch, key: str) -> _Started:
-    variables = environment(what.threads)
-    server = fork_server(what.threads, variables)
-    server.preload(what.preload)
-    pid = server.fork(theirs.fileno(), with_key(variables, key), what.output)
-    return pid, lambda: server.reap(pid)
-
-
-def _start_fresh(theirs: socket.socket, ours: socket.socket, what: Launch, key: str) -> _Started:
-    process = subprocess.Popen(
-        python_command("remuda._backends.worker_process", "run_worker", theirs.fileno(), os.getpid()),
-        pass_fds=[theirs.fileno()],
-        start_new_session=True,
-        env=with_key(environment(what.threads), key),
-        stdin=subprocess.DEVNULL,
-        stdout=what.output,
-        stderr=what.output,
-    )
-    return process.pid, process.wait
-
-
-def _start_by_fork(theirs: socket.socket, ours: socket.socket, what: Launch, key: str) -> _Started:
-    owner = os.getpid()
-    flush_output()  # or the child would print it a second time
-    # Until it has a process group of its own, Ctrl-C in the terminal hits the child too.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _become_worker(theirs, ours, owner, what, key)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return pid, lambda: _waitpid(pid)
-
-
-def _become_worker(theirs: socket.socket, ours: socket.socket, owner: int, what: Launch, key: str) -> None:
-    """Never returns."""
-    status = 1
-    try:
-        ours.close()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a terminal stops a background process that reads from it
-        if what.output is not None:
-            os.dup2(what.output, 1)
-            os.dup2(what.output, 2)
-        variables = with_key(environment(what.threads), key)
-        os.environ.clear()
-        os.environ.update(variables)
-        run_worker(theirs.detach(), owner, what.orders)
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        os._exit(status)  # not the owner's exit handlers
-
-
-def _waitpid(pid: int) -> int | None:
-    try:
-        _, status = os.waitpid(pid, 0)
-    except ChildProcessError:
-        return None  # somebody else in this process reaped it
-    return os.waitstatus_to_exitcode(status)
-
-
-_STARTERS = {"forkserver": _start_from_server, "spawn": _start_fresh, "fork": _start_by_fork}
 
 
 def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:

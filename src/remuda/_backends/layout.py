@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +130,10 @@ class Layout:
 
     def first_env(self, worker: int) -> int:
         return sum(self.envs_of_worker[:worker])
+
+    def worker_of(self, env: int) -> int:
+        """The one that hosts it."""
+        return bisect.bisect_right(list(itertools.accumulate(self.envs_of_worker)), env)
 
     def _make_plan(self) -> _core.Plan:
         leaves = [column.nbytes for column in self.observation.columns]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from pathlib import Path
 
+from remuda._backends.cgroups import ROOT, control_groups, read_number
 from remuda.errors import ResourceError
 
 try:
@@ -68,9 +69,13 @@ def _told(limit: int) -> str:
     return "any number" if limit == resource.RLIM_INFINITY else str(limit)
 
 
-def _cgroup_limit() -> str | None:
-    """As a container has it: inside, its control group is mounted as the root one."""
-    for directory in ("/sys/fs/cgroup", "/sys/fs/cgroup/pids"):
-        with suppress(OSError), open(f"{directory}/pids.current") as current, open(f"{directory}/pids.max") as most:
-            return f"{current.read().strip()} of {most.read().strip()}"
-    return None
+def _cgroup_limit(root: Path = ROOT) -> str | None:
+    """Of the control group around us that has least room left."""
+    tightest: tuple[int, str] | None = None
+    for _, groups in control_groups("pids", root):
+        for group in groups:
+            most, current = read_number(group / "pids.max"), read_number(group / "pids.current")
+            if most is not None and current is not None:
+                found = most - current, f"{current} of {most} (in {group})"
+                tightest = found if tightest is None else min(tightest, found)
+    return None if tightest is None else tightest[1]

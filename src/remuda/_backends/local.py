@@ -8,7 +8,8 @@ from typing import NoReturn
 from remuda import _core
 from remuda._backends.base import Assignment
 from remuda._backends.channel import LocalChannel
-from remuda._backends.host import BuildError, EnvReport, build_error, load_failure
+from remuda._backends.failures import build_error, load_failure
+from remuda._backends.host import BuildError, EnvReport
 from remuda._backends.layout import InfoColumn, Layout
 from remuda._backends.output import check_limit
 from remuda._backends.resets import ResetDefaults
@@ -52,6 +53,12 @@ class LocalBackend:
     def vacate(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
+    def is_vacant(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can have a successor")
+
+    def is_coming(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can have a successor")
+
     def succeed(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
@@ -82,7 +89,8 @@ def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignme
         _check_distinct(workers)
     except BuildError as error:
         close_all(workers)
-        if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C: the envs are built in the caller's thread
+        # Ctrl-C: the envs are built in the caller's thread. (Not `isinstance`, which asks the exception.)
+        if error.__cause__ is not None and issubclass(type(error.__cause__), KeyboardInterrupt):
             raise error.__cause__ from None
         raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
     except InvalidEnvError:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from remuda._backends.cgroups import ROOT, control_groups, read_text
 from remuda.errors import MemoryVerdict
-
-_ROOT = Path("/")
 
 
 class OomWatch:
@@ -20,7 +19,7 @@ class OomWatch:
     The counter of our own control group is told apart from those further out, which count kills of others too.
     """
 
-    def __init__(self, root: Path = _ROOT) -> None:
+    def __init__(self, root: Path = ROOT) -> None:
         own, outer = _counters(root)
         self._own, self._outer = _known(own), _known(outer)
 
@@ -56,26 +55,11 @@ def _take_one(counters: dict[Path, int]) -> str | None:
 
 def _counters(root: Path) -> tuple[list[Path], list[Path]]:
     """Of our own control group, and those further out, the nearest first."""
-    for group, mount, name in _groups(root):
-        places = [mount / group, *(mount / parent for parent in Path(group).parents)]
-        # In a container our path may be told as the host sees it, while our group is mounted as the root one.
-        found = [place / name for place in places if _read(place / name) is not None]
-        if found:
+    for version, groups in control_groups("memory", root):
+        files = [group / ("memory.oom_control" if version == 1 else "memory.events") for group in groups]
+        if found := [file for file in files if _read(file) is not None]:
             return found[:1], found[1:]
     return [], [root / "proc/vmstat"]
-
-
-def _groups(root: Path) -> list[tuple[str, Path, str]]:
-    """(our group's path, where the hierarchy is mounted, the file that counts): the memory controller's, then v2."""
-    groups: list[tuple[str, Path, str]] = []
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if "memory" in controllers.split(","):
-            groups.insert(0, (path.lstrip("/"), root / "sys/fs/cgroup/memory", "memory.oom_control"))
-        elif number == "0" and not controllers:
-            groups.append((path.lstrip("/"), root / "sys/fs/cgroup", "memory.events"))
-    return groups
 
 
 def _known(paths: list[Path]) -> dict[Path, int]:
@@ -83,15 +67,8 @@ def _known(paths: list[Path]) -> dict[Path, int]:
 
 
 def _read(path: Path) -> int | None:
-    for line in _text(path).splitlines():
+    for line in read_text(path).splitlines():
         name, _, count = line.partition(" ")
         if name == "oom_kill" and count.strip().isdigit():
             return int(count)
     return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, ValueError):
-        return ""  # another system, or not allowed to look

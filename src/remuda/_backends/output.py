@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import operator
 import os
 import re
+import stat
 import sys
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -52,6 +54,12 @@ class Output:
         """Closes it, and keeps its end in memory."""
         if self.fd is not None:
             self._last = self._tail(self._opened_at, KEPT)
+            os.close(self.fd)
+            self.fd = None
+
+    def drop_descriptor(self) -> None:
+        """In a forked child, to whom it is nothing."""
+        if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
@@ -120,13 +128,27 @@ def _open(where: WorkerOutput, index: int) -> Output:
     path = Path(where) / f"worker-{index}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return Output(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666))
+        return Output(_open_log(path))
     except OSError as error:
         raise OSError(
             error.errno,
             "expected worker_output to be 'inherit', 'capture' or a directory that can be made and written to, "
             f"got {os.fspath(where)!r} ({error.strerror}: {error.filename})",
         ) from error
+
+
+def _open_log(path: Path) -> int:
+    """A file that is there is appended to, but no link is followed: in a directory that others may write to it could
+    lead to any file of ours."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        fd = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    return fd
 
 
 # -- in the worker ---------------------------------------------------------------------------------------

@@ -35,3 +35,14 @@ def _dump_with(dumps: Callable[..., bytes], value: Any) -> Parts:
 
 def load(parts: Parts) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def load_from_env(parts: Parts) -> Any:
+    """As `load`, of what an env has made. Raises an Exception even where unpickling it raises SystemExit or the like,
+    which is not for an env to end us by; KeyboardInterrupt is the user's."""
+    try:
+        return load(parts)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise pickle.UnpicklingError(f"unpickling it raised {type(error).__name__}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from remuda import _core
 from remuda._backends.base import Assignment
@@ -29,7 +29,7 @@ class SerialBackend(LocalBackend):
     def watch(self, hub: _core.Hub) -> None:
         pass
 
-    def hear(self) -> None:
+    def hear(self, said: Callable[[], int]) -> None:
         pass
 
     def pump(self) -> None:
@@ -39,15 +39,16 @@ class SerialBackend(LocalBackend):
     def queued_seconds(self) -> float:
         return 0.0
 
-    def send(self, worker: int, parts: Parts) -> None:
+    def send(self, worker: int, parts: Parts | None) -> None:
+        assert parts is not None  # here all is sent at once
         self.workers[worker].channel.send(parts)
 
     def receive(self, worker: int) -> Parts | None:
         return self.workers[worker].channel.recv()
 
-    def hurry(self, deadline: float) -> None:
-        pass
-
     def stop(self, timeout: float) -> None:
         close_all(self.workers)
         self._loops = []
+
+    def abandon(self) -> None:
+        self.stop(0)

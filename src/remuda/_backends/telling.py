@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from remuda._backends.records import dump_record, dump_warning
+from remuda._backends.registrations import says_nothing_new
 from remuda._backends.verbosity import Verbosity, loggers
 
 _QUEUE_BYTES = 1 << 20  # of datagrams that wait for room in the socket
@@ -27,6 +28,7 @@ class Mouth:
 
     def __init__(self, sock: socket.socket, worker: int) -> None:
         self._sock, self.worker = sock, worker
+        self.before_word: Callable[[], None] = lambda: None  # called before each datagram; must not raise
         self._waiter: threading.Thread | None = None  # runs while datagrams wait for room
         self._start_anew()
         os.register_at_fork(after_in_child=self._start_anew)
@@ -40,6 +42,7 @@ class Mouth:
 
     def say(self, datagram: bytes) -> None:
         with self._lock:
+            self.before_word()
             self._queue.append(datagram)
             self._queued_bytes += len(datagram)
             if not self._drain():
@@ -153,6 +156,8 @@ class Teller(logging.Handler):
         """Stands in for `warnings.showwarning`."""
         if file is not None:
             file.write(warnings.formatwarning(message, category, filename, lineno, line))
+            return
+        if says_nothing_new(filename, sys._getframe(1)):
             return
         warning = message if isinstance(message, Warning) else category(message)
         module = _module_of(filename, sys._getframe(1))

@@ -1,10 +1,14 @@
-"""Workers that are threads: for envs that release the GIL, and for free-threaded Python."""
+"""Workers that are threads: for envs that spend their time in code that releases the GIL.
+
+In a free-threaded Python they take turns, too: the core does not declare that it can do without the GIL, so importing
+it switches the GIL on.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from remuda import _core
 from remuda._backends.base import Assignment
@@ -12,6 +16,8 @@ from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
 from remuda._backends.local import LocalBackend, LocalWorker, build_locally, close_all
 from remuda._backends.pickling import Parts
+
+_FAREWELL = 1.0  # seconds for envs that are stepping when their pool is abandoned
 
 
 class ThreadBackend(LocalBackend):
@@ -38,7 +44,7 @@ class ThreadBackend(LocalBackend):
     def watch(self, hub: _core.Hub) -> None:
         pass
 
-    def hear(self) -> None:
+    def hear(self, said: Callable[[], int]) -> None:
         pass
 
     def pump(self) -> None:
@@ -47,24 +53,28 @@ class ThreadBackend(LocalBackend):
     def queued_seconds(self) -> float:
         return 0.0
 
-    def send(self, worker: int, parts: Parts) -> None:
+    def send(self, worker: int, parts: Parts | None) -> None:
+        assert parts is not None  # here all is sent at once
         self.workers[worker].channel.send(parts)
 
     def receive(self, worker: int) -> Parts | None:
         return self.workers[worker].channel.recv()
-
-    def hurry(self, deadline: float) -> None:
-        pass
 
     def stop(self, timeout: float) -> None:
         for loop in self._loops:
             loop.stop()
         deadline = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread is not threading.current_thread():  # a collection in one of them may have found us
+                thread.join(max(0.0, deadline - time.monotonic()))
         if not self._threads:  # the loops never started
             close_all(self.workers)
         self._loops = []
+
+    def abandon(self) -> None:
+        # Nobody can end a thread. One that is not done by then closes its env when it is; where the interpreter has
+        # gone before, it sleeps until the process ends (see finalizing.cpp).
+        self.stop(_FAREWELL)
 
 
 def _run(worker: LocalWorker, loop: _core.WorkerLoop) -> None:

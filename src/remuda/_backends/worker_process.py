@@ -9,19 +9,19 @@ import socket
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import numpy as np
+from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._backends.channel import SocketChannel
-from remuda._backends.family import own_key
 from remuda._backends.host import BuildError, told_what
 from remuda._backends.output import WorkerOutput, settle_output
+from remuda._backends.parcel import Address, fetch
 from remuda._backends.pickling import dump, load
+from remuda._backends.registrations import load_registrations
 from remuda._backends.telling import Mouth, start_telling
 from remuda._backends.vector_host import make_host
 from remuda._backends.verbosity import Verbosity
@@ -41,8 +41,8 @@ class Orders:
 
     info: WorkerInfo
     name: str
-    env_fns: bytes | Sequence[Callable[[], Any]]  # pickled, unless they are inherited
-    registrations: dict[str, bytes] | None  # Gymnasium ids of the pool's process; None: inherited
+    env_fns: Address | Sequence[Callable[[], Any]]  # where in the parcel they are, unless they are inherited
+    registrations: Address  # of Gymnasium ids of the pool's process; empty: inherited
     verbosity: Verbosity
     output: WorkerOutput
     rebuilds: bool  # whether envs may have to be built anew later
@@ -71,12 +71,19 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _core.tie_life_to(os.pidfd_open(owner), own_key())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or envs learned no exit codes of what they start
+    _core.tie_life_to(os.pidfd_open(owner))
     np.random.seed()  # or all that were forked from one process would draw the same numbers
     channel = SocketChannel(socket.socket(fileno=fd))
     try:
-        (relay,) = channel.recv_fds(1)
-        _serve(channel, orders or channel.recv_object(), relay)
+        if orders is None:
+            relay, parcel = channel.recv_fds(2)
+            (address,) = channel.recv()
+            orders = load(fetch(parcel, address))
+        else:
+            (relay,), parcel = channel.recv_fds(1), None
+            channel.recv()
+        _serve(channel, orders, relay, parcel)
     except (EOFError, ConnectionError):
         pass  # the pool is gone or gave up on us: there is nobody left to tell
     finally:
@@ -84,7 +91,7 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
         flush_output()
 
 
-def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
+def _serve(channel: SocketChannel, orders: Orders, relay: int, parcel: int | None) -> None:
     _introduce(orders)
     mouth = Mouth(socket.socket(fileno=relay), orders.info.index)
     host = make_host(
@@ -95,6 +102,7 @@ def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
         before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS),
     )
     known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
+    mouth.before_word = lambda: host.note_word() if (host := known()) else None
     start_telling(mouth, orders.verbosity, lambda: host.current_env if (host := known()) else None)
 
     def report(*parts: Any) -> None:
@@ -102,8 +110,7 @@ def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
         channel.send(parts)
 
     try:
-        _register(orders.registrations)
-        env_fns = load([orders.env_fns]) if isinstance(orders.env_fns, bytes) else orders.env_fns
+        env_fns = _env_fns(orders, parcel)
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
     try:
@@ -117,13 +124,29 @@ def _serve(channel: SocketChannel, orders: Orders, relay: int) -> None:
         return report(b"failed", *host.describe(error, None, "build"))
     report(b"built", *parts)
     del orders, env_fns, reports, parts
-    (arena_fd,) = channel.recv_fds(1)
-    layout, info_columns, defaults = channel.recv_object()
+    arena_fd, parcel = channel.recv_fds(2)
+    (address,) = channel.recv()
+    layout, info_columns, defaults = load(fetch(parcel, address))
+    os.close(parcel)
     gc.freeze()  # the envs live as long as we do: no collection need look at them again
     loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes), defaults)
     os.close(arena_fd)
     host.add_info_columns(info_columns)
     loop.run()
+
+
+def _env_fns(orders: Orders, parcel: int | None) -> Sequence[Callable[[], Any]]:
+    if not isinstance(orders.env_fns, bytes):
+        return orders.env_fns
+    assert parcel is not None  # or they would be inherited
+    try:
+        ids = load_registrations(load(fetch(parcel, orders.registrations)))
+        registry.update(ids)
+        env_fns: Sequence[Callable[[], Any]] = load(fetch(parcel, orders.env_fns))
+        registry.update(ids)  # once more: the modules of the factories may have registered their own
+    finally:
+        os.close(parcel)
+    return env_fns
 
 
 def _introduce(orders: Orders) -> None:
@@ -134,26 +157,6 @@ def _introduce(orders: Orders) -> None:
             comm.write(orders.name[:15])
     except OSError:
         pass  # a name for people; nothing depends on it
-
-
-def _register(registrations: dict[str, bytes] | None) -> None:
-    """Makes the ids that the pool's program registered with Gymnasium known here too, as it has them."""
-    from gymnasium.envs.registration import registry
-
-    for env_id, spec in (registrations or {}).items():
-        with suppress(Exception):  # an id that cannot travel is missed only by the env that needs it, which says so
-            registry[env_id] = load([spec])
-
-
-def pickle_registrations() -> dict[str, bytes]:
-    """The Gymnasium ids of this process, for workers that did not inherit them."""
-    from gymnasium.envs.registration import registry
-
-    portable = {}
-    for env_id, spec in registry.items():
-        with suppress(Exception):
-            portable[env_id] = cloudpickle.dumps(spec)
-    return portable
 
 
 def flush_output() -> None:

@@ -1,7 +1,8 @@
-"""What worker processes cost: CPU time and memory, read from the kernel."""
+"""What worker processes cost, and what others do meanwhile: CPU time and memory, read from the kernel."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,6 +22,23 @@ def cpu_seconds(pid: int) -> float:
 
 def total_cpu_seconds(pids: Iterable[int]) -> float:
     return sum(map(cpu_seconds, pids))
+
+
+def busy_seconds(proc: Path = Path("/proc")) -> float | None:
+    """CPU time that anybody has used of the CPUs that we may run on, since the machine was started.
+
+    None where the system does not tell. What the machine's host took for others counts too.
+    """
+    try:
+        lines = (proc / "stat").read_text().splitlines()
+        ours = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
+    except (OSError, AttributeError):
+        return None
+    ticks = 0
+    for name, *fields in (line.split() for line in lines if line.startswith("cpu")):
+        user, nice, system, _idle, _iowait, irq, softirq, steal = [int(field) for field in (*fields, *"00000000")][:8]
+        ticks += user + nice + system + irq + softirq + steal if name in ours else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def pss_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:

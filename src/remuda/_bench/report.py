@@ -18,6 +18,7 @@ SCHEMA = 1
 """Raised when a key of the JSON changes its meaning or goes away."""
 
 _NOTEWORTHY_IDLE_SHARE = 0.02
+_NOTEWORTHY_OTHERS_SHARE = 0.05
 _COLUMNS = ("steps/s", "min-max", "of ideal", "remuda is", "start-up", "MB/worker", "CPU")
 
 
@@ -31,7 +32,13 @@ def notes(result: Result) -> Iterator[str]:
     """What a reader has to know to judge the table."""
     if result.ideal is not None:
         yield f"ideal: {result.loops} x the plain loop = {result.ideal:,.0f} env steps/s"
+    yield "remuda is: so many times as fast as that row; CPU: of all cores, while it had its turns"
     yield f"medians of {_plural(result.rounds, 'interleaved round')} on {machine.describe()}"
+    if result.others_share > _NOTEWORTHY_OTHERS_SHARE:
+        yield (
+            f"the machine was busy: other programs took {result.others_share:.0%} of the CPU meanwhile, what is "
+            f"measured here {result.own_share:.0%}; measure again when it is quiet"
+        )
     for entry in result.entries:
         share = entry.idle_cpu_share(result.cores)
         if share > _NOTEWORTHY_IDLE_SHARE:
@@ -103,6 +110,8 @@ def to_json(result: Result) -> dict[str, Any]:
         "rounds": result.rounds,
         "seconds": result.seconds,
         "cores": result.cores,
+        "cpu_share": result.own_share,
+        "others_cpu_share": result.others_share,
         "ideal_loops": result.loops,
         "ideal_steps_per_second": result.ideal,
         "machine": {
@@ -128,7 +137,12 @@ def _entry_json(result: Result, entry: Entry) -> dict[str, Any]:
         "cpu_share": entry.cpu_share(result.cores),
         "idle_cpu_share": entry.idle_cpu_share(result.cores),
         "rounds": [
-            {"env_steps": turn.env_steps, "seconds": turn.seconds, "cpu_seconds": turn.cpu_seconds}
+            {
+                "env_steps": turn.env_steps,
+                "seconds": turn.seconds,
+                "cpu_seconds": turn.cpu_seconds,
+                "others_cpu_seconds": turn.others_cpu_seconds,
+            }
             for turn in entry.turns
         ],
     }

@@ -15,6 +15,8 @@ class Turn:
     seconds: float
     cpu_seconds: float
     """CPU time of this process and the contender's workers."""
+    others_cpu_seconds: float = 0.0
+    """CPU time of everybody else on the same CPUs, but for the other contenders' workers."""
 
     @property
     def rate(self) -> float:
@@ -78,6 +80,8 @@ class Result:
     loops: int
     """The ideal is so many plain loops at once."""
     entries: Sequence[Entry]
+    cpus: int = 1
+    """CPUs that this process may run on: more than its cores, where its control group has a quota."""
 
     @property
     def plain(self) -> Entry:
@@ -86,6 +90,20 @@ class Result:
     @property
     def remuda(self) -> Entry:
         return self.entries[1]
+
+    @property
+    def others_share(self) -> float:
+        """CPU seconds that other programs used per second and core while contenders had their turns."""
+        return self._share([turn.others_cpu_seconds for entry in self.entries for turn in entry.turns])
+
+    @property
+    def own_share(self) -> float:
+        """The same of the contenders themselves."""
+        return self._share([turn.cpu_seconds for entry in self.entries for turn in entry.turns])
+
+    def _share(self, cpu_seconds: Sequence[float]) -> float:
+        seconds = sum(turn.seconds for entry in self.entries for turn in entry.turns)
+        return sum(cpu_seconds) / seconds / self.cpus if seconds else 0.0
 
     @property
     def ideal(self) -> float | None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from remuda._engine.cores import usable_cores
+from remuda._engine.cores import usable_cores, usable_cpus
 
 from .contenders import Contender, Plan
-from .processes import mean_pss_mb, total_cpu_seconds, wait_until_idle
+from .processes import busy_seconds, mean_pss_mb, total_cpu_seconds, wait_until_idle
 from .results import Entry, Result, Turn
 from .workloads import Actions, one_line, probe_action_space, sample_actions
 
@@ -84,15 +84,18 @@ class Runner:
         gc.collect()
         self._begin_turn(max(seconds * LEAD_IN, self._plan.lead_in))
         idle_before = [other.workers_cpu() for other in others]
-        cpu_before = self._cpu()
+        cpu_before, busy_before = self._cpu(), busy_seconds()
         env_steps, elapsed = self._step_for(seconds)
-        cpu = self._cpu() - cpu_before
+        cpu, busy = self._cpu() - cpu_before, busy_seconds()
         if not self.is_running:
             return
-        self.entry.turns.append(Turn(env_steps, elapsed, cpu))
-        for other, before in zip(others, idle_before, strict=True):
+        idle = [other.workers_cpu() - before for other, before in zip(others, idle_before, strict=True)]
+        known = cpu + sum(idle)
+        unknown = 0.0 if busy is None or busy_before is None else max(0.0, busy - busy_before - known)
+        self.entry.turns.append(Turn(env_steps, elapsed, cpu, unknown))
+        for other, used in zip(others, idle, strict=True):
             other.entry.idle_seconds += elapsed
-            other.entry.idle_cpu_seconds += other.workers_cpu() - before
+            other.entry.idle_cpu_seconds += used
         self._settle()
 
     def workers_cpu(self) -> float:
@@ -207,4 +210,5 @@ def _blank_result(plan: Plan, rounds: int, seconds: float, entries: Sequence[Ent
         cores=cores,
         loops=plan.loops or cores,
         entries=entries,
+        cpus=usable_cpus(),
     )

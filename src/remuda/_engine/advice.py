@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,18 +81,31 @@ def advice(cost: StepCost, num_envs: int, num_workers: int, cores: int, what: st
 
 
 def measure_steps(env: Any, seconds: float = 0.1) -> StepCost:
-    """Steps an env with random actions for about so long; runs in a worker, on an env made for this alone."""
-    env.reset(seed=0)
+    """Steps an env for about so long; runs in a worker, on an env made for this alone.
+
+    The class in which a face wraps its envs may have a method `steps_to_measure`, which returns an iterator: each
+    `next` does one step in that face's way, and resets whenever that is due. Others are stepped with samples of their
+    action space. (The class is asked, since there are envs that answer to any name.)
+    """
+    steps = env.steps_to_measure() if hasattr(type(env), "steps_to_measure") else _random_steps(env)
+    next(steps)  # the first comes with a reset, and with all that is done but once
+    count = 0
+    wall, cpu = time.perf_counter(), time.thread_time()
+    while count < 10 or time.perf_counter() - wall < seconds:
+        next(steps)
+        count += 1
+        if time.perf_counter() - wall > 20 * seconds:  # a very slow env: ten of its steps are too many
+            break
+    return StepCost((time.perf_counter() - wall) / count, (time.thread_time() - cpu) / count)
+
+
+def _random_steps(env: Any) -> Iterator[None]:
     is_vector = hasattr(env, "single_action_space")
     actions = batch_space(env.single_action_space, env.num_envs) if is_vector else env.action_space
     actions.seed(0)
-    steps = 0
-    wall, cpu = time.perf_counter(), time.thread_time()
-    while steps < 10 or time.perf_counter() - wall < seconds:
+    env.reset(seed=0)
+    while True:
         *_, terminated, truncated, _ = env.step(actions.sample())
-        steps += 1
+        yield
         if np.any(terminated) or np.any(truncated):
             env.reset()
-        if time.perf_counter() - wall > 20 * seconds:  # a very slow env: ten of its steps are too many
-            break
-    return StepCost((time.perf_counter() - wall) / steps, (time.thread_time() - cpu) / steps)

@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium import Space
 
 from remuda._backends.codec import SpaceCodec
-from remuda.errors import SpaceMismatchError
+from remuda.errors import SpaceMismatchError, name_some
 
 
 def check_agreement(kind: str, reference: Space[Any], reference_name: str, spaces: Sequence[Space[Any]]) -> None:
@@ -25,7 +25,7 @@ def check_agreement(kind: str, reference: Space[Any], reference_name: str, space
         if difference := _difference(expected, SpaceCodec(space)):
             differing.setdefault(f"{difference} ({space})", []).append(env_id)
     if differing:
-        details = "; ".join(f"env {', '.join(map(str, ids))}: {what}" for what, ids in differing.items())
+        details = "; ".join(f"{name_some('env', ids)}: {what}" for what, ids in differing.items())
         raise SpaceMismatchError(
             f"expected every {kind} space to have the structure, shapes and dtypes of {reference_name}'s, {reference}; "
             f"got {details}",
@@ -42,7 +42,7 @@ def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> No
     """
     for i, one in enumerate(metadata):
         mode = one.get("autoreset_mode")
-        name = _AUTORESET_MODES.get(getattr(mode, "value", mode), mode)  # type: ignore[arg-type]
+        name = autoreset_name(mode)
         if mode is not None and name != autoreset:
             raise ValueError(
                 f"expected vector envs that agree with autoreset={autoreset!r}, got the autoreset_mode {mode!r} of "
@@ -51,6 +51,12 @@ def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> No
 
 
 _AUTORESET_MODES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}  # Gymnasium's
+
+
+def autoreset_name(mode: Any) -> Any:
+    """The pool's name for what may be a member of Gymnasium's `AutoresetMode`, or its value; else the mode itself."""
+    value = getattr(mode, "value", mode)
+    return _AUTORESET_MODES.get(value, mode) if isinstance(value, str) else mode
 
 
 def _difference(expected: SpaceCodec, got: SpaceCodec) -> str | None:

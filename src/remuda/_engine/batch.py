@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from remuda import _core
 from remuda._backends.codec import SpaceCodec
+from remuda._backends.failures import not_loaded
 from remuda._backends.layout import InfoColumn
 from remuda._engine.infos import Extras, Infos, final_obs_reader
+from remuda.errors import EnvError
 
 
 class Batch:
@@ -36,6 +39,7 @@ class Batch:
         info_columns: list[InfoColumn],
         info_arrays: list[Any] | None,
         extras: dict[int, Any] | None,
+        worker_of: Callable[[int], int],
     ) -> None:
         self.env_ids = env_ids
         self.reward: np.ndarray[Any, np.dtype[np.float64]] = fixed_and_leaves[0]
@@ -46,7 +50,26 @@ class Batch:
         self._final_leaves = final_leaves
         self._codec = codec
         self._info_columns, self._info_arrays = info_columns, info_arrays
-        self._extras = extras
+        self._extras, self._worker_of = extras, worker_of
+
+    def in_order(self, env_ids: Sequence[int]) -> Batch:
+        """The same rows in the order of these ids, which are those of the batch: itself, or a copy."""
+        if self.env_ids.tolist() == list(env_ids):
+            return self
+        row_of = {env_id: row for row, env_id in enumerate(self.env_ids.tolist())}
+        rows = [row_of[env_id] for env_id in env_ids]
+        fixed = [self.reward, self.terminated, self.truncated, self._info_mask]
+        extras = self._extras
+        return Batch(
+            self.env_ids[rows],
+            self._codec,
+            [array[rows] for array in [*fixed, *self._leaves]],
+            None if self._final_leaves is None else [array[rows] for array in self._final_leaves],
+            self._info_columns,
+            None if self._info_arrays is None else [array[rows] for array in self._info_arrays],
+            None if extras is None else {i: extras[row] for i, row in enumerate(rows) if row in extras},
+            self._worker_of,
+        )
 
     def __len__(self) -> int:
         return len(self.env_ids)
@@ -82,10 +105,16 @@ class Batch:
 
     @cached_property
     def _lazy(self) -> Extras:
-        return Extras(self._extras)
+        return Extras(self._extras, partial(_blame, self.env_ids, self._worker_of))  # without us: no circle
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} envs>"
+
+
+def _blame(env_ids: np.ndarray[Any, Any], worker_of: Callable[[int], int], row: int, error: Exception) -> EnvError:
+    """What to raise where the pickled matter of a row cannot be unpickled."""
+    env_id = int(env_ids[row])
+    return EnvError([not_loaded(env_id, worker_of(env_id), "step", "an observation and an info", error)])
 
 
 _FIRST_LEAF = _core.FIRST_LEAF - 1  # the core's info room is a column of the arena, but not an array of a batch

@@ -9,7 +9,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._backends.host import EnvHost, Request
-from remuda._backends.pickling import Parts, dump, load
+from remuda._backends.pickling import Parts, dump, load_from_env
 from remuda._engine.batch import Batch
 from remuda._engine.exchange import Exchange
 from remuda._engine.infos import InfoColumns
@@ -30,7 +30,7 @@ class BatchMaker:
         self.made = 0
         self._hub, self._layout, self._arena = parts.hub, parts.layout, parts.arena
         self._infos, self._exchange = infos, exchange
-        self._num_workers = len(parts.backend.workers)
+        self._announced = [0] * len(parts.backend.workers)  # how many columns each was told of, or its predecessor
 
     def make(self, taken: tuple[Any, ...], all_ids: np.ndarray[Any, Any]) -> Batch:
         """`taken`: from the hub. `all_ids`: what a whole frame has a row for each of."""
@@ -46,24 +46,32 @@ class BatchMaker:
             self._infos.columns,
             info_arrays,
             extras,
+            self._layout.worker_of,
         )
 
     def _give_columns(self, extras: dict[int, tuple[int, Parts, Any]]) -> None:
         """From now on the workers use them."""
-        new = []
         for flags, parts, _ in extras.values():
             if flags & _core.HAS_NEW_KEYS:
                 with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
-                    _, info, keys, _ = load(parts)
-                    new += self._infos.assign(info, keys)
-        if not new:
-            return
-        for column in new:
+                    _, info, keys, _ = load_from_env(parts)
+                    self._infos.assign(info, keys)
+        if min(self._announced) < len(self._infos.columns):
+            self._announce()
+
+    def _announce(self) -> None:
+        """Tells the hub and each worker the columns that they do not know yet, the hub first: it reads what they write.
+
+        Where this is interrupted, the next time begins with what is missing.
+        """
+        columns = self._infos.columns
+        for column in columns[self._hub.num_info_columns :]:
             self._hub.add_info_column(self._layout.info_column(self._arena, column))
-        parts = dump(Request(EnvHost.add_info_columns, (new,)))
-        for worker in range(self._num_workers):
-            with suppress(BrokenPoolError):  # the dead need no columns
-                self._exchange.tell(worker, parts)
+        for worker, first in enumerate(self._announced):
+            if first < len(columns):
+                with suppress(BrokenPoolError):  # the dead need no columns
+                    self._exchange.tell(worker, dump(Request(EnvHost.add_info_columns, (columns[first:], first))))
+                self._announced[worker] = len(columns)
 
     def release(self) -> None:
         """Lets go of the shared memory."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from remuda._backends.pickling import Parts, load
+from remuda._backends.failures import not_loaded
+from remuda._backends.pickling import Parts, load_from_env
+from remuda._engine.arguments import check_timeout
+from remuda._engine.changes import Changes
 from remuda._engine.faults import Faults
-from remuda.errors import Failure, RemudaError
+from remuda.errors import EnvError, Failure, RemudaError
 
 
 class Addressee(Protocol):
-    """Who waits for the answers to messages."""
+    """Who waits for the answers to messages. He may be told the same thing twice, see `Changes`."""
 
     def answer(self, sequence: int, parts: Parts) -> None: ...
-    def fail(self, sequence: int, failure: Failure) -> None: ...
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None: ...
     def abandon(self, error: RemudaError) -> None: ...
 
 
@@ -23,9 +26,10 @@ class Call:
 
     def __init__(self, wait: Callable[[Call, float | None], None], faults: Faults) -> None:
         self._order: list[int] = []
+        self._asked: dict[int, tuple[int | None, int]] = {}  # env and worker
         self._answers: dict[int, Parts] = {}
         self._values: list[Any] | None = None  # of the answers, unpickled when they are first asked for
-        self._failures: list[Failure] = []
+        self._failures: dict[int, Failure] = {}
         self.error: RemudaError | None = None
         self._missing: set[int] = set()
         self._wait, self._faults = wait, faults
@@ -39,27 +43,41 @@ class Call:
         """Waits for all answers; one for each env, in the order asked.
 
         Raises:
+            TypeError: A `timeout` that is no number.
             TimeoutError: They did not all come within `timeout` seconds. Asking again is allowed.
             EnvError: One or more envs raised.
             WorkerDiedError: A worker that was to answer died.
         """
+        check_timeout(timeout)
         self._wait(self, timeout)
         if self.error is not None:
             raise self.error
         if self._missing:
             raise TimeoutError(f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s")
         if self._failures:
-            raise self._faults.error_for(self._failures)
+            raise self._faults.error_for(list(self._failures.values()))
         if self._values is None:
-            loaded = {sequence: load(answer) for sequence, answer in self._answers.items()}
-            self._values = [loaded[sequence] for sequence in self._order]
+            self._values = self._load_all()
         return list(self._values)
+
+    def _load_all(self) -> list[Any]:
+        loaded, failures = {}, []
+        for sequence, answer in self._answers.items():
+            try:
+                loaded[sequence] = load_from_env(answer)
+            except Exception as error:
+                env_id, worker = self._asked[sequence]
+                failures.append(not_loaded(env_id, worker, "call", "an answer", error))
+        if failures:
+            raise EnvError(failures)
+        return [loaded[sequence] for sequence in self._order]
 
     # -- the pool's side -------------------------------------------------------------------------------
 
-    def expect(self, sequence: int) -> None:
-        """One more env was asked, or once more is the answer of one wanted."""
+    def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
+        """One more env was asked (None: all of the worker), or once more is the answer of one wanted."""
         self._order.append(sequence)
+        self._asked[sequence] = env_id, worker
         self._missing.add(sequence)
 
     def await_also(self, sequence: int) -> None:
@@ -67,12 +85,12 @@ class Call:
         self._missing.add(sequence)
 
     def answer(self, sequence: int, parts: Parts) -> None:
-        self._missing.discard(sequence)
         self._answers[sequence] = parts
-
-    def fail(self, sequence: int, failure: Failure) -> None:
         self._missing.discard(sequence)
-        self._failures.append(failure)
+
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+        self._failures[sequence] = failure
+        self._missing.discard(sequence)
 
     def answers(self) -> list[Parts]:
         """What has come so far, still pickled."""

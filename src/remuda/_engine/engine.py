@@ -43,7 +43,7 @@ class Engine:
         infos, defaults = InfoColumns(parts.layout.info_bytes), ResetDefaults()
         per_episode = settings.seeding == "per_episode"
         seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds()
-        self.tracker = Tracker(parts.hub, parts.layout, parts.arena, seeds)
+        self.tracker = Tracker(parts.hub, parts.layout, parts.arena, seeds, settings.operation_of)
         supervisor = Supervisor(
             settings.faults, parts, settings.start_timeout, self.faults, self.tracker, infos, defaults
         )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda import _core
-from remuda._backends.host import load_failure
-from remuda._backends.pickling import Parts, load
-from remuda._engine.calls import Call
+from remuda._backends.failures import load_failure
+from remuda._backends.pickling import Parts, load_from_env
+from remuda._engine.calls import Addressee, Call
+from remuda._engine.changes import Changes
 from remuda._engine.faults import Faults
+from remuda._engine.standing import Remembering
 from remuda._engine.supervisor import Supervisor
 from remuda.errors import ClosedError, StateError
 
@@ -68,7 +70,7 @@ class Exchange:
             raise StateError(
                 f"expected envs whose last result was received, but {in_flight}; call recv first"
             ) from None
-        self._settle_debts(targets)
+        self._settle_debts()
 
     def send_steps(self, actions: Any, env_ids: Any, part: int) -> bool:
         """The short way to step all envs of a part (`env_ids` None), or some; False when this is not the ordinary case,
@@ -82,13 +84,14 @@ class Exchange:
 
     def prepare(self, spare: int, arguments: Parts | None) -> None:
         """Lets a spare reset in advance."""
-        self._post(spare, spare, arguments, _core.Op.PREPARE)
+        self._post(spare, spare, arguments, op=_core.Op.PREPARE)
 
-    def _settle_debts(self, targets: Sequence[int]) -> None:
+    def _settle_debts(self) -> None:
         """Without autoreset, an env that has told of the end of its episode must be reset."""
-        if paid := self.faults.owed.intersection(targets):
-            self.faults.owed -= paid
-            self.faults.not_reset |= {slot for slot in paid if self._hub.last_op(slot) != _core.Op.RESET}
+        for slot in [slot for slot in self.faults.owed if not self._hub.owes(slot)]:
+            if self._hub.last_op(slot) != _core.Op.RESET:
+                self.faults.not_reset.add(slot)
+            self.faults.owed.discard(slot)
 
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
         """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
@@ -98,6 +101,8 @@ class Exchange:
         while True:
             # Envs whose failure we attend to on the way are done, but the hub forgets them.
             done = hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline), part)
+            if hub.has_unheard:  # it was said before what is handed out now
+                self._hear()
             if not hub.needs_attention:  # if it is not done either, it was the deadline
                 return done
             if self.attend():
@@ -121,42 +126,57 @@ class Exchange:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def call(self, slots: Sequence[int], messages: Sequence[Parts]) -> Call:
+    def call(self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None) -> Call:
         """Sends the env of each slot its message; the answers come together as a `Call`.
 
-        A vector env gets the first one for its slots, and its answer is that of each of them.
+        A vector env gets the first one for its slots, and its answer is that of each of them. What the messages are
+        `about` is told again to envs that are built anew.
         """
         self.faults.check_alive(self._hub.env_of(slot) for slot in slots)
         call, asked = Call(self._wait_for_call, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
             env = self._hub.env_of(slot) // self._lanes * self._lanes
             if env not in asked:
-                asked[env] = self._post(self._hub.worker_of(slot), env, parts)
-            self._expect(call, asked[env])
+                addressee = self._remembering(call, env, about, parts)
+                asked[env] = self._post(self._hub.worker_of(slot), env, parts, self._calls, addressee)
+            call.expect(asked[env], slot, self._hub.worker_of(slot))
         return call
 
-    def tell_spares(self, call: Call, parts: Parts) -> None:
+    def _remembering(self, call: Call, env: int, about: Hashable, parts: Parts) -> Addressee:
+        if about is None:
+            return call
+        copies = [bytes(part) for part in parts]  # the caller may go on with the arrays in it
+        return Remembering(call, self.supervisor.standing, env, about, copies)
+
+    def tell_spares(self, call: Call, parts: Parts, about: Hashable = None) -> None:
         """Sends each env that backs no slot a message, whose answer is waited for but not among the values."""
         for spare in self.spares:
-            call.await_also(sequence := self._post(spare, spare, parts))
-            self._calls[sequence] = call
+            addressee = self._remembering(call, spare, about, parts)
+            call.await_also(self._post(spare, spare, parts, self._calls, addressee))
 
     def tell(self, worker: int, parts: Parts) -> None:
         """Sends a worker a message whose answer nobody waits for; only a failure of it is noted."""
-        self._calls[self._post(worker, _core.WHOLE_WORKER, parts)] = None
+        self._post(worker, _core.WHOLE_WORKER, parts, self._calls)
 
-    def _post(self, worker: int, env: int, parts: Parts | None, op: _core.Op = _core.Op.MESSAGE) -> int:
-        """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring."""
+    def _post(
+        self,
+        worker: int,
+        env: int,
+        parts: Parts | None,
+        calls: dict[int, Addressee | None] | None = None,
+        addressee: Addressee | None = None,
+        op: _core.Op = _core.Op.MESSAGE,
+    ) -> int:
+        """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring.
+
+        `calls`: where to note who is told the answer; None: who closes the pool need not wait for one.
+        """
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
         while not self._hub.has_room(worker) or self.supervisor.is_leaving(worker):
             self._pump_once(None)
             self.faults.check_alive(env_ids)
-        return self._hub.post_message(op, worker, env, parts)
-
-    def _expect(self, call: Call, sequence: int) -> None:
-        call.expect(sequence)
-        self._calls[sequence] = call
+        return self._hub.post_message(op, worker, env, parts, calls, addressee)
 
     def _wait_for_call(self, call: Call, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -173,13 +193,14 @@ class Exchange:
         """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
         self.closing = True
         self.supervisor.close()
-        self._backend.hurry(deadline)
         farewells = Call(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while not self.supervisor.is_gone(worker.index) and worker.is_alive() and time.monotonic() < deadline:
                 if self._hub.has_room(worker.index):
-                    sequence = self._hub.post_message(_core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None)
-                    self._expect(farewells, sequence)
+                    sequence = self._hub.post_message(
+                        _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, farewells
+                    )
+                    farewells.expect(sequence, None, worker.index)
                     break
                 self._pump_once(deadline)
         while self._calls and time.monotonic() < deadline:
@@ -195,7 +216,7 @@ class Exchange:
     def raise_farewells(self, farewells: Call) -> None:
         """Raises what went wrong while the envs were closed, if anything did."""
         answers = farewells.answers()
-        if failures := [load_failure(failure) for answer in answers for failure in load(answer)]:
+        if failures := [load_failure(failure) for answer in answers for failure in load_from_env(answer)]:
             raise self.faults.error_for(failures)
         if farewells.error is not None:
             raise farewells.error
@@ -209,46 +230,75 @@ class Exchange:
         self.attend()
 
     def attend(self) -> bool:
-        """Deals with the answers, failures, deaths and restarts that have come; whether something has to be told."""
-        if not self._hub.needs_attention:
-            return False
-        self._backend.hear()  # first: what an env has logged comes before what it has raised
-        for worker, slot, sequence, flags, parts in self._hub.take_messages():
-            self._deal_with(worker, slot, sequence, flags, parts)
-        for worker, op in self._hub.take_late():
-            self.supervisor.worker_late(worker, op)
-        for dead in self._hub.take_dead():
+        """Deals with the answers, failures, deaths and restarts that have come; whether something has to be told.
+
+        One after another: whatever raises in between (Ctrl-C, any signal handler, a handler of logs) leaves what it has
+        interrupted, and the rest, for the next time.
+        """
+        hub, supervisor = self._hub, self.supervisor
+        if self.faults.owed:
+            self._settle_debts()  # that a send was interrupted before it could
+        if not hub.needs_attention and not supervisor.has_untold:
+            return self.faults.urgent
+        self._hear()  # first: what an env has logged comes before what it has raised
+        while (message := hub.first_message()) is not None:
+            self._deal_with(*message)
+        while (late := hub.first_late()) is not None:
+            supervisor.worker_late(*late)
+            hub.remove_late()
+        while (dead := hub.first_dead()) is not None:
             self._note_death(*dead)
-        self.supervisor.look()
+        supervisor.look()
+        supervisor.tell()
         return self.faults.urgent
+
+    def _hear(self) -> None:
+        self._hub.note_heard(self._hub.said())  # before: whoever handles a record may ask the pool for something
+        self._backend.hear(self._hub.said)
 
     def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
         """`slot`: whose command this answers, if it does."""
+        changes = Changes()
+        changes.do(self._hub.remove_message)
+        self._decide(worker, slot, sequence, flags, parts, changes)
+        changes.make()
+
+    def _decide(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes) -> None:
         if flags & _core.RENEWAL_DUE:
             assert slot is not None  # of an env that ended an episode
-            return self.supervisor.renewal_due(worker, None if flags & _core.SWAP_DUE else slot, parts)
+            if flags & _core.UNDONE:
+                return self.supervisor.reset_left_to_successor(worker, slot, changes)
+            return self.supervisor.renewal_due(worker, None if flags & _core.SWAP_DUE else slot, parts, changes)
         try:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
         except Exception:  # no worker of ours would write that
             if slot is not None and not flags & _core.IS_MESSAGE:
-                self._hub.resend(slot)  # in flight again, as what its worker takes along when it goes
+                changes.do(self._hub.resend, slot)  # in flight again, as what its worker takes along when it goes
             return self.supervisor.worker_late(worker, None)
-        if flags & _core.IS_MESSAGE and (addressee := self._calls.pop(sequence, None)) is not None:
+        addressee = None
+        if flags & _core.IS_MESSAGE:
+            addressee = self._calls.get(sequence)
+            changes.do(self._calls.pop, sequence, None)
+        if addressee is not None:
             if failure is None:
                 addressee.answer(sequence, parts)
             else:
-                addressee.fail(sequence, failure)
+                addressee.fail(sequence, self.supervisor.call_failed(failure), changes)
         elif failure is not None and flags & _core.IS_MESSAGE:
-            self.faults.add_failure(failure)
+            self.faults.add_failure(failure, changes)
         elif failure is not None:
             assert slot is not None  # of the env that failed
-            self.supervisor.env_failed(slot, failure)
+            self.supervisor.env_failed(slot, failure, changes)
 
     def _note_death(self, index: int, stranded: list[int], unanswered: list[int]) -> None:
-        error = self.supervisor.worker_died(index, stranded, bool(unanswered))
+        changes = Changes()
+        changes.do(self._hub.remove_dead)
+        error = self.supervisor.worker_died(index, stranded, bool(unanswered), changes)
         for sequence in unanswered:
-            if (addressee := self._calls.pop(sequence, None)) is not None:
+            if (addressee := self._calls.get(sequence)) is not None:
                 addressee.abandon(error)
+            changes.do(self._calls.pop, sequence, None)
+        changes.make()
 
 
 def _remaining_ns(deadline: float | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from remuda._engine.changes import Changes
 from remuda.errors import (
     BrokenPoolError,
     EnvError,
@@ -12,6 +13,7 @@ from remuda.errors import (
     RestartLimitError,
     StateError,
     WorkerDiedError,
+    name_some,
 )
 
 
@@ -41,35 +43,35 @@ class Faults:
         """Whether envs were lost that somebody waits for."""
         return bool(self._deaths or self._limits)
 
-    def add_failure(self, failure: Failure, slot: int | None = None) -> None:
+    def add_failure(self, failure: Failure, changes: Changes, slot: int | None = None) -> None:
         """`slot`: that had the env, and waits for its result."""
-        self._failures.append(failure)
+        changes.do(self._failures.append, failure)
         if slot is not None:
-            self.noted += 1
-            self.not_reset.add(slot)
+            changes.do(setattr, self, "noted", self.noted + 1)
+            changes.do(self.not_reset.add, slot)
 
-    def add_interrupt(self, failure: Failure) -> None:
+    def add_interrupt(self, failure: Failure, changes: Changes) -> None:
         """It is to be raised, but its env goes on."""
-        self._failures.append(failure)
+        changes.do(self._failures.append, failure)
 
-    def add_death(self, death: WorkerDiedError, *, tell: bool) -> None:
+    def add_death(self, death: WorkerDiedError, changes: Changes, *, tell: bool) -> None:
         """`tell`: somebody waits for this worker, so the death is to be raised."""
-        self._lost.update(dict.fromkeys(death.env_ids, death))
+        changes.do(self._lost.update, dict.fromkeys(death.env_ids, death))
         if tell:
-            self._deaths.append(death)
+            changes.do(self._deaths.append, death)
 
-    def tell_again(self, env_id: int) -> None:
+    def tell_again(self, env_id: int, changes: Changes) -> None:
         """Somebody waits for an env that was lost before."""
         error = self._lost[env_id]
         if isinstance(error, WorkerDiedError) and error not in self._deaths:
-            self._deaths.append(error)
+            changes.do(self._deaths.append, error)
         elif isinstance(error, RestartLimitError) and error not in self._limits:
-            self._limits.append(error)
+            changes.do(self._limits.append, error)
 
-    def add_loss(self, env_ids: Sequence[int], error: RestartLimitError) -> None:
+    def add_loss(self, env_ids: Sequence[int], error: RestartLimitError, changes: Changes) -> None:
         """These envs failed too often."""
-        self._lost.update(dict.fromkeys(env_ids, error))
-        self._limits.append(error)
+        changes.do(self._lost.update, dict.fromkeys(env_ids, error))
+        changes.do(self._limits.append, error)
 
     def is_lost(self, env_id: int) -> bool:
         return env_id in self._lost
@@ -80,20 +82,28 @@ class Faults:
 
     def forget(self) -> None:
         """Drops what has not been raised; envs that are lost or not reset stay so."""
-        self._failures, self._deaths, self._limits = [], [], []
+        for told in (self._failures, self._deaths, self._limits):
+            told.clear()
 
     def raise_any(self) -> None:
         """Raises the faults that have come up since the last time, as one error: deaths first, for they cost more."""
         if self._limits:
             raise self._limits.pop(0)
-        deaths, failures = self._deaths, self._failures
-        self._deaths, self._failures = [], []
-        if deaths:
-            raised = [EnvError(failures)] if failures else []
-            deaths[0].others = (*deaths[1:], *raised)
-            raise deaths[0]
-        if failures:
-            raise self.error_for(failures)
+        if (error := self._first_error()) is not None:
+            changes = Changes()
+            for told in (self._deaths, self._failures):
+                changes.do(told.clear)
+            changes.make()
+            raise error
+
+    def _first_error(self) -> BaseException | None:
+        """With all others of its time."""
+        if not self._deaths:
+            return self.error_for(list(self._failures)) if self._failures else None
+        raised = [EnvError(list(self._failures))] if self._failures else []
+        first = self._deaths[0]
+        first.others = (*self._deaths[1:], *raised)
+        return first
 
     def is_interrupt(self, failure: Failure) -> bool:
         """Whether it is the caller's own Ctrl-C."""
@@ -117,6 +127,4 @@ class Faults:
 
     def check_reset(self, slots: Iterable[int]) -> None:
         if self.not_reset and (missing := sorted(self.not_reset.intersection(slots))):
-            raise StateError(
-                f"expected envs that have been reset, got env {', '.join(map(str, missing))}; call reset first"
-            )
+            raise StateError(f"expected envs that have been reset, got {name_some('env', missing)}; call reset first")

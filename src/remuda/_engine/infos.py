@@ -13,7 +13,7 @@ import numpy as np
 from remuda import _core
 from remuda._backends.codec import SpaceCodec
 from remuda._backends.layout import InfoColumn
-from remuda._backends.pickling import Parts, load
+from remuda._backends.pickling import Parts, load_from_env
 
 _MAX_COLUMN_BYTES = 128  # of one value: room is dealt out to whoever comes first
 
@@ -77,8 +77,11 @@ RawExtra: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[
 class Extras:
     """What of a batch is not in columns: pickled matter of some rows, unpickled when first asked for."""
 
-    def __init__(self, extras: dict[int, RawExtra] | None) -> None:
-        self._raw = extras or {}
+    def __init__(
+        self, extras: dict[int, RawExtra] | None, blame: Callable[[int, Exception], Exception] | None = None
+    ) -> None:
+        """`blame`: makes what is to be raised when that of a row cannot be unpickled; None: what that raises is."""
+        self._raw, self._blame = extras or {}, blame
         self._loaded: dict[int, tuple[list[Any], dict[str, Any] | None, Any]] = {}
 
     def __bool__(self) -> bool:
@@ -102,7 +105,7 @@ class Extras:
         if isinstance(terminal, tuple):
             return terminal
         frozen = terminal or ([inline] if (inline := self._load(row)[2]) else None)
-        final: tuple[Any, dict[str, Any]] = load(frozen) if frozen else (None, {})
+        final: tuple[Any, dict[str, Any]] = self._unpickle(row, frozen) if frozen else (None, {})
         return final
 
     def _load(self, row: int) -> tuple[list[Any], dict[str, Any] | None, Any]:
@@ -110,9 +113,17 @@ class Extras:
             parts = self._raw[row][1] if row in self._raw else None
             if parts is None:
                 return [], None, None
-            objects, info, _, final = parts if isinstance(parts, tuple) else load(parts)
+            objects, info, _, final = parts if isinstance(parts, tuple) else self._unpickle(row, parts)
             self._loaded[row] = objects, info, final
         return self._loaded[row]
+
+    def _unpickle(self, row: int, parts: Parts) -> Any:
+        try:
+            return load_from_env(parts)
+        except Exception as error:
+            if self._blame is None:
+                raise
+            raise self._blame(row, error) from error
 
 
 class Infos(Sequence[dict[str, Any]]):

@@ -5,47 +5,50 @@ Reserving more shared memory than there is does not fail: the kernel kills someb
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from remuda._backends.cgroups import ROOT, control_groups, read_number, read_text
 
-def check_memory(needed: int, root: Path = Path("/")) -> None:
+
+def check_memory(needed: int, root: Path = ROOT) -> None:
     """Raises MemoryError when fewer than `needed` bytes are available."""
-    available = available_memory(root)
-    if available is not None and needed > available:
+    tightest = min(_rooms(root), default=None)
+    if tightest is not None and needed > tightest[0]:
+        available, where = tightest
         raise MemoryError(
-            f"expected {needed / 2**20:.0f} MB of free memory for the pool's batches, got {available / 2**20:.0f} MB; "
-            "use fewer envs, fewer frames or smaller observations"
+            f"expected {needed / 2**20:.0f} MB of free memory for the pool's batches, got {available / 2**20:.0f} MB "
+            f"(as {where} has it); use fewer envs, fewer frames or smaller observations"
         )
 
 
-def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that may still be used: the machine's, and the container's where it has less. None: it does not say."""
-    known = [n for n in (_machine(root), _container(root)) if n is not None]
-    return min(known, default=None)
+def available_memory(root: Path = ROOT) -> int | None:
+    """Bytes that may still be used: the machine's, or those of the control group around us that has least left. None:
+    nothing says."""
+    return min((room for room, _ in _rooms(root)), default=None)
 
 
-def _machine(root: Path) -> int | None:
-    for line in _read(root / "proc/meminfo").splitlines():
+def _rooms(root: Path) -> Iterator[tuple[int, str]]:
+    """(bytes that may still be used, where that is told) of everything that limits us."""
+    for line in read_text(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+            yield int(line.split()[1]) * 1024, str(root / "proc/meminfo")
+    for version, groups in control_groups("memory", root):
+        limit, usage, total = _FILES[version]
+        for group in groups:
+            allowed, used = read_number(group / limit), read_number(group / usage)
+            if allowed is not None and used is not None:
+                yield max(0, allowed - max(0, used - _file_pages(group, total))), str(group / limit)
 
 
-def _container(root: Path) -> int | None:
-    """Inside a container its own control group is mounted as the root one."""
-    for limit, usage in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        directory = root / "sys/fs/cgroup"
-        allowed, used = _read(directory / limit).strip(), _read(directory / usage).strip()
-        if allowed.isdigit() and used.isdigit():
-            return max(0, int(allowed) - int(used))
-    return None
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    2: ("memory.max", "memory.current", ""),
+}
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""  # another system, or not allowed to look
+def _file_pages(group: Path, total: str) -> int:
+    """Bytes of files that are kept in memory as long as nobody needs it."""
+    told = dict(line.split(" ", 1) for line in read_text(group / "memory.stat").splitlines() if " " in line)
+    pages = [told.get(f"{total}{name}", "").strip() for name in ("active_file", "inactive_file")]
+    return sum(int(count) for count in pages if count.isdigit())

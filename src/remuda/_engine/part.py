@@ -49,6 +49,7 @@ class Part:
         self.env_ids = np.array(env_ids, np.int64)
         self.env_ids.flags.writeable = False
         self._ids = list(env_ids)
+        self._failed_after: int | None = None  # so many batches, the last time that faults were raised
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Hands envs their next action and returns at once.
@@ -119,15 +120,15 @@ class Part:
         check_limit("max_envs", max_envs, self._engine.layout.lanes)
         check_timeout(timeout)
         check_order(order)
-        exchange, faults = self._exchange, self._engine.faults
+        exchange = self._exchange
         if exchange.attend():
-            faults.raise_any()
+            self._raise_any()
         there = exchange.pending(self._part)
         if there == 0:
-            faults.raise_any()
+            self._raise_any()
             raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
         exchange.wait(there if min_envs is None else min(min_envs, there), timeout, self._part)
-        faults.raise_any()
+        self._raise_any()
         limit = exchange.ready(self._part) if max_envs is None else max_envs
         return self._batch(exchange.take(limit, self._part, by_slot=order == "slot"))
 
@@ -147,17 +148,35 @@ class Part:
 
         Raises:
             ValueError, TypeError: Arguments of another form; with "per_episode" also a seed below 0. Nothing was sent.
-            StateError: An env is in flight. Nothing was sent.
+            StateError: An env is in flight. Nothing was sent. (What an error has left in flight is no hindrance when
+                all envs are reset: it is dropped.)
             EnvError, WorkerDiedError, BrokenPoolError, ClosedError: As `send` and `recv` do.
         """
+        if env_ids is None and self._is_left_over:
+            self.discard()
         self._check_quiet()
         self.send_reset(seed=seed, options=options, env_ids=env_ids)
         return self.recv()
 
-    def step(self, actions: Any) -> Batch:
-        """Steps every env once: `send`, then `recv` for all."""
-        self.send(actions)
-        return self.recv()
+    def step(self, actions: Any, env_ids: Iterable[int] | None = None) -> Batch:
+        """Steps envs once: `send`, then `recv` for all of them.
+
+        Args:
+            actions, env_ids: As in `send`; None for all envs.
+
+        Returns: A batch of these envs, in the order of `env_ids`.
+
+        Raises:
+            StateError: With `env_ids`, also for any other env that is in flight. Nothing was sent.
+            Exception: All that `send` and `recv` raise.
+        """
+        if env_ids is None:
+            self.send(actions)
+            return self.recv()
+        self._check_quiet()
+        targets = self._targets(env_ids)
+        self.send(actions, targets)
+        return self.recv().in_order(targets)
 
     @property
     def pending(self) -> int:
@@ -168,8 +187,22 @@ class Part:
         """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
         self._check_open()
         self._exchange.discard(self._part)
+        self._failed_after = None
 
     # -- inside ------------------------------------------------------------------------------------------
+
+    def _raise_any(self) -> None:
+        """Raises faults, and remembers that what is in flight then is left over."""
+        try:
+            self._engine.faults.raise_any()
+        except BaseException:
+            self._failed_after = self._engine.batches.made
+            raise
+
+    @property
+    def _is_left_over(self) -> bool:
+        """Whether what is in flight was so when an error was raised, and nothing has been received since."""
+        return self._failed_after == self._engine.batches.made and not self._engine.closed
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from remuda._engine.arguments import check_timeout
+from remuda._keywords import names_keywords
 
 OnFault: TypeAlias = Literal["raise", "restart"]
 _CHOICES = ("raise", "restart")
 
 
+@names_keywords
 @dataclass(frozen=True)
 class FaultPolicy:
     """What counts as a fault besides crashes and exceptions, and what follows from one.
@@ -29,7 +31,8 @@ class FaultPolicy:
             raises RestartLimitError. Intensity and period of Erlang/OTP's supervisors.
         max_pool_restarts: The same for all envs of the pool together; None for no limit of its own.
         backoff, max_backoff: Seconds to wait before a worker's second restart within the period, twice as long before
-            each further one, and at most. The first is at once.
+            each further one, and at most. The first is at once. So an env whose worker is killed every other second
+            is never away for more than a second and its build; raise both where builds are dear, or fail for long.
         renew_every: Build an env anew after so many episodes, for simulators that rot. A worker with one env is
             replaced as a whole, memory leaks and all; with several, each env is closed and built again. None: never.
     """
@@ -42,7 +45,7 @@ class FaultPolicy:
     period: float = 60.0
     max_pool_restarts: int | None = None
     backoff: float = 0.1
-    max_backoff: float = 10.0
+    max_backoff: float = 1.0
     renew_every: int | None = None
 
     def __post_init__(self) -> None:
@@ -60,6 +63,20 @@ class FaultPolicy:
             _check_count("max_pool_restarts", self.max_pool_restarts, least=0)
         if self.renew_every is not None:
             _check_count("renew_every", self.renew_every, least=1)
+
+    @classmethod
+    def of(cls, faults: Any) -> FaultPolicy:
+        """What an argument `faults` means: "raise", "restart", or a policy.
+
+        Raises:
+            TypeError, ValueError: It is something else.
+        """
+        if isinstance(faults, FaultPolicy):
+            return faults
+        if isinstance(faults, str) and faults in _CHOICES:
+            return cls(on_fault=faults)  # type: ignore[arg-type]  # it is one of them
+        kind = ValueError if isinstance(faults, str) else TypeError
+        raise kind(f"expected faults to be 'raise', 'restart' or a FaultPolicy, got {faults!r}")
 
     @property
     def restarts(self) -> bool:
@@ -81,16 +98,13 @@ _TIMEOUTS = ("step_timeout", "reset_timeout", "call_timeout")
 
 def policy_for(faults: Any, backend: str) -> FaultPolicy:
     """What the pool's argument `faults` means."""
-    if isinstance(faults, str):
-        faults = FaultPolicy(on_fault=faults)  # type: ignore[arg-type]  # checked there
-    if not isinstance(faults, FaultPolicy):
-        raise TypeError(f"expected faults to be 'raise', 'restart' or a FaultPolicy, got {faults!r}")
-    if faults.has_deadlines and backend != "process":
+    policy = FaultPolicy.of(faults)
+    if policy.has_deadlines and backend != "process":
         raise ValueError(
             f"expected no deadlines with backend={backend!r}: only a process can be stopped from outside; "
             "use backend='process'"
         )
-    return faults
+    return policy
 
 
 def _check_positive(name: str, value: float | None, *, or_none: bool = False) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from enum import Enum
 from types import TracebackType
 from typing import Any, Literal
 
@@ -18,12 +19,14 @@ from remuda._backends.log import logger
 from remuda._backends.output import WorkerOutput
 from remuda._backends.pickling import dump_for_worker
 from remuda._engine.advice import advice, best_num_workers, measure_steps, observed_cost
-from remuda._engine.arguments import check_common
+from remuda._engine.agreement import autoreset_name
+from remuda._engine.arguments import check_common, check_timeout
 from remuda._engine.batch import Batch
 from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.cores import usable_cores
 from remuda._engine.division import divide
 from remuda._engine.engine import Engine
+from remuda._engine.naming import owns_methods
 from remuda._engine.part import Part
 from remuda._engine.policy import FaultPolicy, OnFault, policy_for
 from remuda._engine.recording import Recording, recording_for
@@ -41,11 +44,15 @@ from remuda._engine.start import (
     start,
 )
 from remuda._engine.stats import PoolStats
-from remuda.errors import StateError
+from remuda._engine.whereabouts import OperationOf
+from remuda._keywords import names_keywords
+from remuda.errors import EnvError, InvalidEnvError, RemudaError, StateError
 
 _ADVISE_AFTER = 256  # batches
 
 
+@names_keywords
+@owns_methods
 class Pool(Part):
     """Runs many envs in parallel workers.
 
@@ -67,9 +74,9 @@ class Pool(Part):
         start_method: How worker processes start: "forkserver" (the default), "spawn", or "fork".
         autoreset: What happens when an episode ends. "next_step": the next step ignores its action and resets;
             "same_step": the env is reset at once, the terminal observation is in `Batch.final_obs`; "disabled":
-            nothing, call `reset(env_ids=...)`. The meanings are Gymnasium's. "background": it resets by itself while
-            you go on with the others, and its first observation comes with a later `recv`; until then it is in
-            flight, and must not be sent anything.
+            nothing, call `reset(env_ids=...)`. The meanings are Gymnasium's, whose `AutoresetMode` will do, too.
+            "background": it resets by itself while you go on with the others, and its first observation comes with a
+            later `recv`; until then it is in flight, and must not be sent anything.
         vector_size: Each factory returns a vector env of so many envs (`gymnasium.vector.VectorEnv`, or what has its
             `num_envs`, `single_observation_space`, `single_action_space`, `reset`, `step` and `close`), which takes so
             many neighbouring slots of the batch and is stepped once for all of them. `autoreset` must be its own. None:
@@ -88,7 +95,8 @@ class Pool(Part):
             spaces without a fixed size, irregular infos, answers to calls. What is larger goes over a socket, in
             several times the time.
         observation_space: Lay rows out for this single-env space, instead of the one that env 0 reports.
-        preload: Modules that the fork server imports once, for all workers to share.
+        preload: Modules that the fork server imports once, for all workers to share. Once one is edited or reloaded, it
+            is imported anew for pools that are made from then on.
         threads_per_worker: Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None
             leaves them alone.
         start_timeout: Seconds for all envs to be built; None for no limit.
@@ -104,6 +112,8 @@ class Pool(Part):
         record: A directory for crash records, one for each fault, that `remuda replay` runs again; or a `Recording`.
         advise: Log once when another number of workers would be several times faster.
         name: Of the workers, as `ps` and logs show them.
+        operation_of: Where steps or calls stand for other operations, as in a face: gets the operation ("step") and the
+            `Whereabouts` that a report of a fault would have, and returns those that it is to have.
 
     Attributes:
         num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch. Of vector envs, those in them.
@@ -117,7 +127,8 @@ class Pool(Part):
     Raises:
         ValueError, TypeError: An argument that cannot be.
         OSError: The directory for `worker_output` or `record` cannot be made or written to.
-        InvalidEnvError: A factory that cannot be pickled, or returned no env of its own.
+        InvalidEnvError: A factory that cannot be pickled, or returned no env of its own; num_workers="auto" for an env
+            that cannot be stepped with random actions.
         EnvError: A factory raised; its exception is the cause.
         WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.
         ResourceError: The system allows too few file descriptors or processes.
@@ -131,7 +142,7 @@ class Pool(Part):
         num_workers: int | Literal["auto"] | None = None,
         backend: BackendName = "process",
         start_method: StartMethod | None = None,
-        autoreset: AutoresetMode = "next_step",
+        autoreset: AutoresetMode | Enum = "next_step",
         vector_size: int | None = None,
         resets_ahead: bool = False,
         spares: int = 0,
@@ -150,8 +161,10 @@ class Pool(Part):
         record: str | os.PathLike[str] | Recording | None = None,
         advise: bool = True,
         name: str = "remuda",
+        operation_of: OperationOf | None = None,
     ) -> None:
         factories, lanes = check_env_fns(env_fns), check_vector_size(vector_size) or 1
+        mode: AutoresetMode = autoreset_name(autoreset)
         options: dict[str, Any] = {
             "backend": backend,
             "start_method": start_method or "forkserver",
@@ -165,12 +178,12 @@ class Pool(Part):
         }
         self._cores = usable_cores()
         if num_workers == "auto":
-            own = {} if vector_size is None else {"vector_size": vector_size, "autoreset": autoreset}
+            own = {} if vector_size is None else {"vector_size": vector_size, "autoreset": mode}
             num_workers = _measured_num_workers(factories, {**options, **own}, self._cores)
         settings = Settings(
             num_envs=len(factories) * lanes,
             num_workers=len(factories) if num_workers is None else num_workers,
-            autoreset=autoreset,
+            autoreset=mode,
             vector_size=vector_size,
             resets_ahead=resets_ahead,
             spares=spares,
@@ -181,6 +194,7 @@ class Pool(Part):
             pin_workers=pin_workers,
             faults=policy_for(faults, backend),
             record=recording_for(record),
+            operation_of=operation_of,
             **options,
         )
         parts = start(settings, factories, self._cores)
@@ -189,7 +203,7 @@ class Pool(Part):
         super().__init__(Engine(settings, parts), 0, range(parts.layout.num_slots))
 
         self.num_workers, self.backend, self.start_method = settings.num_workers, backend, settings.start_method
-        self.autoreset, self.vector_size = autoreset, vector_size
+        self.autoreset, self.vector_size = mode, vector_size
         self.spares, self.seeding = spares, seeding
         self.single_observation_space = parts.layout.observation_space
         self.single_action_space = self._engine.action_spaces.single
@@ -291,39 +305,58 @@ class Pool(Part):
         env_ids: Iterable[int] | None = None,
         per_env_args: Sequence[tuple[Any, ...]] | None = None,
         with_spares: bool = False,
+        about: Hashable = None,
+        again: Callable[..., Any] | None = None,
     ) -> Call:
         """As `apply`, but returns at once.
 
         Args:
             per_env_args: Arguments for each env, instead of `args` for all. Those of a vector env's must be equal.
             with_spares: The same in every spare, whose answers are not returned.
+            about: What the envs are told by it: envs that are built anew are told it again, in the order in which they
+                were told of different things, until they are told otherwise about the same. None: nothing lasting.
+            again: Told to them in the place of `fn`: `again(env, path, ...)`. `path` is two numbers, others for each
+                env that was built, to derive another seed from.
         """
         self._engine.check_open()
         targets = self._named(env_ids)
         if per_env_args is None:
-            messages = [dump_for_worker(Request(fn, args, kwargs))] * len(targets)
+            messages = [dump_for_worker(Request(fn, args, kwargs, about, again))] * len(targets)
         elif len(per_env_args) != len(targets):
             raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
             if self._engine.layout.lanes > 1:
                 check_common("arguments", per_env_args, targets, self._engine.layout.lanes)
-            messages = [dump_for_worker(Request(fn, one, kwargs)) for one in per_env_args]
-        call = self._exchange.call(targets, messages)
+            messages = [dump_for_worker(Request(fn, one, kwargs, about, again)) for one in per_env_args]
+        call = self._exchange.call(targets, messages, about)
         if with_spares and self.spares:
-            self._exchange.tell_spares(call, dump_for_worker(Request(fn, args, kwargs)))
+            self._exchange.tell_spares(call, dump_for_worker(Request(fn, args, kwargs, about, again)), about)
         return call
 
     def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
         """The attribute of each env, found through its wrappers."""
         return self.apply(get_attribute, name, env_ids=env_ids)
 
-    def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None) -> None:
-        """Sets the attribute of each env to the same value; with `env_ids` None of the spares, too."""
-        self.apply_async(set_attribute, (name, value), env_ids=env_ids, with_spares=env_ids is None).result()
+    def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None, *, lasting: bool = False) -> None:
+        """Sets the attribute of each env to the same value; with `env_ids` None of the spares, too.
 
-    def set_attrs(self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None) -> None:
-        """Sets the attribute of each env to a value of its own."""
-        self.apply_async(set_attribute, env_ids=env_ids, per_env_args=[(name, value) for value in values]).result()
+        `lasting`: also of envs that are built anew, until it is set to something else in this way.
+        """
+        self.apply_async(
+            set_attribute,
+            (name, value),
+            env_ids=env_ids,
+            with_spares=env_ids is None,
+            about=("attribute", name) if lasting else None,
+        ).result()
+
+    def set_attrs(
+        self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None, *, lasting: bool = False
+    ) -> None:
+        """Sets the attribute of each env to a value of its own. `lasting` as in `set_attr`."""
+        each = [(name, value) for value in values]
+        about = ("attribute", name) if lasting else None
+        self.apply_async(set_attribute, env_ids=env_ids, per_env_args=each, about=about).result()
 
     def render(self) -> list[Any]:
         """`env.render()` of each env. What a vector env returns stands for each of its envs, whole."""
@@ -364,25 +397,39 @@ class Pool(Part):
             CloseTimeoutError: A worker would not die, ten seconds after SIGKILL.
         """
         engine = self._engine
-        if engine.closed:
-            return
-        engine.check_open()
-        engine.close()
-        if not self._finalizer.alive:  # the interpreter is exiting, and has stopped the workers already
-            return
+        check_timeout(timeout)
+        if not self._finalizer.alive:  # it is done, or the interpreter is exiting and has stopped the workers already
+            return engine.close()
+        if engine.closed:  # the first time was interrupted
+            terminate = True
+        else:
+            engine.check_open()
+            engine.close()
         deadline = time.monotonic() + (10.0 if timeout is None else timeout)
         farewells = None
         try:
             if not terminate:
                 farewells = self._exchange.close_envs(deadline)
+        except BaseException:  # Ctrl-C: nobody gets more time
+            deadline = 0.0
+            raise
         finally:
-            self._finalizer.detach()
-            try:
-                engine.backend.stop(0 if terminate else max(0.0, deadline - time.monotonic()))
-            finally:
-                engine.release()
+            self._stop(0 if terminate else max(0.0, deadline - time.monotonic()))
         if farewells is not None:
             self._exchange.raise_farewells(farewells)
+
+    def _stop(self, timeout: float) -> None:
+        """Where it is interrupted, closing again, or else the garbage collection, ends what is left."""
+        try:
+            self._engine.backend.stop(timeout)
+        except RemudaError:  # some would not die; all else is freed
+            self._release()
+            raise
+        self._release()
+
+    def _release(self) -> None:
+        self._finalizer.detach()
+        self._engine.release()
 
     def __enter__(self) -> Pool:
         return self
@@ -432,7 +479,7 @@ if hasattr(os, "register_at_fork"):  # not where there is no fork
 
 def _stop_abandoned(backend: Backend, owner: int) -> None:
     if os.getpid() == owner:  # in a forked copy the workers are somebody else's
-        backend.stop(0)
+        backend.abandon()
 
 
 def _measured_num_workers(env_fns: Sequence[EnvFn], options: dict[str, Any], cores: int) -> int:
@@ -440,5 +487,11 @@ def _measured_num_workers(env_fns: Sequence[EnvFn], options: dict[str, Any], cor
     if not env_fns:
         return 1  # the settings say what is wrong with that
     with Pool(env_fns[:1], num_workers=1, advise=False, **options) as probe:
-        cost = probe.apply(measure_steps, env_ids=[0])[0]
+        try:
+            cost = probe.apply(measure_steps, env_ids=[0])[0]
+        except EnvError as error:
+            raise InvalidEnvError(
+                "expected an env that can be reset and stepped with random actions, to measure it for "
+                f"num_workers='auto', got: {error}; say how many workers instead"
+            ) from error
     return best_num_workers(cost, len(env_fns), cores)

@@ -23,12 +23,17 @@ from typing import Any
 import numpy as np
 
 from remuda import _core
+from remuda._engine.printing import printable
 from remuda._engine.record import Beginning, Record, RecordedFault
 from remuda.errors import RecordError
 
 FORMAT, VERSION = "remuda crash record", 1
 
-_LARGEST = 1 << 30  # bytes of a part: a small file can claim to be a large one
+# Bytes of a file, and of all that it unpacks to; of them those of its text. A small file can claim to be a large one.
+_LARGEST, _LARGEST_TEXT = 1 << 28, 1 << 24
+_LARGEST_DIRECTORY = 1 << 16
+_END = struct.Struct("<4s4H2LH")  # of an archive without a comment; among others how large its list of parts is
+_LONGEST = 1 << 20  # characters of what the env or its worker has said
 _PICKLES = "pickles/"
 # What reading a file raises that is cut short, changed, or something else altogether. (RuntimeError: it is encrypted.)
 _DAMAGES = (
@@ -54,25 +59,31 @@ def load_record(path: str | os.PathLike[str]) -> Record:
         OSError: The file cannot be read.
     """
     path = Path(path)
-    data = path.read_bytes()  # at once, so that an OSError is the disk's and no damage's
+    with path.open("rb") as file:
+        data = file.read(_LARGEST + 1)  # at once, so that an OSError is the disk's and no damage's
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if len(data) > _LARGEST:
+            raise ValueError(f"expected a file of at most {_LARGEST} bytes, got a larger one")
+        with _open(data) as archive:
             return _read(path, archive)
     except _DAMAGES as error:
-        raise RecordError(f"expected a crash record, got {path}: {_text(error)}") from error
+        raise RecordError(f"expected a crash record, got {printable(str(path))}: {printable(_text(error))}") from error
 
 
 def save_record(record: Record) -> Path:
     """Writes a record into the directory of `record.path`, whole or not at all, and beside a file of that name.
 
     Returns: Where it went.
-    Raises: OSError.
+    Only its owner may read it, as `mkstemp` makes it: tracebacks and factories may hold whatever the program knows.
+
+    Raises:
+        OSError: It cannot be written.
+        ValueError: It is too large to be loaded again.
     """
     handle, name = tempfile.mkstemp(prefix=".record-", dir=record.path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             _write(record, file)
-        os.chmod(name, 0o644)  # a temporary file is its owner's alone
         return _publish(name, record.path)
     except BaseException:
         os.unlink(name)
@@ -85,7 +96,7 @@ def _publish(name: str, path: Path) -> Path:
     while True:
         free = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
         try:
-            os.close(os.open(free, os.O_CREAT | os.O_EXCL))  # it is ours now, and empty for a moment
+            os.close(os.open(free, os.O_CREAT | os.O_EXCL, 0o600))  # it is ours now, and empty for a moment
         except FileExistsError:
             number += 1
         else:
@@ -98,7 +109,7 @@ def _publish(name: str, path: Path) -> Path:
 
 def _write(record: Record, file: Any) -> None:
     told = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _APART}
-    told["fault"] = asdict(record.fault)
+    told["fault"] = {name: _shortened(value) for name, value in asdict(record.fault).items()}
     for name in ("beginning", "seeded"):
         told[name] = None if told[name] is None else _beginning_out(told[name])
     told["versions"] = dict(record.versions)
@@ -110,6 +121,12 @@ def _write(record: Record, file: Any) -> None:
         archive.writestr("actions.npz", arrays.getvalue())
         for name, pickle in record.pickles.items():
             archive.writestr(_PICKLES + name, pickle)
+        _check_sizes(archive)
+
+
+def _shortened(value: Any) -> Any:
+    """Of what is too long the end: tracebacks tell most there."""
+    return f"[cut] ...{value[-_LONGEST:]}" if isinstance(value, str) and len(value) > _LONGEST else value
 
 
 def _beginning_out(beginning: Beginning) -> dict[str, Any]:
@@ -123,13 +140,13 @@ def _beginning_out(beginning: Beginning) -> dict[str, Any]:
 
 
 def _read(path: Path, archive: zipfile.ZipFile) -> Record:
-    told = json.loads(_part(archive, "record.json"))
+    _check_sizes(archive)
+    told = json.loads(archive.read("record.json"))
     if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
         raise ValueError(f"its record.json says nothing of a {FORMAT}")
     if (version := told.pop("version", None)) != VERSION:
         raise ValueError(f"it is of version {version!r}, and this remuda knows version {VERSION}: update remuda")
-    with np.load(io.BytesIO(_part(archive, "actions.npz")), allow_pickle=False) as arrays:
-        kinds, *actions = [arrays[name] for name in ("kinds", *_action_names(arrays.files))]
+    kinds, *actions = _read_arrays(archive.read("actions.npz"))
     _check_arrays(kinds, actions)
     told = {name: _checked(name, told.get(name), types) for name, types in _TYPES.items()}
     fault = {name: _checked(f"fault.{name}", told["fault"].get(name), types) for name, types in _FAULT_TYPES.items()}
@@ -138,7 +155,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> Record:
         path=path,
         kinds=kinds,
         actions=tuple(actions),
-        pickles={name.removeprefix(_PICKLES): _part(archive, name) for name in names},
+        pickles={name.removeprefix(_PICKLES): archive.read(name) for name in names},
         **{
             **told,
             "fault": RecordedFault(**fault),
@@ -150,10 +167,34 @@ def _read(path: Path, archive: zipfile.ZipFile) -> Record:
     )
 
 
-def _part(archive: zipfile.ZipFile, name: str) -> bytes:
-    if archive.getinfo(name).file_size > _LARGEST:
-        raise ValueError(f"expected at most {_LARGEST} bytes of {name}, got {archive.getinfo(name).file_size}")
-    return archive.read(name)
+def _open(data: bytes) -> zipfile.ZipFile:
+    """Raises ValueError when it does not end as ours do, or lists more parts than any of ours can have."""
+    if len(data) < _END.size:
+        raise ValueError("it is cut short")
+    mark, _, _, _, _, size, _, _ = _END.unpack(data[-_END.size :])
+    if mark != b"PK\x05\x06" or size > _LARGEST_DIRECTORY:
+        raise ValueError("it is no archive, or one of too many parts")
+    return zipfile.ZipFile(io.BytesIO(data))
+
+
+def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
+    """Before anything is unpacked, for which a part's size is a promise that is kept. `taken`: bytes that were."""
+    parts = archive.infolist()
+    if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
+        raise ValueError("expected parts that are deflated, got another kind of compression")
+    if (size := taken + sum(part.file_size for part in parts)) > _LARGEST:
+        raise ValueError(f"expected a file that unpacks to at most {_LARGEST} bytes, got one of {size}")
+    text = max((part.file_size for part in parts if part.filename == "record.json"), default=0)
+    if text > _LARGEST_TEXT:
+        raise ValueError(f"expected at most {_LARGEST_TEXT} bytes of record.json, got {text}")
+
+
+def _read_arrays(data: bytes) -> list[Any]:
+    """The kinds, and the actions: these are an archive within the archive."""
+    with _open(data) as packed:
+        _check_sizes(packed, len(data))
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return [arrays[name] for name in ("kinds", *_action_names(arrays.files))]
 
 
 def _action_names(names: Sequence[str]) -> list[str]:

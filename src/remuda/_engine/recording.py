@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import platform
 import struct
@@ -24,12 +25,14 @@ from remuda._backends.base import Backend, worker_of
 from remuda._backends.beginning import load_beginning
 from remuda._backends.host import EnvReport
 from remuda._backends.layout import Layout
-from remuda._backends.log import logger
+from remuda._engine.changes import Sayings
 from remuda._engine.record import Beginning, Record, RecordedFault
 from remuda._engine.record_file import check_beginning, save_record
+from remuda._keywords import names_keywords
 from remuda.errors import EnvTimeoutError, Failure, Whereabouts, WorkerDiedError
 
 
+@names_keywords
 @dataclass(frozen=True)
 class Recording:
     """Where, and how much of, what is needed to see an env fail again is kept.
@@ -116,6 +119,7 @@ class Recorder:
         self._log = _core.EpisodeLog(arena, layout.plan)
         self._columns = layout.log_columns(arena)
         self._written = 0
+        self.sayings = Sayings()
 
     def record_failure(self, failure: Failure) -> Failure:
         """The same, with the name of its record."""
@@ -142,11 +146,13 @@ class Recorder:
         try:
             path = save_record(self._collect(env_id, fault, where))
         except Exception as error:
-            logger.error("the crash record of env %d could not be written: %s", env_id, error, extra={"env": env_id})
+            text = f"the crash record of env {env_id} could not be written: {error}"
+            self.sayings.add(logging.ERROR, text, env=env_id)
             return None
         self._written += 1
         if self._written == self._recording.max_files:
-            logger.warning("%s is the last of max_files=%d crash records of this pool", path, self._written)
+            text = f"{path} is the last of max_files={self._written} crash records of this pool"
+            self.sayings.add(logging.WARNING, text)
         return path
 
     def _collect(self, env_id: int, fault: RecordedFault, where: Whereabouts) -> Record:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda import _core
-from remuda._backends.pickling import load
+from remuda._backends.pickling import load_from_env
+from remuda._engine.changes import Changes
 from remuda._engine.faults import Faults
 from remuda.errors import Fault
 
@@ -22,7 +23,7 @@ class Settlement:
         self._mode = parts.layout.autoreset
         self._faults = faults
 
-    def settle(self, slots: Sequence[int], faults: Sequence[Fault]) -> None:
+    def settle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
         """Answers, or repeats, the command that the stranded slots of an env were sent.
 
         There is one slot, but for a vector env. The slots of that meet the same fate, for its successor begins anew
@@ -31,18 +32,18 @@ class Settlement:
         over = all(map(self._hub.is_over, slots))  # before anything is settled, which makes them so
         settle_one = self._choose(self._hub.last_op(slots[0]), over)
         for slot, fault in zip(slots, faults, strict=True):
-            settle_one(slot, fault)
+            settle_one(slot, fault, changes)
 
-    def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault]) -> None:
+    def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
         """The end of their episodes is told when the slots of an env are next asked for a step."""
         if not self._hub.has_results(slots[0]):
             return
         over = all(map(self._hub.is_over, slots))
         for slot, fault in zip(slots, faults, strict=True):
             if over:
-                self._forbid_steps(slot)
+                self._forbid_steps(slot, changes)
             else:
-                self._owe(slot, fault)
+                self._owe(slot, fault, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
         """What an observe of each slot is answered with by the hub, for their envs know of none; else None."""
@@ -53,38 +54,38 @@ class Settlement:
         """Lets go of the shared memory."""
         del self._hub, self._arena
 
-    def _choose(self, op: _core.Op, over: bool) -> Callable[[int, Fault], None]:
+    def _choose(self, op: _core.Op, over: bool) -> Callable[[int, Fault, Changes], None]:
         """What to do about a command. `over`: the episodes were over before."""
         if op == _core.Op.OBSERVE and over:
             return self._retell
         # A reset, in one way or another: there is no episode that could have ended.
         if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode == "next_step" and over):
-            return lambda slot, _: self._hub.resend(slot)
+            return lambda slot, _, changes: changes.do(self._hub.resend, slot)
         return self._revive if self._mode == "same_step" else self._end_episode
 
-    def _retell(self, slot: int, _: Fault) -> None:
-        self._hub.retell(slot, self._retelling(slot))
-        self._forbid_steps(slot)
+    def _retell(self, slot: int, _: Fault, changes: Changes) -> None:
+        changes.do(self._hub.retell, slot, self._retelling(slot))
+        self._forbid_steps(slot, changes)
 
-    def _revive(self, slot: int, fault: Fault) -> None:
-        self._hub.revive(slot, self._terminal(slot, fault), False)
+    def _revive(self, slot: int, fault: Fault, changes: Changes) -> None:
+        changes.do(self._hub.revive, slot, self._terminal(slot, fault), False)
 
-    def _end_episode(self, slot: int, fault: Fault) -> None:
-        self._hub.end_episode(slot, self._retelling(slot, fault=fault))
-        self._forbid_steps(slot)
+    def _end_episode(self, slot: int, fault: Fault, changes: Changes) -> None:
+        changes.do(self._hub.end_episode, slot, self._retelling(slot, fault=fault))
+        self._forbid_steps(slot, changes)
 
-    def _owe(self, slot: int, fault: Fault) -> None:
+    def _owe(self, slot: int, fault: Fault, changes: Changes) -> None:
         if self._mode == "same_step":
-            return self._hub.owe(slot, self._terminal(slot, fault), True)
-        self._hub.owe(slot, self._retelling(slot, fault=fault), False)
+            return changes.do(self._hub.owe, slot, self._terminal(slot, fault), True)
+        changes.do(self._hub.owe, slot, self._retelling(slot, fault=fault), False)
         if self._mode == "disabled":
-            self._faults.owed.add(slot)
+            changes.do(self._faults.owed.add, slot)
         return None
 
-    def _forbid_steps(self, slot: int) -> None:
+    def _forbid_steps(self, slot: int, changes: Changes) -> None:
         """Until the env that was built anew is reset, which nobody but the caller does without autoreset."""
         if self._mode == "disabled":
-            self._faults.not_reset.add(slot)
+            changes.do(self._faults.not_reset.add, slot)
 
     def _retelling(self, slot: int, **info: Any) -> tuple[Any, ...]:
         """What comes with the last observation, in the form of `EnvHost.pack`."""
@@ -102,5 +103,11 @@ class Settlement:
     def _objects(self, slot: int) -> list[Any]:
         """The parts of the last observation that have no column."""
         parts = self._hub.last(slot)[1]
-        objects: list[Any] = load(parts)[0] if parts is not None and self._layout.observation.num_objects else []
+        count = self._layout.observation.num_objects
+        if parts is None or not count:
+            return []
+        try:
+            objects: list[Any] = load_from_env(parts)[0]
+        except Exception:  # whoever asked for it when it was new was told why
+            return [None] * count
         return objects

@@ -24,6 +24,7 @@ from remuda._engine.memory import check_memory
 from remuda._engine.policy import FaultPolicy
 from remuda._engine.recording import Factories, Recorder, Recording
 from remuda._engine.seeds import SEEDINGS, Seeding
+from remuda._engine.whereabouts import OperationOf
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["process", "thread", "serial"]
@@ -64,6 +65,7 @@ class Settings:
     vector_size: int | None = None
     resets_ahead: bool = False
     starts_serially: bool = False
+    operation_of: OperationOf | None = None
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
@@ -75,7 +77,7 @@ class Settings:
                 raise ValueError(f"expected {name} to be an int from 1 up, or None, got {number!r}")
         if self.backend not in BACKENDS:
             raise ValueError(f"expected backend to be one of {BACKENDS}, got {self.backend!r}")
-        if self.autoreset not in AUTORESET:
+        if self.autoreset not in tuple(AUTORESET):
             raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {self.autoreset!r}")
         if self.seeding not in SEEDINGS:
             raise ValueError(f"expected seeding to be one of {SEEDINGS}, got {self.seeding!r}")

@@ -5,21 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from remuda import _core
 from remuda._backends.base import death_of, worker_of
-from remuda._backends.host import EnvReport, build_error
-from remuda._backends.log import logger
+from remuda._backends.failures import build_error
+from remuda._backends.host import EnvReport
 from remuda._backends.pickling import Parts
 from remuda._backends.resets import ResetDefaults
 from remuda._engine.agreement import check_agreement
 from remuda._engine.calls import Addressee
+from remuda._engine.changes import Changes
+from remuda._engine.fault_kinds import OPERATIONS, deadline_of, forget_frames, kind_of, reason_of
+from remuda._engine.fault_log import FaultLog, restart_in_words
 from remuda._engine.faults import Faults
 from remuda._engine.infos import InfoColumns
 from remuda._engine.policy import FaultPolicy
 from remuda._engine.quota import Quota
+from remuda._engine.restart import Restart, Stage
 from remuda._engine.settlement import Settlement
+from remuda._engine.standing import Standing
 from remuda._engine.whereabouts import Tracker
 from remuda.errors import (
     CorruptReplyError,
@@ -36,30 +42,11 @@ if TYPE_CHECKING:
     from remuda._engine.start import Started
 
 
-OPERATIONS = {
-    _core.Op.RESET: "reset",
-    _core.Op.STEP: "step",
-    _core.Op.OBSERVE: "observe",
-    _core.Op.MESSAGE: "call",
-    _core.Op.CLOSE: "close",
-    _core.Op.REVIVE: "reset",
-    _core.Op.REBUILD: "build",
-    _core.Op.PREPARE: "reset",
-}
 _FAREWELL = 5.0  # seconds for the worker of an env that is renewed to close it
-
-
-@dataclass
-class _Restart:
-    """A worker that is being replaced.
-
-    Attributes:
-        at: When its successor is to be started, in `time.monotonic()` seconds.
-        deadline: When that must have built its envs; None before it was started.
-    """
-
-    at: float
-    deadline: float | None = None
+_LAST_BREATH = 1.0  # seconds for a worker that was killed a moment ago, before its successor starts
+_LOOK = 0.01  # seconds until we look whether it has ended
+_ASK = 1.0  # seconds until we ask for a successor that has not been started, whose server may not answer
+_AT_ONCE = 0.02  # seconds for starting successors, before others get their batch
 
 
 class Supervisor:
@@ -68,6 +55,7 @@ class Supervisor:
     Attributes:
         addressees: Who is told the answer to a message, by its sequence; None: nobody cares. Of the exchange's too.
         settlement: What becomes of stranded slots.
+        standing: What envs were told that their successors are told again.
         restarts: How many workers have been restarted.
         closing: Whether the pool closes, and nothing is restarted any more.
 
@@ -91,11 +79,13 @@ class Supervisor:
         self._faults, self._tracker = faults, tracker
         self._infos, self._recorder = infos, parts.recorder
         self._defaults = defaults
-        self._restarts: dict[int, _Restart] = {}
+        self._restarts: dict[int, Restart] = {}
         self._doomed: dict[int, Callable[..., RemudaError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
+        self._arrived: set[int] = set()  # successors whose mail is to be delivered
         self._quota = Quota(policy)
-        self.settlement = Settlement(parts, faults)
+        self._log = FaultLog()
+        self.settlement, self.standing = Settlement(parts, faults), Standing()
         self.addressees: dict[int, Addressee | None] = {}  # by sequence of a message: who is told the answer
         self.restarts = 0
         self.closing = False
@@ -107,132 +97,173 @@ class Supervisor:
         """Whether it takes no more messages, but its successor will."""
         return worker in self._leaving
 
-    # -- what happens ------------------------------------------------------------------------------------
+    # -- what is told --------------------------------------------------------------------------------------
 
-    def env_failed(self, slot: int, failure: Failure) -> None:
+    @property
+    def has_untold(self) -> bool:
+        return bool(self._log) or bool(self._recorder is not None and self._recorder.sayings)
+
+    def tell(self) -> None:
+        """Logs what has been settled. What a handler raises is raised, and the rest told when the pool is used next."""
+        try:
+            if self._recorder is not None:
+                self._recorder.sayings.tell()
+            self._log.tell()
+        except BaseException:
+            self._hub.raise_news()
+            raise
+
+    # -- what happens --------------------------------------------------------------------------------------
+    #
+    # What becomes of it is decided here, and done by whoever makes the changes.
+
+    def env_failed(self, slot: int, failure: Failure, changes: Changes) -> None:
         """An env raised; its slot is stranded."""
         env = failure.env_id
         assert env is not None
-        failure = replace(failure, where=self._tracker.where(env), shared=env % self._layout.lanes != 0)
+        is_rebuild = failure.operation == "build"
+        operation, where = self._tracker.tell(env, failure.operation)
+        failure = replace(failure, operation=operation, where=where, shared=env % self._layout.lanes != 0)
         if failure.worker in self._doomed:  # it is settled when that has died
-            return self._go_with_worker(slot, failure)
+            return self._go_with_worker(slot, failure, changes)
         if self.closing or self._faults.is_lost(env):
-            return self._hub.drop(slot)
+            return changes.do(self._hub.drop, slot)
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:
             failure = self._recorder.record_failure(failure)
         if is_interrupt or not self._policy.restarts:
-            self._faults.add_failure(failure, slot)
-            self._hub.drop(slot)
+            self._faults.add_failure(failure, changes, slot)
+            changes.do(self._hub.drop, slot)
             return None
         if self._layout.vector_size is None:
-            return self._restart_env(slot, env, failure)
+            return self._restart_env(slot, env, failure, changes, is_rebuild=is_rebuild)
         self._doomed[failure.worker] = _Raised([])  # only a new worker has another one
         self._backend.kill(failure.worker)
-        return self._go_with_worker(slot, failure)
+        return self._go_with_worker(slot, failure, changes)
 
-    def _go_with_worker(self, slot: int, failure: Failure) -> None:
+    def _go_with_worker(self, slot: int, failure: Failure, changes: Changes) -> None:
         doom = self._doomed[failure.worker]
         if isinstance(doom, _Raised):
-            doom.failures.append(failure)
-        self._hub.resend(slot)
+            changes.do(doom.failures.append, failure)
+        changes.do(self._hub.resend, slot)
 
-    def _restart_env(self, slot: int, env: int, failure: Failure) -> None:
-        if failure.operation == "build" and self._can_die(failure.worker):
-            self._hub.resend(slot)  # to the successor
-            return self.rebuild_failed(env, failure)
+    def call_failed(self, failure: Failure) -> Failure:
+        """The same, as what the call stands for."""
+        if failure.env_id is None or not self._tracker.renames:
+            return failure
+        operation, where = self._tracker.tell(failure.env_id, failure.operation)
+        return replace(failure, operation=operation, where=where)
+
+    def _restart_env(self, slot: int, env: int, failure: Failure, changes: Changes, *, is_rebuild: bool) -> None:
+        if is_rebuild and self._can_die(failure.worker):
+            changes.do(self._hub.resend, slot)  # to the successor
+            return self.rebuild_failed(env, failure, changes)
         fault = self._fault(env, "exception", failure.operation, EnvError([failure]))
-        if not self._bear([fault]):
-            self._hub.drop(slot)
-            return None
-        if failure.operation != "build":  # that is tried again anyway, before the next reset
-            sequence = self._hub.post_message(_core.Op.REBUILD, failure.worker, env, None)
-            self.addressees[sequence] = _Rebuild(self, env)
-        self.settlement.settle([slot], [fault])
-        return None
+        if not self._bear([fault], "it is built anew", changes):
+            return changes.do(self._hub.drop, slot)
+        if not is_rebuild:  # that is tried again anyway, before the next reset
+            rebuild = _Rebuild(self, env)
+            changes.do(self._hub.post_message, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild)
+        return self.settlement.settle([slot], [fault], changes)
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
-        """A worker missed a deadline, or (op None) talks nonsense: it must go."""
+        """A worker missed a deadline, or (op None) talks nonsense: it must go. It may be told more than once."""
         if op is None:
             self._doomed[worker] = CorruptReplyError
         else:
             self._doomed[worker] = lambda **context: self._timeout_error(op, context)
         self._backend.kill(worker)
 
-    def worker_died(self, index: int, stranded: Sequence[int], awaited: bool) -> RemudaError:
+    def worker_died(self, index: int, stranded: Sequence[int], awaited: bool, changes: Changes) -> RemudaError:
         """Returns the error for its unanswered calls.
 
         `awaited`: somebody waits for its answer to a call.
         """
         first = self._backend.workers[index].env_ids[0]
-        if self._faults.is_lost(first) and index not in self._restarts:  # it was sent something all the same
-            self._faults.tell_again(first)
-            self._drop(stranded)
+        if self._faults.is_lost(first):  # it was given up, or was sent something all the same
+            if index not in self._restarts:
+                self._faults.tell_again(first, changes)
+            changes.do(self._restarts.pop, index, None)
+            self._drop(stranded, changes)
             return self._faults.lost(first)
-        if index in self._restarts:  # it was given up
-            error: RemudaError = self._faults.lost(first)
-            del self._restarts[index]
-            self._drop(stranded)
-            return error
-        if self._leaving.pop(index, None) is not None and not self.closing:
-            self._replace(index, time.monotonic())
+        if index in self._leaving and not self.closing:
+            changes.do(self._leaving.pop, index)
+            self._replace(index, time.monotonic(), changes)
             for slot in stranded:
-                self._hub.resend(slot)
+                changes.do(self._hub.resend, slot)
             return death_of(self._backend.workers[index], "close", None, WorkerDiedError)
         error = self._death_of(index, stranded, awaited)
+        changes.do(self._doomed.pop, index, None)
         self._record(index, error)
         if self.closing or not self._policy.restarts:
             if isinstance(error, WorkerDiedError):
                 is_spare = self._hub.slot_of(first) is None  # nobody would ever ask for it
-                self._faults.add_death(error, tell=bool(stranded) or (is_spare and not self.closing))
-            self._drop(stranded)
+                self._faults.add_death(error, changes, tell=bool(stranded) or (is_spare and not self.closing))
+            self._drop(stranded, changes)
         else:
-            self._restart(index, stranded, error)
+            self._restart(index, stranded, error, changes)
         return error
 
-    def renewal_due(self, worker: int, slot: int | None, terminal: Parts | None) -> None:
+    def renewal_due(self, worker: int, slot: int | None, terminal: Parts | None, changes: Changes) -> None:
         """An env has run its number of episodes: its worker, which has no other, closes it and goes.
 
         With same-step autoreset its slot is stranded: the reset that belongs to the result is its successor's, or
         (`slot` is None) that of a spare.
         """
-        self._leaving[worker] = time.monotonic() + _FAREWELL
-        self._hub.post_message(_core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
+        self._let_go(worker, changes)
         if self._layout.autoreset == "same_step" and slot is not None:
-            self._hub.revive(slot, terminal, True)
-        self._set_alarm()
+            changes.do(self._hub.revive, slot, terminal, True)
 
-    def rebuild_failed(self, env: int, failure: Failure) -> None:
+    def reset_left_to_successor(self, worker: int, slot: int, changes: Changes) -> None:
+        """The same of an env that is reset in mid-episode: its slot is stranded, for the env has done nothing."""
+        if worker not in self._leaving:
+            self._let_go(worker, changes)
+        changes.do(self._hub.resend, slot)
+
+    def _let_go(self, worker: int, changes: Changes) -> None:
+        changes.do(self._leaving.__setitem__, worker, self._running_time() + _FAREWELL)
+        changes.do(self._hub.post_message, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
+        changes.do(self._hub.raise_news)  # there is a deadline to be listened for
+
+    def rebuild_failed(self, env: int, failure: Failure, changes: Changes) -> None:
         """An env could not be built anew in its worker: the worker goes, or else tries again before the next reset."""
         if self.closing:
             return
         error = EnvError([failure])
         if self._faults.is_interrupt(failure):
-            self._faults.add_interrupt(failure)
+            self._faults.add_interrupt(failure, changes)
         elif self._can_die(failure.worker):
             self._doomed[failure.worker] = lambda **_: error
             self._backend.kill(failure.worker)
         else:
-            self._bear([self._fault(env, "exception", "build", error)])
+            fault = self._fault(env, "exception", "build", error)
+            self._bear([fault], "it is built anew before its next reset", changes)
 
     def look(self) -> None:
         """Goes on with restarts, as far as they have come."""
-        if not self._hub.take_news() or self.closing:
+        if not self._hub.has_news:
             return
-        now = time.monotonic()
+        if self.closing:
+            self._hub.listen([], 0)
+            return
+        now, running_time = time.monotonic(), self._running_time()
         for worker, deadline in self._leaving.items():
-            if now >= deadline:
+            if running_time >= deadline:
                 self._backend.kill(worker)
         for worker, restart in list(self._restarts.items()):
-            self._proceed(worker, restart, now)
+            is_begun = restart.stage is not Stage.WAITING
+            if is_begun or time.monotonic() < now + _AT_ONCE:  # the alarm brings us back
+                self._proceed(worker, restart)
+        for worker in list(self._arrived):
+            self._backend.deliver(worker)
+            self._arrived.discard(worker)
         self._listen()
 
     def close(self) -> None:
         """No more restarts: those that are under way are broken off."""
         self.closing = True
         self._hub.set_deadlines(0, 0, 0, 0)
-        self._hub.listen([])
-        self._hub.set_alarm(0)
+        self._hub.listen([], 0)
         for worker in self._restarts:
             self._backend.kill(worker)
 
@@ -252,13 +283,14 @@ class Supervisor:
 
     # -- restarts ----------------------------------------------------------------------------------------
 
-    def _restart(self, index: int, stranded: Sequence[int], error: RemudaError) -> None:
+    def _restart(self, index: int, stranded: Sequence[int], error: RemudaError, changes: Changes) -> None:
         envs = self._backend.workers[index].env_ids
-        reason, operation = _reason(error, envs)
-        faults = [self._fault(env, _kind(error), operation, error, shared=env != reason) for env in envs]
-        if not self._bear(faults):
-            return self._drop(stranded)
-        self._replace(index, self._quota.next_restart(index))
+        reason, operation = reason_of(error, envs)
+        faults = [self._fault(env, kind_of(error), operation, error, shared=env != reason) for env in envs]
+        at = self._quota.next_restart(index, changes)
+        if not self._bear(faults, restart_in_words(at), changes):
+            return self._drop(stranded, changes)
+        self._replace(index, at, changes)
         lanes = self._layout.lanes
         for first in range(0, len(faults), lanes):
             its_faults = faults[first : first + lanes]
@@ -266,57 +298,87 @@ class Supervisor:
             if not slots:
                 continue  # a spare: nobody is told
             if slots[0] in stranded:
-                self.settlement.settle(slots, its_faults)
+                self.settlement.settle(slots, its_faults, changes)
             else:
-                self.settlement.settle_idle(slots, its_faults)
+                self.settlement.settle_idle(slots, its_faults, changes)
+        return None
 
-    def _replace(self, index: int, at: float) -> None:
+    def _replace(self, index: int, at: float, changes: Changes) -> None:
         self._backend.vacate(index)
-        self._hub.reopen(index)
-        self._restarts[index] = _Restart(at)
-        self._proceed(index, self._restarts[index], time.monotonic())
-        self._listen()
+        changes.do(self._hub.reopen, index)
+        env_ids = self._backend.workers[index].env_ids
+        if (told := self.standing.for_successor(env_ids, self.restarts + 1)) is not None:  # before what it is sent
+            rebuild = _Rebuild(self, env_ids[0])
+            changes.do(
+                self._hub.post_message, _core.Op.MESSAGE, index, _core.WHOLE_WORKER, told, self.addressees, rebuild
+            )
+        changes.do(self._restarts.__setitem__, index, Restart(at))
+        changes.do(self._hub.raise_news)  # those that died together start together
 
-    def _proceed(self, worker: int, restart: _Restart, now: float) -> None:
+    def _running_time(self) -> float:
+        """`time.monotonic()` less the time in which this process was frozen, or did not look: what deadlines are in."""
+        return time.monotonic() - self._hub.lost_ns() / 1e9
+
+    def _proceed(self, worker: int, restart: Restart) -> None:
+        if restart.stage in (Stage.STARTING, Stage.JOINING):  # interrupted: nobody knows what it has been told
+            self._backend.kill(worker)
+            restart.stage = Stage.WAITING
         try:
-            if restart.deadline is not None:
-                self._greet(worker, restart, now)
-            elif now >= restart.at:
+            if restart.stage is Stage.BUILDING:
+                self._greet(worker, restart)
+            elif time.monotonic() >= restart.at:
                 self._start(worker, restart)
         except (RemudaError, OSError) as error:
-            self._start_failed(worker, restart, error)
+            self._start_failed(worker, error)
 
-    def _start(self, worker: int, restart: _Restart) -> None:
-        restart.deadline = float("inf") if self._start_timeout is None else time.monotonic() + self._start_timeout
-        self.restarts += 1
+    def _start(self, worker: int, restart: Restart) -> None:
+        now = time.monotonic()
+        if restart.vacant_by is None:
+            restart.vacant_by = now + _LAST_BREATH
+        if now < restart.vacant_by and not self._backend.is_vacant(worker):
+            restart.at = now + _LOOK
+            return
+        restart.stage = Stage.STARTING
+        deadline = inf if self._start_timeout is None else self._running_time() + self._start_timeout
         self._backend.succeed(worker)
+        self.restarts += 1
+        self._restarts[worker] = Restart(restart.at, Stage.BUILDING, deadline)
 
-    def _greet(self, worker: int, restart: _Restart, now: float) -> None:
+    def _greet(self, worker: int, restart: Restart) -> None:
+        restart.stage = Stage.JOINING
         reports = self._backend.poll_successor(worker)
         if isinstance(reports, Failure):
             raise build_error([reports])
         if reports is None:
-            if restart.deadline is not None and now >= restart.deadline:
+            restart.stage = Stage.BUILDING
+            if self._running_time() >= restart.deadline:
                 raise StartTimeoutError(f"worker {worker} did not build its envs within {self._start_timeout} s")
             return
         self._check_spaces(worker, reports)
-        pidfd = self._backend.join(worker, self._layout, self._arena, self._infos.columns, self._defaults)
-        del self._restarts[worker]
-        self._hub.arrive(worker, pidfd)
-        self._backend.deliver(worker)
+        pidfd, socket = self._backend.join(worker, self._layout, self._arena, self._infos.columns, self._defaults)
+        changes = Changes()
+        changes.do(self._restarts.pop, worker)
+        changes.do(self._hub.arrive, worker, pidfd, socket)
+        changes.do(self._arrived.add, worker)
         for env in self._backend.workers[worker].env_ids:
             if self._hub.slot_of(env) is None:
-                self._hub.post_message(_core.Op.PREPARE, worker, env, None)
+                changes.do(self._hub.post_message, _core.Op.PREPARE, worker, env, None)
+        changes.make()
 
-    def _start_failed(self, index: int, restart: _Restart, error: Exception) -> None:
+    def _start_failed(self, index: int, error: Exception) -> None:
         told = error if isinstance(error, RemudaError) else RemudaError(f"worker {index} could not be started: {error}")
-        _forget_frames(told)
+        forget_frames(told)
         self._backend.kill(index)  # it may hang, or wait for a loop
         envs = self._backend.workers[index].env_ids
-        reason, operation = _reason(told, envs)
-        if not self._bear([self._fault(env, _kind(told), operation, told, shared=env != reason) for env in envs]):
-            return self._hub.give_up(index)
-        restart.at, restart.deadline = self._quota.next_restart(index), None
+        reason, operation = reason_of(told, envs)
+        faults = [self._fault(env, kind_of(told), operation, told, shared=env != reason) for env in envs]
+        changes = Changes()
+        at = self._quota.next_restart(index, changes)
+        if self._bear(faults, restart_in_words(at), changes):
+            changes.do(self._restarts.__setitem__, index, Restart(at))
+        else:
+            changes.do(self._hub.give_up, index)
+        changes.make()
 
     def _check_spaces(self, worker: int, reports: Sequence[EnvReport]) -> None:
         observation, action = self._layout.observation_space, self._layout.action_space
@@ -326,18 +388,19 @@ class Supervisor:
         check_agreement("action", action, name, [report.action_space for report in reports])
 
     def _listen(self) -> None:
-        started = [worker for worker, restart in self._restarts.items() if restart.deadline is not None]
-        self._hub.listen([fd for worker in started for fd in self._backend.descriptors(worker)])
-        self._set_alarm()
+        building = [worker for worker, restart in self._restarts.items() if restart.stage is Stage.BUILDING]
+        deadlines = [r.deadline for r in self._restarts.values()]
+        times = [r.at for r in self._restarts.values() if r.stage is not Stage.BUILDING]
+        if any(self._backend.is_coming(worker) for worker in building):
+            times.append(time.monotonic() + _ASK)
+        lost = self._hub.lost_ns() / 1e9
+        first = min([*times, *(deadline + lost for deadline in (*deadlines, *self._leaving.values()))], default=inf)
+        fds = dict.fromkeys(fd for worker in building for fd in self._backend.descriptors(worker))
+        self._hub.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)
 
-    def _set_alarm(self) -> None:
-        restarts = [r.at if r.deadline is None else r.deadline for r in self._restarts.values()]
-        first = min([*restarts, *self._leaving.values()], default=0.0)
-        self._hub.set_alarm(int(first * 1e9) if first < 1e9 else 0)
-
-    def _drop(self, stranded: Iterable[int]) -> None:
+    def _drop(self, stranded: Iterable[int], changes: Changes) -> None:
         for slot in stranded:
-            self._hub.drop(slot)
+            changes.do(self._hub.drop, slot)
 
     # -- faults ------------------------------------------------------------------------------------------
 
@@ -345,15 +408,17 @@ class Supervisor:
         worker = worker_of(self._backend.workers, env)
         return Fault(env, worker.index, kind, operation, self._tracker.where(env), error, shared)
 
-    def _bear(self, faults: Sequence[Fault]) -> bool:
-        """Charges faults that happened at once; False when they are too many, and their envs are lost."""
+    def _bear(self, faults: Sequence[Fault], then: str, changes: Changes) -> bool:
+        """Charges faults that happened at once; False when they are too many, and their envs are lost.
+
+        `then`: what follows if they are not.
+        """
         each = faults[:: self._layout.lanes]  # those of a vector env are one
+        limit = self._quota.charge(each, changes)
         for fault in each:
-            # As text: its error may come to hold the frames of whoever it is raised to, and handlers keep records.
-            logger.warning("%s", str(fault), extra={"env": fault.env_id, "worker": fault.worker})
-        limit = self._quota.charge(each)
+            self._log.add(fault, then if limit is None else "it is not restarted any more", changes)
         if limit is not None:
-            self._faults.add_loss([fault.env_id for fault in faults], limit)
+            self._faults.add_loss([fault.env_id for fault in faults], limit, changes)
         return limit is None
 
     def _record(self, index: int, error: RemudaError) -> None:
@@ -364,7 +429,7 @@ class Supervisor:
         if error.where is None and len(envs) > 1:
             return
         where = error.where or self._tracker.where(envs[0])
-        self._recorder.record_death(where.env_id, _kind(error), where, error)
+        self._recorder.record_death(where.env_id, kind_of(error), where, error)
 
     def _death_of(self, index: int, stranded: Sequence[int], awaited: bool) -> RemudaError:
         worker = self._backend.workers[index]
@@ -374,19 +439,18 @@ class Supervisor:
         operation = OPERATIONS[op] if op is not None else "call" if awaited else "nothing"
         if self.closing:
             operation = "close"
-        make = self._doomed.pop(index, WorkerDiedError)
-        return death_of(worker, operation, None if env is None else self._tracker.where(env), make)
+        make = self._doomed.get(index, WorkerDiedError)
+        if env is None:
+            return death_of(worker, operation, None, make)
+        return death_of(worker, *self._tracker.tell(env, operation), make)
 
     def _timeout_error(self, op: _core.Op, context: dict[str, Any]) -> EnvTimeoutError:
-        name = _DEADLINES.get(OPERATIONS[op], "step_timeout")
+        name = deadline_of(op)
         error = EnvTimeoutError(**context)
         limit = self._start_timeout if name == "start_timeout" else getattr(self._policy, name)
         assert limit is not None  # or nobody would have missed it
         error.deadline, error.limit = name, limit
         return error
-
-
-_DEADLINES = {"reset": "reset_timeout", "call": "call_timeout", "close": "call_timeout", "build": "start_timeout"}
 
 
 @dataclass(frozen=True)
@@ -399,8 +463,8 @@ class _Rebuild:
     def answer(self, sequence: int, parts: Parts) -> None:
         """It worked."""
 
-    def fail(self, sequence: int, failure: Failure) -> None:
-        self.supervisor.rebuild_failed(self.env, failure)
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+        self.supervisor.rebuild_failed(self.env, failure, changes)
 
     def abandon(self, error: RemudaError) -> None:
         """Its worker died: that is another fault."""
@@ -414,29 +478,3 @@ class _Raised:
 
     def __call__(self, **_: Any) -> EnvError:
         return EnvError(self.failures)
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Whoever keeps a fault must not keep what the frames that raised it know: us, and the memory of the pool."""
-    error.__traceback__ = error.__context__ = None
-
-
-def _reason(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:
-    """Which env of a worker that is gone, or could not come, was the reason, and what was done to it."""
-    if isinstance(error, WorkerDiedError):
-        return envs[0] if error.where is None else error.where.env_id, error.operation
-    if not isinstance(error, EnvError):
-        return envs[0], "build"
-    return (error.env_ids or envs)[0], error.failures[0].operation
-
-
-_KINDS = {
-    WorkerDiedError: "death",
-    EnvTimeoutError: "timeout",
-    StartTimeoutError: "timeout",
-    CorruptReplyError: "corrupt",
-}
-
-
-def _kind(error: RemudaError) -> str:
-    return _KINDS.get(type(error), "exception")

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from remuda.errors import RemudaError
+from remuda.errors import BrokenPoolError, ClosedError, RemudaError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -18,9 +18,11 @@ class Translation:
 
     Args:
         kinds: The face's. Each stands for the first of its bases, which is the engine's; what none stands for stays.
+        name: Of what the face's users close and make anew, where the engine speaks of its pool.
     """
 
-    def __init__(self, *kinds: type[RemudaError]) -> None:
+    def __init__(self, *kinds: type[RemudaError], name: str) -> None:
+        self._name = name
         self._kinds: dict[type[RemudaError], type[RemudaError]] = {kind.__bases__[0]: kind for kind in kinds}
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
@@ -41,7 +43,12 @@ class Translation:
     def of(self, error: RemudaError) -> RemudaError:
         """The face's error, with the same attributes; the same one where there is no other."""
         kind = self._kinds.get(type(error))
-        return error if kind is None else _as(kind, error)
+        if kind is None:
+            return error
+        told = _as(kind, error)
+        if isinstance(error, (BrokenPoolError, ClosedError)):
+            told.args = tuple(str(arg).replace("the pool", f"the {self._name}") for arg in error.args)
+        return told
 
 
 def _as(kind: type[Error], error: RemudaError) -> Error:

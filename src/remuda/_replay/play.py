@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from remuda import _core
 from remuda._backends.channel import SocketChannel
-from remuda._backends.family import own_key
+from remuda._backends.failures import portable
 from remuda._backends.worker_info import WorkerInfo, settle_in_process
 from remuda._engine.record import Record
 from remuda._engine.record_file import load_record
@@ -37,7 +35,7 @@ class Assignment:
 def run_play(fd: int, owner: int) -> None:
     """Takes an `Assignment` from the socket `fd`, and tells there: the number of each deed before it is begun, and the
     `Ending`; or the RecordError for which nothing was begun."""
-    _core.tie_life_to(os.pidfd_open(owner), own_key())
+    _core.tie_life_to(os.pidfd_open(owner))
     channel = SocketChannel(socket.socket(fileno=fd))
     with suppress(EOFError, ConnectionError):  # nobody is left to be told
         assignment: Assignment = channel.recv_object()
@@ -76,16 +74,8 @@ def _follow(script: Script, stage: Stage, channel: SocketChannel) -> Ending:
 
 
 def describe(error: BaseException, operation: str) -> Raised:
-    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Raised(name, _text(error), text, operation)
-
-
-def _text(error: BaseException) -> Any:
-    try:
-        return str(error)
-    except Exception:
-        return "<its text cannot be made>"
+    name, message, text, _ = portable(error)
+    return Raised(name, message, text, operation)
 
 
 def flush_output() -> None:

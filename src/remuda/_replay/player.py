@@ -7,11 +7,13 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
+from select import POLLIN, poll
 
 from remuda import _core
 from remuda._backends.channel import SocketChannel
-from remuda._backends.family import new_key, with_key
-from remuda._backends.forkserver import python_command
+from remuda._backends.family import kill_families, new_key, with_key
+from remuda._backends.interpreter import python_command
+from remuda._backends.watcher import watch
 from remuda._engine.record import RecordedFault
 from remuda._replay.ending import Ending
 from remuda._replay.play import Assignment
@@ -19,7 +21,7 @@ from remuda.errors import RecordError
 
 _DEATH_SECONDS = 10.0  # for a process that has closed its socket to end
 _CORRUPT_SECONDS = 5.0  # for a step after which the loop may read garbage without end
-_FAMILY_MS = 1000  # for what the env has started to end when it is killed
+_FAMILY_SECONDS = 1.0  # for what the env has started to end when it is killed
 
 
 def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Ending:
@@ -36,6 +38,7 @@ def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Ending:
     deadline = _CORRUPT_SECONDS if fault.kind == "corrupt" else fault.deadline
     ours, theirs = socket.socketpair()
     key = new_key()
+    watch()
     with ours, theirs:
         process = subprocess.Popen(
             python_command("remuda._replay.play", "run_play", theirs.fileno(), os.getpid()),
@@ -50,21 +53,23 @@ def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Ending:
             channel = SocketChannel(ours, pidfd)  # what the env forks may keep the socket open
             with suppress(ConnectionError):  # it died before it knew what to do, which is noticed when we listen
                 channel.send_object(assignment)
-            return _watch(process, channel, last, deadline)
+            return _watch(process, pidfd, channel, last, deadline)
         finally:
             process.kill()
             process.wait()
             os.close(pidfd)
-            _core.kill_family([key], _FAMILY_MS)
+            kill_families([key], _FAMILY_SECONDS)
 
 
-def _watch(process: subprocess.Popen[bytes], channel: SocketChannel, last: int, deadline: float | None) -> Ending:
+def _watch(
+    process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, last: int, deadline: float | None
+) -> Ending:
     reached = -1
     while True:
         try:
             told = channel.recv_object()
         except (EOFError, ConnectionError):
-            return _silence(process, channel, reached)
+            return _silence(process, pidfd, channel, reached)
         if isinstance(told, RecordError):
             raise told
         if isinstance(told, Ending):
@@ -74,10 +79,14 @@ def _watch(process: subprocess.Popen[bytes], channel: SocketChannel, last: int, 
             channel.deadline = time.monotonic() + deadline
 
 
-def _silence(process: subprocess.Popen[bytes], channel: SocketChannel, reached: int) -> Ending:
+def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, reached: int) -> Ending:
     """It has died, is late, or has closed its socket without a word."""
-    if channel.deadline is not None and time.monotonic() >= channel.deadline and process.poll() is None:
+    has_ended = poll()
+    has_ended.register(pidfd, POLLIN)
+    if channel.deadline is not None and time.monotonic() >= channel.deadline and not has_ended.poll(0):
         return Ending(reached, is_late=True)
-    with suppress(subprocess.TimeoutExpired):
-        return Ending(reached, exitcode=process.wait(_DEATH_SECONDS))
-    return Ending(reached)
+    if not has_ended.poll(_DEATH_SECONDS * 1000):
+        return Ending(reached)
+    code = _core.reap_group(pidfd, process.pid, 0)
+    process.returncode = 0  # `subprocess` need not ask for it any more, nor guess
+    return Ending(reached, exitcode=_core.exit_code_of(pidfd) if code is None else code)

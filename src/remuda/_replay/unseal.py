@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import pickle
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from typing import Any
 from gymnasium import Space
 from gymnasium.envs.registration import registry
 
-from remuda._backends.pickling import load
+from remuda._backends.pickling import load_from_env
 from remuda._engine.record import Beginning, Record
 from remuda.errors import RecordError
 
@@ -69,7 +68,7 @@ def unseal(record: Record, leave: Leave) -> Unsealed:
     _register_spec(record)
     objects = _load(record, "actions") if "actions" in record.pickles else {}
     space = _load(record, "observation_space") if leave.factory is None else None
-    return Unsealed(env_fn, leave, space, {index: load(parts) for index, parts in objects.items()})
+    return Unsealed(env_fn, leave, space, {index: load_from_env(parts) for index, parts in objects.items()})
 
 
 def options_of(record: Record, beginning: Beginning, leave: Leave) -> Any:
@@ -120,7 +119,7 @@ def _unpickle(record: Record, name: str, pickled: bytes) -> Any:
             "use that one, or --factory module:function"
         )
     try:
-        return pickle.loads(pickled)
+        return load_from_env([pickled])
     except Exception as error:
         raise RecordError(
             f"the pickled {name} of {record.path} cannot be loaded here ({type(error).__name__}: {error}); "

@@ -38,10 +38,10 @@ __all__ = [
     "WorkerDiedError",
 ]
 
-_MODULES = {
-    "FastParallelEnvironment": "fast_parallel_environment",
-    "ParallelAlfEnvironment": "parallel_alf_environment",
-    "ProcessEnvironment": "process_environment",
-}
-
-__getattr__ = lazily(__name__, __all__, _MODULES)
+if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
+    _MODULES = {
+        "FastParallelEnvironment": "fast_parallel_environment",
+        "ParallelAlfEnvironment": "parallel_alf_environment",
+        "ProcessEnvironment": "process_environment",
+    }
+    __getattr__, __dir__ = lazily(__name__, __all__, _MODULES)

@@ -52,5 +52,6 @@ translated = Translation(
     BrokenPoolError,
     InvalidActionError,
     ClosedError,
+    name="environment",
 )
 """Decorates what raises the engine's errors."""

@@ -39,7 +39,7 @@ class FastParallelEnvironment(ParallelEnvironment):
         backend: "process", "thread" or "serial".
         faults: "raise", "restart" or a :class:`remuda.FaultPolicy`: what becomes of an env that raises, dies or hangs.
             With "restart" its episode ends: LAST, reward 0, the discount and the observation that it had last; the
-            reason is in :attr:`faults`, and the next step is the FIRST of the env that was built anew.
+            reason is in :attr:`faults` by its number, and the next step is the FIRST of the env that was built anew.
         frames: time steps whose tensors can be held at once without a copy.
         preload: modules that the forkserver imports once for all workers.
         start_timeout: seconds for all envs to be built; ``None``: no limit.

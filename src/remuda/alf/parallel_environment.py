@@ -211,7 +211,7 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
 
     @translated
     def seed(self, seeds: Sequence[int]) -> list[Any]:
-        """Call the ``seed`` of each env, spares included.
+        """Call the ``seed`` of each env, spares included. One that is built anew gets a seed derived from its own.
 
         Args:
             seeds: one for each of the constructors, in their order.
@@ -228,12 +228,14 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
             raise ValueError(
                 f"Number of seeds should match the number of parallel_envs: expected {expected}, got {len(seeds)}"
             )
-        return self._pool.apply_async(worker.seed, (list(seeds),), with_spares=True).result()
+        return self._pool.apply_async(
+            worker.seed, (list(seeds),), with_spares=True, about="seed", again=worker.seed_again
+        ).result()
 
     @translated
     def sync_progress(self) -> None:
         """Tell the schedulers of all envs, spares included, how far the training is. It does not wait for them."""
-        self._pool.apply_async(worker.update_progress, (get_all_progresses(),), with_spares=True)
+        self._pool.apply_async(worker.update_progress, (get_all_progresses(),), with_spares=True, about="progress")
 
     def render(self, mode: str = "rgb_array") -> Any:
         """What the first env's ``render`` returns."""

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import alf
 
-from remuda import Call, Pool, StateError
+from remuda import Call, Pool, StateError, Whereabouts
 from remuda._faces.farewells import log_farewells
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
+from remuda.alf.inquiries import Inquiries
 from remuda.alf.remote_environment import Promise, RemoteEnvironment
 
 
@@ -48,6 +49,7 @@ class ProcessEnvironment(RemoteEnvironment):
         self._threads, self._start_method = torch_num_threads_per_env, start_method
         self._name = name or f"ProcessEnvironment-{env_id}"
         self._pool: Pool | None = None
+        self._inquiries = Inquiries()
         self._made: Promise | None = None
 
     def start(self, wait_to_start: bool = True) -> None:
@@ -74,6 +76,7 @@ class ProcessEnvironment(RemoteEnvironment):
             start_timeout=None,
             advise=False,
             name=self._name,
+            operation_of=self._operation_of,
         )
         self._made = self._promise(worker.make)
         if wait_to_start:
@@ -99,7 +102,12 @@ class ProcessEnvironment(RemoteEnvironment):
     def _ask_pool(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:
         if self._pool is None:
             raise StateError("expected start() before anything else")
-        return self._pool.apply_async(function, args)
+        call = self._pool.apply_async(function, args)
+        self._inquiries.add(_operation(function, args), call)
+        return call
+
+    def _operation_of(self, operation: str, where: Whereabouts) -> tuple[str, Whereabouts]:
+        return self._inquiries.operation_of(operation, where)
 
     def close(self) -> None:
         """Close the env and end its process, after what is under way. Closing again does nothing.
@@ -109,3 +117,11 @@ class ProcessEnvironment(RemoteEnvironment):
         if self._pool is not None:
             with log_farewells():
                 self._pool.close()
+
+
+def _operation(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """What a call stands for."""
+    if function is worker.make:
+        return "build"
+    is_method = function in (worker.call_method, worker.call_with_leaves)
+    return args[0] if is_method and args[0] in ("reset", "step") else "call"

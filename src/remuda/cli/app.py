@@ -1,47 +1,47 @@
 """The entry point of the ``remuda`` command.
 
-Nothing but the standard library is imported at the top: a worker process started by ``spawn`` imports the
-main script again, this file with it, and should not carry a command line's libraries along.
+It needs nothing but the standard library, for errors tell people to run it; a subcommand imports what it needs when it
+runs. So a worker process started by ``spawn``, which imports the main script again, carries no command along either.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    import typer
+import remuda
 
-_EXTRAS = {"typer", "rich"}
-
-
-def main() -> None:
-    """Run the command; without its extras installed, say which ones in one line and exit with status 1."""
-    try:
-        app = build_app()
-    except ModuleNotFoundError as missing:
-        if missing.name not in _EXTRAS:
-            raise
-        sys.exit(f'the remuda command needs {missing.name}: pip install "remuda[bench]"')
-    app()
+from . import bench, replay
 
 
-def build_app() -> typer.Typer:
-    """The command with its subcommands."""
-    import typer
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command, and exit with its status.
 
-    from .bench import bench
-    from .replay import replay
+    Args:
+        arguments: those of the command line, if not given.
+    """
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.run is None:
+        parser.print_help(sys.stderr)
+        sys.exit(2)
+    sys.exit(options.run(options))
 
-    app = typer.Typer(name="remuda", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
-    app.callback()(_remuda)
-    app.command()(bench)
-    app.command()(replay)
-    return app
 
-
-def _remuda() -> None:
-    """Steps many reinforcement-learning environments in parallel."""
+def build_parser() -> argparse.ArgumentParser:
+    """The command with its subcommands; the function that a subcommand stands for is in ``run``."""
+    parser = argparse.ArgumentParser(
+        prog="remuda",
+        description="Steps many reinforcement-learning environments in parallel.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"remuda {remuda.__version__}")
+    parser.set_defaults(run=None)
+    subcommands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for subcommand in (bench, replay):
+        subcommand.add_to(subcommands)
+    return parser
 
 
 if __name__ == "__main__":

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from remuda._engine.printing import printable
 from remuda._engine.record import Record
 from remuda._engine.record_file import load_record
 from remuda._replay.debug import debug
@@ -20,48 +17,60 @@ from remuda._replay.unseal import Leave, unseal
 from remuda._replay.verdict import Verdict, describe_deed, judge
 from remuda.errors import RecordError
 
+from .options import add_subcommand, at_least, refuse
+
+if TYPE_CHECKING:
+    from .options import Subcommands
+
 REFUSED, NOT_REPRODUCED = 2, 3  # exit statuses
 
 
-def replay(
-    file: Annotated[Path, typer.Argument(help="A crash record, which a pool with record= has written.")],
-    trust: Annotated[
-        bool,
-        typer.Option("--trust", help="Load what is pickled in it. That can run any code: only for your own files."),
-    ] = False,
-    factory: Annotated[
-        str | None, typer.Option(help="Build the env with this module:function, not with the recorded factory.")
-    ] = None,
-    pdb: Annotated[
-        bool,
-        typer.Option("--pdb", help="Debug: at the exception, or before the step in which the worker died or hung."),
-    ] = False,
-    until_step: Annotated[
-        int | None, typer.Option(min=1, help="Stop before this step of the last episode; with --pdb, in the debugger.")
-    ] = None,
-    since_seed: Annotated[
-        bool, typer.Option("--since-seed", help="Replay all since the last seeded reset, not the last episode alone.")
-    ] = False,
-) -> None:
+def add_to(subcommands: Subcommands) -> None:
+    """Describe the subcommand's options."""
+    parser = add_subcommand(subcommands, replay, "replay")
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="a crash record, which a pool with record= has written")
+    add(
+        "--trust",
+        action="store_true",
+        help="load what is pickled in it. That can run any code: only for your own files",
+    )
+    add("--factory", metavar="MODULE:FUNCTION", help="build the env with this, not with the recorded factory")
+    add(
+        "--pdb",
+        action="store_true",
+        help="debug: at the exception, or before the step in which the worker died or hung",
+    )
+    add(
+        "--until-step",
+        type=at_least(1),
+        metavar="N",
+        help="stop before this step of the last episode; with --pdb, in the debugger",
+    )
+    add(
+        "--since-seed",
+        action="store_true",
+        help="replay all since the last seeded reset, not the last episode alone",
+    )
+
+
+def replay(options: argparse.Namespace) -> int:
     """Run the last episode of an env that failed again, and say whether it fails in the same way.
 
     Exit status: 0 it does, 2 nothing was run, 3 it does not.
     """
-    console = Console(soft_wrap=True)
-    leave = Leave(trust, factory)
+    leave, until_step = Leave(options.trust, options.factory), options.until_step
     try:
-        record = load_record(file.absolute())
-        _show(console, record)
+        record = load_record(options.file.absolute())
+        _show(record)
         if not leave.is_enough:
-            console.print(_question(record))
-            raise typer.Exit(REFUSED)
-        scripts = [write_script(record, extent, until_step) for extent in _chosen(record, since_seed)]
-        verdict = _debug(record, leave, scripts[0]) if pdb else _replay(console, record, leave, scripts, until_step)
+            _say(_question(record))
+            return REFUSED
+        scripts = [write_script(record, extent, until_step) for extent in _chosen(record, options.since_seed)]
+        verdict = _debug(record, leave, scripts[0]) if options.pdb else _replay(record, leave, scripts, until_step)
     except (RecordError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(REFUSED) from None
-    if verdict is not None:
-        _tell(console, verdict)
+        return refuse(printable(str(error)))
+    return 0 if verdict is None else _tell(verdict)
 
 
 def _chosen(record: Record, since_seed: bool) -> list[Extent]:
@@ -73,18 +82,16 @@ def _chosen(record: Record, since_seed: bool) -> list[Extent]:
     return possible[-1:]
 
 
-def _replay(
-    console: Console, record: Record, leave: Leave, scripts: list[Script], until_step: int | None
-) -> Verdict | None:
+def _replay(record: Record, leave: Leave, scripts: list[Script], until_step: int | None) -> Verdict | None:
     """Tries the scripts one after another until one does it."""
     verdict = None
     for script in scripts:
-        console.print(f"replaying {_extent(record, script)} ...")
+        _say(f"replaying {_extent(record, script)} ...")
         last = len(script.deeds) - 1
         assignment = Assignment(record.path, script.extent, leave, until_step)
         ending = replay_apart(assignment, record.fault, last)
         if script.is_cut and ending.finished:
-            console.print(f"stopped before {describe_deed(script.deeds, last)}: nothing had failed")
+            _say(f"stopped before {describe_deed(script.deeds, last)}: nothing had failed")
             return None
         verdict = judge(record, script, ending)
         if verdict.reproduced:
@@ -100,20 +107,11 @@ def _debug(record: Record, leave: Leave, script: Script) -> Verdict | None:
 # -- what is shown ---------------------------------------------------------------------------------------
 
 
-def _show(console: Console, record: Record) -> None:
-    console.print(_table(record))
-    if record.fault.traceback:
-        console.print("\n" + escape(record.fault.traceback))
-
-
-def _table(record: Record) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+def _show(record: Record) -> None:
     fault = record.fault
     episode = "before its first reset" if record.episode is None else f"episode {record.episode}, step {record.step}"
     begun = f"worker {record.worker} of {record.num_workers} ({record.backend}, pid {record.pid}), {record.when}"
-    for name, text in (
+    rows = (
         ("env", f"{record.env_id}, {begun}"),
         ("failed", f"{fault.kind} in {fault.operation}, {episode}"),
         ("because", fault.error),
@@ -122,10 +120,13 @@ def _table(record: Record) -> Table:
         ("observations", record.observation_space),
         ("factory", record.factory + (f" ({record.spec_id})" if record.spec_id else "")),
         ("with", ", ".join(f"{name} {version}" for name, version in record.versions.items())),
-    ):
+    )
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
         if text:
-            table.add_row(name, escape(text))
-    return table
+            _say(f"{name:{width}}  " + text.replace("\n", "\n" + " " * (width + 2)))
+    if fault.traceback:
+        _say("\n" + fault.traceback)
 
 
 def _begin(record: Record) -> str:
@@ -147,10 +148,10 @@ def _begin(record: Record) -> str:
 def _question(record: Record) -> str:
     code = ", ".join(sorted(record.pickles))
     return (
-        f"\nNothing was run. A replay builds the env with the recorded factory, {escape(record.factory)}. That is "
+        f"\nNothing was run. A replay builds the env with the recorded factory, {record.factory}. That is "
         f"pickled code, as all of these are: {code}. Loading them can do anything that you can do. If you trust the "
         "file:\n"
-        f"  remuda replay --trust {escape(str(record.path))}\n"
+        f"  remuda replay --trust {record.path}\n"
         "Else name a factory of your own: --factory module:function"
     )
 
@@ -162,14 +163,21 @@ def _extent(record: Record, script: Script) -> str:
     return f"episode {record.episode} ({steps})"
 
 
-def _tell(console: Console, verdict: Verdict) -> None:
+def _tell(verdict: Verdict) -> int:
     if verdict.traceback:
-        console.print(escape(verdict.traceback.rstrip()))
+        _say(verdict.traceback.rstrip())
     if verdict.reproduced:
-        console.print(f"[green]reproduced[/]: {escape(verdict.text)}")
-        return
-    console.print(f"[red]not reproduced[/]: {escape(verdict.text)}")
-    console.print("This may be because")
+        _say(f"reproduced: {verdict.text}")
+        return 0
+    _say(f"not reproduced: {verdict.text}\nThis may be because")
     for reason in verdict.reasons:
-        console.print(f"  - {escape(reason)}")
-    raise typer.Exit(NOT_REPRODUCED)
+        _say(f"  - {reason}")
+    return NOT_REPRODUCED
+
+
+def _say(text: str) -> None:
+    """At once, for what is replayed may write, too, or end this process.
+
+    The file may be anybody's: nothing in it steers the terminal.
+    """
+    print(printable(text), flush=True)

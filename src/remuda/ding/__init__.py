@@ -8,10 +8,13 @@ after :func:`install` DI-engine's own names mean them, too.
 
 from __future__ import annotations
 
-from remuda.ding.async_manager import AsyncSubprocessEnvManager
-from remuda.ding.registry import install, register
-from remuda.ding.sync_manager import SyncSubprocessEnvManager
-from remuda.ding.v2_manager import SubprocessEnvManagerV2
+from remuda._faces.frameworks import FRAMEWORKS
+
+with FRAMEWORKS[__name__].needed():
+    from remuda.ding.async_manager import AsyncSubprocessEnvManager
+    from remuda.ding.registry import install, register
+    from remuda.ding.sync_manager import SyncSubprocessEnvManager
+    from remuda.ding.v2_manager import SubprocessEnvManagerV2
 
 __all__ = ["AsyncSubprocessEnvManager", "SubprocessEnvManagerV2", "SyncSubprocessEnvManager", "install"]
 

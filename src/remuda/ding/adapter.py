@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from ditk import logging
 from gymnasium import Space
 
-from remuda.ding.randomness import OwnRandomness
+from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.resetting import ResetOrder, time_limit
 from remuda.ding.spaces import Anything
-from remuda.ding.timesteps import as_info, is_abnormal
+from remuda.ding.timesteps import as_info, from_info, is_abnormal
 
 
 class Adapter:
@@ -30,6 +31,11 @@ class Adapter:
         reset_inplace: reset in the step that ends an episode, and return that observation.
         step_timeout: seconds for a step; ``None``: no limit.
         owner: the process whose threads and random numbers are the caller's affair.
+        trial: how to reset the env when its steps are measured.
+
+    Attributes:
+        env: the env.
+        is_new: whether it was built and not reset since.
     """
 
     def __init__(
@@ -41,11 +47,13 @@ class Adapter:
         reset_inplace: bool,
         step_timeout: float | None,
         owner: int,
+        trial: ResetOrder,
     ) -> None:
         self.observation_space = observation_space
         self.action_space = Anything()
         self._env_fn, self._replay_path = env_fn, replay_path
         self._reset_inplace, self._step_timeout = reset_inplace, step_timeout
+        self._trial = trial
         self._has_rows = not isinstance(observation_space, Anything)
         self._last_obs: Any = None
         self._randomness: OwnRandomness | None = None
@@ -56,6 +64,7 @@ class Adapter:
 
     def _build(self) -> Any:
         self._begin()
+        self.is_new = True
         env = self._env_fn()
         if self._replay_path is not None:
             env.enable_save_replay(self._replay_path)
@@ -71,11 +80,17 @@ class Adapter:
         """Reset as ``options["order"]`` says. ``seed`` is for the pool's reports; the order has it, too."""
         self._begin()
         order: ResetOrder = (options or {})["order"]
-        self._seed(order)
+        if order.resets == 0:
+            self._seed(order)
+        elif self.is_new:
+            self._tell(order, order.resets)
+        self.is_new = False
         for attempt in range(order.attempts):
             try:
                 if attempt > 0 and order.retry_type == "renew":
                     self.env = self._build()
+                    self._tell(order, order.resets, attempt)
+                    self.is_new = False
                 with time_limit(order.timeout, "reset_timeout"):
                     obs = self.env.reset(**(order.param or {}))
                 self._last_obs = obs if self._has_rows else None
@@ -95,6 +110,13 @@ class Adapter:
             self.env.seed(*order.seed)
         except Exception as error:  # as in the original, an env that cannot be seeded goes on without
             logging.warning("the env could not be seeded with %r: %r", order.seed, error)
+
+    def _tell(self, order: ResetOrder, *path: int) -> None:
+        """Seed an env as the one was seeded in whose place it is, but not for the same episodes once more."""
+        with untouched() if self._randomness is None else nullcontext():  # others draw from the caller's
+            self._seed(order)
+        if self._randomness is not None and not order.repeats_episodes:
+            self._randomness.move_on(*path)
 
     def _close_quietly(self) -> None:
         try:
@@ -128,6 +150,20 @@ class Adapter:
     def close(self) -> None:
         self.env.close()
 
+    def steps_to_measure(self) -> Iterator[None]:
+        """Steps the env with random actions: what ``num_workers="auto"`` is decided by."""
+        while True:
+            self.reset(options={"order": self._trial})
+            over = False
+            while not over:
+                _, _, over, _, info = self.step(self._random_action())
+                over = over or is_abnormal(from_info(info, None, over))
+                yield
+
+    def _random_action(self) -> Any:
+        action = self.env.random_action() if hasattr(self.env, "random_action") else None
+        return self.env.action_space.sample() if action is None else action  # DI-engine's base class returns None
+
 
 # -- what the manager asks of the env itself -------------------------------------------------------------
 
@@ -140,7 +176,8 @@ def call_method(adapter: Adapter, name: str, *args: Any) -> Any:
     return getattr(adapter.env, name)(*args)
 
 
-def render(adapter: Adapter, mode: str) -> Any:
+def render(adapter: Adapter, mode: str) -> list[Any]:
+    """Return a picture of the env; none of one that was not reset yet."""
     from ding.utils import render as render_env
 
-    return render_env(adapter.env, mode)
+    return [] if adapter.is_new else [render_env(adapter.env, mode)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,10 +18,10 @@ from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda.ding.adapter import Adapter, call_method, get_attribute, render
 from remuda.ding.conversation import Conversation
 from remuda.ding.errors import translate
-from remuda.ding.options import pool_options
+from remuda.ding.options import PoolOptions
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
-from remuda.ding.timesteps import is_abnormal
+from remuda.ding.timesteps import is_abnormal, is_spoilt
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 _CLOSE_SECONDS = 5.0  # that envs get to close, as in the original
@@ -56,6 +57,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
 
     Raises:
         AssertionError: a ``retry_type`` that is none, or ``reset_inplace`` without ``auto_reset``.
+        ValueError, TypeError: a ``remuda`` with options that the pool does not have, or that the manager decides on.
     """
 
     config: ClassVar[dict[str, Any]] = dict(
@@ -78,6 +80,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         self._shared_memory = self._cfg.shared_memory
         self._copy_on_get = self._cfg.copy_on_get
         self._context = self._cfg.context
+        self._options = PoolOptions(self._cfg.get("remuda") or {}, self._context)
         self._wait_num = self._cfg.wait_num
         self._step_wait_timeout = self._cfg.step_wait_timeout
         self._connect_timeout = self._cfg.connect_timeout
@@ -95,36 +98,40 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
 
         Raises:
             AssertionError: the manager is launched already, or there are not as many entries as envs.
+            KeyError: an entry of an env that does not exist.
             RuntimeError: an env could not be built or reset. The manager is closed, and can be launched again.
         """
         assert self._closed, "please first close the env manager"
         if reset_param is not None:
             assert len(reset_param) == len(self._env_fn)
-        self._create_state()
+            self._check_known(reset_param)
+        self._create_state(reset_param)
         self.reset(reset_param)
 
-    def _create_state(self) -> None:
+    def _create_state(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
         self._env_episode_count = dict.fromkeys(range(self._env_num), 0)
         self._ready_obs: dict[int, Any] = dict.fromkeys(range(self._env_num))
-        self._reset_param: dict[int, Any] = {i: {} for i in range(self._env_num)}
+        self._reset_param: dict[int, Any] = {i: {} for i in range(self._env_num)} | (reset_param or {})
+        self._seeds: dict[int, tuple[Any, ...] | None] = dict.fromkeys(range(self._env_num))  # that envs were given
+        self._resets = dict.fromkeys(range(self._env_num), 0)  # that they were ordered since then
         space = layout_space(self._observation_space) if self._shared_memory else Anything()
         self._conversation = Conversation(
             self._start_pool(space),
             copy=self._copy_on_get,
             keys=list(self._observation_space.spaces) if hasattr(space, "spaces") else None,
             on_reset=self._begin_episode,
+            restarts=self._options.restarts,
         )
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.INIT)
         self._closed = False
 
     def _start_pool(self, space: Any) -> Pool:
-        options = pool_options(
-            self._cfg.get("remuda") or {},
-            context=self._context,
+        options = self._options.keywords(
             # A second later than the worker itself would interrupt it.
             step_timeout=None if self._step_timeout is None else self._step_timeout + 1.0,
-            reset_timeout=self._order(None, None).budget,
+            reset_timeout=self._order(0).budget,
         )
+        trial = dataclasses.replace(self._order(0), seed=self._new_seed(0))
         paths = self._env_replay_path or [None] * self._env_num
         adapted = [
             functools.partial(
@@ -135,6 +142,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
                 reset_inplace=self._reset_inplace,
                 step_timeout=self._step_timeout,
                 owner=os.getpid(),
+                trial=trial,
             )
             for env_fn, path in zip(self._env_fn, paths, strict=True)
         ]
@@ -181,10 +189,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
 
         Raises:
             AssertionError: the manager is closed, or an entry is no dict.
+            KeyError: there is no such env.
             RuntimeError: an env could not be reset; says what it raised last. The manager is closed.
         """
         self._check_closed()
         if reset_param is not None:
+            self._check_known(reset_param)
             for param in reset_param.values():
                 assert param is None or isinstance(param, dict), type(param)
             self._reset_param.update(reset_param)
@@ -195,29 +205,38 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
             self._talk.await_resets(env_ids)
 
     def _begin_resets(self, env_ids: Iterable[int], *, seeded: bool = False) -> None:
-        orders = {i: self._order(self._reset_param[i], self._seed_for(i) if seeded else None) for i in env_ids}
-        self._talk.send_resets(orders)
-        for env_id in orders:
+        env_ids = list(env_ids)
+        if seeded:
+            self._hand_out_seeds(env_ids)
+        self._talk.send_resets({env_id: self._order(env_id) for env_id in env_ids})
+        for env_id in env_ids:
             self._env_states[env_id] = EnvState.RESET
-            if seeded:
-                self._env_seed[env_id] = None  # a seed is used once
+            self._resets[env_id] += 1
 
-    def _order(self, param: dict[str, Any] | None, seed: tuple[Any, ...] | None) -> ResetOrder:
+    def _hand_out_seeds(self, env_ids: Iterable[int]) -> None:
+        for env_id in env_ids:
+            if (seed := self._new_seed(env_id)) is not None:
+                self._seeds[env_id], self._resets[env_id] = seed, 0
+                self._env_seed[env_id] = None  # a seed is used once, but for envs that must be built anew
+
+    def _new_seed(self, env_id: int) -> tuple[Any, ...] | None:
+        """The arguments of the env's ``seed`` that it has not been given yet."""
+        seed = self._env_seed[env_id]
+        if seed is None:
+            return None
+        return (seed,) if self._env_dynamic_seed is None else (seed, self._env_dynamic_seed)
+
+    def _order(self, env_id: int) -> ResetOrder:
         limits = [limit for limit in (self._reset_timeout, self._connect_timeout) if limit is not None]
         return ResetOrder(
-            param=param,
-            seed=seed,
+            param=self._reset_param[env_id],
+            seed=self._seeds[env_id],
+            resets=self._resets[env_id],
             attempts=self._max_retry,
             retry_type=self._retry_type,
             pause=self._retry_waiting_time,
             timeout=min(limits, default=None),
         )
-
-    def _seed_for(self, env_id: int) -> tuple[Any, ...] | None:
-        seed = self._env_seed[env_id]
-        if seed is None:
-            return None
-        return (seed,) if self._env_dynamic_seed is None else (seed, self._env_dynamic_seed)
 
     def _begin_episode(self, env_id: int, obs: Any) -> None:
         self._env_states[env_id] = EnvState.RUN
@@ -249,11 +268,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         Returns:
             ``BaseEnvTimestep`` (or what the env returns in its place) by env id, of at least ``wait_num`` envs. Of
             an env whose episode is over it has the last observation. With ``remuda={"faults": "restart"}`` an env
-            that fails has a timestep without observation whose info is ``{"abnormal": True, "err": error}``, and is
-            reset in the background.
+            that fails has a timestep without observation whose info is ``{"abnormal": True, "err": text}``, and is
+            reset in the background. ``err`` is a string whose attribute ``error`` is the exception.
 
         Raises:
-            AssertionError: the manager is closed, or an env is not in the state RUN.
+            AssertionError: the manager is closed, there are no actions, or an env is not in the state RUN.
+            KeyError: there is no such env.
             TimeoutError: an env took longer than ``step_timeout``. The manager is closed.
             EOFError: a worker died. The manager is closed.
             Exception: what an env raised. The manager is closed.
@@ -266,6 +286,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
             self._settle(timesteps)
         return timesteps
 
+    def _check_known(self, env_ids: Iterable[int]) -> None:
+        if unknown := [env_id for env_id in env_ids if env_id not in range(self._env_num)]:
+            raise KeyError(f"expected ids of envs, from 0 to {self._env_num - 1}, got {unknown}")
+
     def _check_running(self, env_ids: Iterable[int]) -> None:
         states = {env_id: self._env_states[env_id] for env_id in env_ids}
         assert all(state == EnvState.RUN for state in states.values()), (
@@ -274,6 +298,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
 
     def _gather(self, sent: int) -> dict[int, Any]:
         """Timesteps of as many envs as must be waited for, and of one that goes on if there is any."""
+        assert sent > 0, "expected actions for one env or more, got none"
         least, got = min(self._wait_num, sent), dict[int, Any]()
         while True:
             rest = len(self._talk.stepping)
@@ -288,7 +313,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         for env_id, timestep in timesteps.items():
             if is_abnormal(timestep):
                 self._env_states[env_id] = EnvState.ERROR
-                if isinstance(timestep.info, dict) and isinstance(timestep.info.get("err"), RemudaError):
+                if is_spoilt(timestep):
                     over.append(env_id)  # its env has been built anew
             elif not timestep.done:
                 self._ready_obs[env_id] = timestep.obs
@@ -337,9 +362,13 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
-        """Pictures (``rgb_array``) of the envs that wait for an action, by env id."""
+        """Pictures (``rgb_array``) of the envs that wait for an action, by env id.
+
+        An env that was built anew has none before its next step has told that the episode is over: it is left out.
+        """
         env_ids = self.ready_env
-        return dict(zip(env_ids, self._ask(render, "rgb_array", env_ids=env_ids), strict=True))
+        images = zip(env_ids, self._ask(render, "rgb_array", env_ids=env_ids), strict=True)
+        return {env_id: image for env_id, found in images for image in found}
 
     def _await_ready(self) -> None:
         self._look()
@@ -365,6 +394,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
             AssertionError: the manager is closed.
             AttributeError: ``env_ref`` has no such attribute.
             RuntimeError: it is a method that ``method_name_list`` does not have.
+            EOFError: a worker died. The manager is closed. With ``remuda={"faults": "restart"}`` its successor is asked
+                instead, and the next step tells that the episode is over; here and in all other calls.
+            Exception: what an env raised. The manager is closed, but not with ``remuda={"faults": "restart"}``.
         """
         if key.startswith("__") or key in ("_env_ref", "_closed", "_conversation"):
             raise AttributeError(key)  # asked for before it is there, as when a manager is copied
@@ -389,8 +421,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
 
     def _ask(self, function: Callable[..., Any], *args: Any, env_ids: list[int] | None = None) -> list[Any]:
         self._check_closed()
+        self._check_known(env_ids or ())
         with self._told():
-            return self._talk.pool.apply(function, *args, env_ids=env_ids)
+            return self._talk.ask(function, *args, env_ids=env_ids)
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -401,7 +434,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Close the manager where an env has failed, and raise what a user of DI-engine would catch."""
+        """Close the manager where an env has failed for good, and raise what a user of DI-engine would catch."""
         try:
             yield
         except (StateError, InvalidActionError):
@@ -412,7 +445,13 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
     def _fail(self, error: RemudaError) -> NoReturn:
         told = translate(error, self._max_retry)
         logging.error("%s", error)
-        self.close()
+        if not self._survives(error):
+            self.close()
         if told is error:
             raise error
         raise told from told.__cause__
+
+    def _survives(self, error: RemudaError) -> bool:
+        """Whether it goes on: what is restarted does where an env has raised in a call, which ends no episode."""
+        is_of_call = isinstance(error, EnvError) and all(failure.operation == "call" for failure in error.failures)
+        return is_of_call and self._options.restarts

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda import Batch, EnvError, Fault, Pool
+from remuda import Batch, EnvError, Fault, Pool, WorkerDiedError
 from remuda.ding.actions import quick
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.timesteps import from_info, spoilt, unreadable
@@ -23,13 +23,20 @@ class Conversation:
         copy: hand out observations as arrays of their own, instead of views of shared memory.
         keys: of a dict observation, in the env's order.
         on_reset: called with the id and first observation of an env whose reset is over.
+        restarts: whether an env that fails is restarted.
     """
 
     def __init__(
-        self, pool: Pool, *, copy: bool, keys: Sequence[str] | None, on_reset: Callable[[int, Any], None]
+        self,
+        pool: Pool,
+        *,
+        copy: bool,
+        keys: Sequence[str] | None,
+        on_reset: Callable[[int, Any], None],
+        restarts: bool,
     ) -> None:
         self.pool = pool
-        self._copy, self._keys, self._on_reset = copy, keys, on_reset
+        self._copy, self._keys, self._on_reset, self._restarts = copy, keys, on_reset, restarts
         self._arrived: dict[int, Any] = {}  # timesteps that nobody has taken yet
         self.stepping: dict[int, None] = {}  # an ordered set: also those that have arrived
         self.resetting: set[int] = set()
@@ -43,10 +50,25 @@ class Conversation:
 
     def send_resets(self, orders: Mapping[int, ResetOrder]) -> None:
         ids = list(orders)
-        seeds = [_reportable(order.seed) for order in orders.values()]
+        seeds = [_reportable(order.seed) if order.resets == 0 else None for order in orders.values()]
         options = [{"order": order} for order in orders.values()]
         self.pool.send_reset(seed=seeds, options=options, env_ids=ids)
         self.resetting.update(ids)
+
+    # -- calls -------------------------------------------------------------------------------------------
+
+    def ask(self, function: Callable[..., Any], *args: Any, env_ids: list[int] | None) -> list[Any]:
+        """Return what ``function`` makes of the adapter of each env, or of some.
+
+        Where envs are restarted, all are asked once more when a worker has died. That ends, since a worker that dies
+        too often is given up.
+        """
+        while True:
+            try:
+                return self.pool.apply(function, *args, env_ids=env_ids)
+            except WorkerDiedError:
+                if not self._restarts:
+                    raise
 
     # -- receiving ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
     dead worker is an ``EOFError``, as reading from its pipe would be, and one that missed a deadline a
     ``TimeoutError``. Mistakes of the caller stay what they are.
     """
+    if isinstance(error, BrokenPoolError) and isinstance(error.__cause__, RestartLimitError):
+        error = error.__cause__  # how the env was lost
     if isinstance(error, EnvError):
         return _of_env(error, max_retry)
     if isinstance(error, EnvTimeoutError) and error.operation != "reset":

@@ -16,7 +16,9 @@ class ResetOrder:
 
     Attributes:
         param: keywords of the env's ``reset``; ``None``: there are none.
-        seed: arguments of the env's ``seed``, called first; ``None``: it is not called.
+        seed: arguments of the env's ``seed``; ``None``: it is not called.
+        resets: how many resets the env was ordered since it was given that seed, or launched. With 0 it is seeded
+            first; with more only an env that was built since then is, for it must know what the one before was told.
         attempts: how often to try, at least once.
         retry_type: "reset" the same env again, or "renew" it first.
         pause: seconds between two attempts.
@@ -25,10 +27,16 @@ class ResetOrder:
 
     param: dict[str, Any] | None
     seed: tuple[Any, ...] | None
+    resets: int
     attempts: int
     retry_type: Literal["reset", "renew"]
     pause: float
     timeout: float | None
+
+    @property
+    def repeats_episodes(self) -> bool:
+        """Whether each episode is to be that of the seed, as evaluators have it."""
+        return self.seed is not None and self.seed[1:] == (False,)
 
     @property
     def budget(self) -> float | None:

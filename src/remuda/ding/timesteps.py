@@ -55,6 +55,26 @@ def unreadable() -> Any:
     return BaseEnvTimestep(None, None, None, {"abnormal": True})
 
 
+class ErrorText(str):
+    """What went wrong, as text: DI-engine's evaluators make tensors of all infos, which lets texts pass but no errors.
+
+    Attributes:
+        error: the exception itself.
+    """
+
+    error: Any
+
+    def __new__(cls, error: Any) -> ErrorText:
+        text = super().__new__(cls, error)
+        text.error = error
+        return text
+
+
 def spoilt(error: Exception) -> Any:
     """Stands for the timestep of an env that failed and is built anew."""
-    return BaseEnvTimestep(None, None, None, {"abnormal": True, "err": error})
+    return BaseEnvTimestep(None, None, None, {"abnormal": True, "err": ErrorText(error)})
+
+
+def is_spoilt(timestep: Any) -> bool:
+    """Whether :func:`spoilt` made it."""
+    return isinstance(timestep.info, dict) and isinstance(timestep.info.get("err"), ErrorText)

@@ -9,6 +9,6 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from remuda.gymnasium.async_vector_env import AsyncVectorEnv
 from remuda.gymnasium.lazy_infos import LazyInfos
-from remuda.gymnasium.make_vec import make_vec
+from remuda.gymnasium.making import make_vec
 
 __all__ = ["AsyncState", "AsyncVectorEnv", "LazyInfos", "make_vec"]

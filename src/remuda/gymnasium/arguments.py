@@ -10,7 +10,25 @@ import numpy as np
 import numpy.typing as npt
 
 
-def check_max_concurrency(limit: Any) -> None:
+def check_constructor(context: Any, max_concurrency: Any, worker: Callable[..., None] | None) -> None:
+    """Check the arguments that have another name or meaning for the pool.
+
+    Raises:
+        ValueError: a bad ``context`` or ``max_concurrency``, or a ``worker`` with another signature.
+        NotImplementedError: a ``worker``.
+    """
+    _check_context(context)
+    _check_max_concurrency(max_concurrency)
+    _refuse_worker(worker)
+
+
+def _check_context(context: Any) -> None:
+    """Raise ``ValueError`` for what names no way to start workers."""
+    if context not in (None, "forkserver", "spawn", "fork"):
+        raise ValueError(f"expected `context` to be 'forkserver', 'spawn', 'fork' or None, got {context!r}.")
+
+
+def _check_max_concurrency(limit: Any) -> None:
     """Raise ``ValueError`` for what is neither ``None`` nor a positive integer."""
     if limit is None:
         return
@@ -20,7 +38,7 @@ def check_max_concurrency(limit: Any) -> None:
         raise ValueError(f"`max_concurrency` must be positive or None, got {limit}.")
 
 
-def refuse_worker(worker: Callable[..., None] | None) -> None:
+def _refuse_worker(worker: Callable[..., None] | None) -> None:
     """Refuse a worker function.
 
     Raises:

@@ -17,10 +17,11 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import Batch, Call, EnvError, EnvTimeoutError, FaultPolicy, Pool, Recording, RemudaError, SpaceMismatchError
+from remuda import Batch, Call, EnvError, EnvTimeoutError, FaultPolicy, Pool, Recording, RemudaError
+from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
-from remuda.gymnasium.errors import raise_original
+from remuda.gymnasium.errors import raise_original, start_pool
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join, of_whole
 
@@ -32,6 +33,7 @@ Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
+@names_keywords
 class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
@@ -116,11 +118,10 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.max_concurrency = max_concurrency
         self.lazy_infos = lazy_infos
-        arguments.check_max_concurrency(max_concurrency)
-        arguments.refuse_worker(worker)
+        arguments.check_constructor(context, max_concurrency, worker)
         spaces.check_observation_mode(observation_mode)
 
-        self._pool = _start_pool(
+        self._pool = start_pool(
             env_fns,
             num_workers=num_workers,
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
@@ -361,6 +362,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
         """Set an attribute of every env: on the wrapper that has it, else on the innermost env.
 
+        With ``faults="restart"`` it is set again on an env that is built anew.
+
         Args:
             name: of the attribute.
             values: a list or tuple has one value for each env; anything else goes to all.
@@ -374,7 +377,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         values = arguments.one_value_each(values, self.num_envs)
         self._assert_nothing_pending("set_attr")
         try:
-            self._pool.set_attrs(name, values)
+            self._pool.set_attrs(name, values, lasting=True)
         except EnvError as error:
             raise_original(error)
 
@@ -488,12 +491,3 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
                 f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",
                 self._state.value,
             )
-
-
-def _start_pool(env_fns: Sequence[Callable[[], Env[Any, Any]]], **options: Any) -> Pool:
-    try:
-        return Pool(env_fns, **options)
-    except EnvError as error:
-        raise_original(error)
-    except SpaceMismatchError as error:
-        raise RuntimeError(str(error)) from error

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from gymnasium import logger
+from gymnasium import Env, logger
 
+from remuda import Pool
 from remuda._faces.originals import own_exception
-from remuda.errors import EnvError
+from remuda.errors import EnvError, SpaceMismatchError
+
+_FINAL = ("build", "close")  # after which there are no workers
 
 
 def raise_original(error: EnvError) -> NoReturn:
@@ -18,7 +22,23 @@ def raise_original(error: EnvError) -> NoReturn:
             process in silence, as ``SystemExit`` does.
     """
     for failure in error.failures:
-        logger.error("Received the following error from Worker-%s - Shutting it down", failure.worker)
+        ended = " - Shutting it down" if failure.operation in _FINAL else ""  # else the worker lives on
+        logger.error("Received the following error from Worker-%s%s", failure.worker, ended)
         logger.error("%s", failure.traceback)  # as an argument: a traceback may contain a percent sign
     logger.error("Raising the last exception back to the main process.")
     raise own_exception(error, error.failures[-1])
+
+
+def start_pool(env_fns: Sequence[Callable[[], Env[Any, Any]]], **options: Any) -> Pool:
+    """Start a pool, or raise what Gymnasium's users expect where that fails.
+
+    Raises:
+        RuntimeError: the envs' spaces disagree.
+        Exception: whatever an env factory raised.
+    """
+    try:
+        return Pool(env_fns, **options)
+    except EnvError as error:
+        raise_original(error)
+    except SpaceMismatchError as error:
+        raise RuntimeError(str(error)) from error

@@ -16,4 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ["ClosedError", "CorruptReplyError", "EnvTimeoutError", "SubprocessEnvManager", "WorkerDiedError"]
 
-__getattr__ = lazily(__name__, __all__, {"SubprocessEnvManager": "manager"})
+if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
+    __getattr__, __dir__ = lazily(__name__, __all__, {"SubprocessEnvManager": "manager"})

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import cloudpickle
+from mlagents_envs import exception as unity
 from mlagents_envs.exception import (
     UnityCommunicationException,
     UnityCommunicatorStoppedException,
     UnityEnvironmentException,
+    UnityException,
     UnityTimeOutException,
 )
 
@@ -38,7 +45,7 @@ class ClosedError(remuda.ClosedError, UnityCommunicationException):  # type: ign
     """The manager was closed."""
 
 
-translated = Translation(WorkerDiedError, EnvTimeoutError, CorruptReplyError, ClosedError)
+translated = Translation(WorkerDiedError, EnvTimeoutError, CorruptReplyError, ClosedError, name="manager")
 """Decorates what raises the engine's errors."""
 
 
@@ -51,3 +58,33 @@ def error_of(fault: Fault) -> BaseException:
     told = translated.of(error)
     told.__cause__ = error.__cause__
     return told
+
+
+@contextmanager
+def unity_exceptions_that_travel() -> Iterator[None]:
+    """In a worker: raises a Unity exception that cannot be pickled as the nearest of ML-Agents' own classes.
+
+    Whether to restart is decided by the class, in the manager's process, which a pickle alone can carry there.
+    """
+    try:
+        yield
+    except UnityException as error:
+        if _can_travel(error):
+            raise
+        raise _nearest(error) from error
+
+
+def _can_travel(error: UnityException) -> bool:
+    try:
+        return type(pickle.loads(cloudpickle.dumps(error))) is type(error)
+    except Exception:  # it holds a lock, its constructor wants other arguments, ...
+        return False
+
+
+def _nearest(error: UnityException) -> UnityException:
+    kind = next(each for each in type(error).__mro__ if getattr(unity, each.__name__, None) is each)
+    try:
+        text = str(error)
+    except Exception:
+        text = "its text cannot be made"
+    return kind.__new__(kind, f"{type(error).__qualname__}: {text}")  # past constructors with arguments of their own

@@ -21,9 +21,11 @@ from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaultPolicy, Pool, Recording
 from remuda._faces.farewells import log_farewells
-from remuda.mlagents.options import factories, policy_of, run_options_of
+from remuda._keywords import names_keywords
+from remuda.mlagents.options import check_num_workers, factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
+from remuda.mlagents.told import Told
 
 _logger = logging.getLogger("remuda")
 _DRAIN_TIMEOUT = 60.0  # seconds for the workers' steps, where all are to be reset after a restart
@@ -31,6 +33,7 @@ _DRAIN_TIMEOUT = 60.0  # seconds for the workers' steps, where all are to be res
 EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
 
+@names_keywords
 class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has no types
     """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
 
@@ -42,8 +45,8 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         run_options: What the envs and their restarts are set to. An ``EngineConfig`` is taken, too.
         n_env: How many envs.
         reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
-        num_workers: How many worker processes share the envs; ``None``: one each. "auto" is not offered: it measures
-            envs that nobody has told anything.
+        num_workers: How many worker processes share the envs; ``None``: one each. "auto" is refused: a game
+            computes in a process of its own, which measuring would not see.
         backend: "process", "thread" or "serial".
         start_method: How workers start: "forkserver" (``None`` means that), "spawn" or "fork".
         preload: Modules that the fork server imports once for all workers.
@@ -101,8 +104,10 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         name: str = "mlagents",
     ) -> None:
         super().__init__()
+        check_num_workers(num_workers, n_env)
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None
+        self._told = Told()
         self.reset_all_on_restart = reset_all_on_restart
         policy, restarts = policy_of(faults)
         self._restarts = Restarts(lambda: self.run_options.env_settings, n_env, allowed=restarts)
@@ -127,6 +132,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
                 worker_output=worker_output,
                 advise=False,
                 name=name,
+                operation_of=self.step_queue.operation_of,
             )
             pool.reset()
             return pool
@@ -222,7 +228,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         """Restart a worker, while the others go on; the end of the episodes that it had."""
         failed = self.env_workers[worker_id]
         self._restart(worker_id, error)
-        self._send_reset(self.env_workers[worker_id])
+        self._ask_again(worker_id, EnvironmentCommand.RESET)
         return EnvironmentStep(failed.conn.cut_off(), worker_id, failed.previous_all_action_info, {})
 
     def _restart_and_reset_all(self, first: EnvironmentResponse) -> list[EnvironmentStep]:
@@ -233,12 +239,24 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         return infos
 
     def _restart(self, worker_id: int, error: BaseException) -> None:
-        """Put another worker in the place of one that failed, or raise ``error``."""
+        """Put another worker in the place of one that failed, or raise ``error``; then a reset builds the env anew."""
         if not self._restarts.may_follow(worker_id, error):
+            self._tell_again(worker_id)
             raise error
         _logger.warning("worker %d of ML-Agents is restarted after %s: %s", worker_id, type(error).__name__, error)
         self._restarts.note(worker_id)
         self.env_workers[worker_id] = self.create_worker(worker_id, self.step_queue, self.env_factory, self.run_options)
+        self._tell_again(worker_id)
+
+    def _tell_again(self, worker_id: int) -> None:
+        """What the env was told that is gone; it waits for the next request that builds another one."""
+        for command, payload in self._told.requests():
+            self.env_workers[worker_id].send(command, payload)
+
+    def _ask_again(self, worker_id: int, command: EnvironmentCommand) -> None:
+        worker = self.env_workers[worker_id]
+        worker.send(command)
+        worker.waiting = command is EnvironmentCommand.RESET
 
     # -- resets ------------------------------------------------------------------------------------------
 
@@ -266,12 +284,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
                 return self._take_in(self.env_workers[worker_id].recv())
             except Exception as error:
                 self._restart(worker_id, error)
-                self._send_reset(self.env_workers[worker_id])
-
-    def _send_reset(self, worker: UnityEnvWorker) -> None:
-        worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, self.env_parameters)
-        worker.send(EnvironmentCommand.RESET, self.env_parameters)
-        worker.waiting = True
+                self._ask_again(worker_id, EnvironmentCommand.RESET)
 
     def _finish_steps(self, timeout: float | None = None) -> None:
         """Wait for all that is under way, and drop it. Workers that fail are restarted."""
@@ -289,9 +302,11 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         """Set environment parameters of all envs, from their next step or reset on.
 
         Args:
-            config: Values of ``ParameterRandomizationSettings``, or numbers. They are kept for envs that are restarted.
+            config: Values of ``ParameterRandomizationSettings``, or numbers. Those of other keys stay as they are. Envs
+                that are restarted get all that were ever set.
         """
         self.env_parameters = config
+        self._told.set_parameters(config)
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, config)
 
@@ -299,20 +314,41 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
 
     def on_training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
         """Tell the envs that a behaviour begins to be trained; those who want to know report it to Unity."""
+        self._told.begin_training(behavior_name, trainer_settings)
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.TRAINING_STARTED, (behavior_name, trainer_settings))
 
     @property
     def training_behaviors(self) -> Mapping[str, BehaviorSpec]:
-        """The specs of all behaviours, by name. Envs that are not there yet are built for it."""
+        """The specs of all behaviours, by name. Envs that are not there yet are built for it.
+
+        Raises: as :meth:`reset`.
+        """
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.BEHAVIOR_SPECS)
-        return {name: spec for worker in self.env_workers for name, spec in worker.recv().payload.items()}
+        specs = [self._specs_of(worker_id) for worker_id in range(len(self.env_workers))]
+        return {name: spec for behaviors in specs for name, spec in behaviors.items()}
+
+    def _specs_of(self, worker_id: int) -> Mapping[str, BehaviorSpec]:
+        while True:
+            answer = self.env_workers[worker_id].recv()
+            if answer.cmd != EnvironmentCommand.ENV_EXITED:
+                return answer.payload  # type: ignore[no-any-return]
+            self._restart(worker_id, answer.payload)
+            self._ask_again(worker_id, EnvironmentCommand.BEHAVIOR_SPECS)
 
     @property
     def external_brains(self) -> Mapping[str, BehaviorSpec]:
         """The older name of :attr:`training_behaviors`."""
         return self.training_behaviors
+
+    @property
+    def get_properties(self) -> dict[str, float]:
+        """The environment parameters of worker 0 that are numbers, as resets and :meth:`set_env_parameters` set them.
+
+        Nobody is asked: those of all workers are the same. What an env draws itself is not among them.
+        """
+        return self._told.floats()
 
     def close(self) -> None:
         """Close the envs and end the workers; what takes longer than the original's 10 seconds is killed.

@@ -18,6 +18,16 @@ from remuda.mlagents.channels import EngineOptions
 from remuda.mlagents.worker import Worker
 
 
+def check_num_workers(num_workers: Any, n_env: int) -> None:
+    """Raise ``ValueError`` for what is no number of workers; the pool's own error would offer "auto"."""
+    if num_workers is None or (isinstance(num_workers, int) and 1 <= num_workers <= n_env):
+        return
+    why = ": a game computes in a process of its own, which measuring would not see" if num_workers == "auto" else ""
+    raise ValueError(
+        f"expected num_workers to be None (one for each env) or an int from 1 to {n_env}, got {num_workers!r}{why}"
+    )
+
+
 def run_options_of(options: RunOptions | EngineConfig) -> RunOptions:
     """Before there were run options, there was the engine's configuration alone."""
     if isinstance(options, EngineConfig):
@@ -31,9 +41,7 @@ def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultP
     To the pool every worker is worth another one, empty as it begins. Whether that gets an env is for ML-Agents' quotas
     to say, so those of the policy are out of the way.
     """
-    policy = FaultPolicy(faults) if isinstance(faults, str) else faults
-    if not isinstance(policy, FaultPolicy):
-        raise TypeError(f"expected faults to be 'raise', 'restart' or a FaultPolicy, got {faults!r}")
+    policy = FaultPolicy.of(faults)
     endless = dataclasses.replace(
         policy, on_fault="restart", max_restarts=sys.maxsize, max_pool_restarts=None, renew_every=None
     )

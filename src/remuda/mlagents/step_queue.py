@@ -12,13 +12,19 @@ import numpy as np
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentRequest, EnvironmentResponse
 from mlagents_envs.base_env import BehaviorSpec, TerminalSteps
 
-from remuda import Batch, Pool, StateError
+from remuda import Batch, Pool, StateError, Whereabouts
+from remuda._faces.course import Course
 from remuda.mlagents import wire
 from remuda.mlagents.agents import Agents
 from remuda.mlagents.errors import ClosedError, error_of, translated
 from remuda.mlagents.worker import ANSWER, Answer, Request, put
 
-_ANSWERED = (EnvironmentCommand.STEP, EnvironmentCommand.RESET, EnvironmentCommand.BEHAVIOR_SPECS)
+_ANSWERED = {
+    EnvironmentCommand.STEP: "step",
+    EnvironmentCommand.RESET: "reset",
+    EnvironmentCommand.BEHAVIOR_SPECS: "call",
+}
+"""Requests that are answered, and what reports of faults call them."""
 
 
 class _Arrival(NamedTuple):
@@ -30,7 +36,7 @@ class StepQueue:
     """The answers of all workers. Who waits for one sleeps.
 
     Args:
-        start: Makes the pool, when the first worker is asked for.
+        start: Makes the pool, when the first worker is asked for. It is to tell what :meth:`operation_of` says.
     """
 
     def __init__(self, start: Callable[[], Pool]) -> None:
@@ -42,14 +48,20 @@ class StepQueue:
 
     def open_line(self, worker_id: int) -> Line:
         """A new line to a worker, whose env may be another by now. Workers start with the first one."""
-        known = self._lines[worker_id].specs if worker_id in self._lines else {}
-        self._lines[worker_id] = line = Line(self, worker_id, known)
+        before = self._lines.get(worker_id)
+        line = Line(self, worker_id) if before is None else Line(self, worker_id, before.specs, before.course)
+        self._lines[worker_id] = line
         self.process(worker_id)
         return line
 
     def process(self, worker_id: int) -> Any:
         """The process: ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
         return next(worker for worker in self._get_pool().workers if worker_id in worker.env_ids)
+
+    def operation_of(self, operation: str, where: Whereabouts) -> tuple[str, Whereabouts]:
+        """What an env is in, which to the pool is always a step."""
+        line = self._lines.get(where.env_id)
+        return (operation, where) if line is None else line.operation_of(operation)
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -100,7 +112,8 @@ class StepQueue:
     def _receive(self, timeout: float | None) -> None:
         batch = self._get_pool().recv(1, timeout)
         for row, worker_id in enumerate(batch.env_ids.tolist()):
-            self._arrived.append(self._lines[worker_id].read(batch, row))
+            if (arrival := self._lines[worker_id].read(batch, row)) is not None:
+                self._arrived.append(arrival)
 
     def put(self, to: EnvironmentCommand, response: EnvironmentResponse) -> None:
         """One that needed no worker."""
@@ -142,22 +155,32 @@ class Line:
     """The way to one worker, in the form of the connection that a ``UnityEnvWorker`` holds.
 
     An env does one thing at a time. What is sent meanwhile waits here, and what needs no answer goes along with the
-    next request that does.
+    next request that does. Before the first of those, the env is built.
 
     Attributes:
         specs: The behaviours that the worker has told of.
+        course: How far its envs have come, of which it has one after another.
     """
 
-    def __init__(self, owner: StepQueue, worker_id: int, specs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        owner: StepQueue,
+        worker_id: int,
+        specs: dict[str, BehaviorSpec] | None = None,
+        course: Course | None = None,
+    ) -> None:
         self._queue, self._worker_id = owner, worker_id
         self._address = np.array([worker_id])
         self._row = np.zeros((1, *wire.ORDERS.shape), np.uint8)
         self.specs: dict[str, BehaviorSpec] = {}
         self._no_ends: dict[str, TerminalSteps] = {}
-        self._learn(specs)
+        self._learn(specs or {})
+        self.course = course or Course()
         self._agents = Agents()
         self._unsent: list[Request] = []
+        self._has_env = False
         self._in_flight: EnvironmentCommand | None = None
+        self._is_building = False  # for what is in flight, which is still unsent
 
     def send(self, request: EnvironmentRequest) -> None:
         """Raise ``ClosedError`` where the manager was closed."""
@@ -186,13 +209,26 @@ class Line:
         """The step that ends the episodes of all agents, where the env is gone."""
         return self._agents.cut_off()
 
-    def read(self, batch: Batch, row: int) -> _Arrival:
-        """Take what the pool has received, and send what has waited for it."""
+    def operation_of(self, operation: str) -> tuple[str, Whereabouts]:
+        """Of the env. `operation`: the pool's word for it."""
+        if operation == "step" and self._in_flight is not None:  # not "nothing", as of one that died while it was idle
+            operation = "build" if self._is_building else _ANSWERED[self._in_flight]
+        return operation, self.course.where(self._worker_id)
+
+    def read(self, batch: Batch, row: int) -> _Arrival | None:
+        """Take what the pool has received, and send what has waited for it; None where nobody waits for that."""
         command, self._in_flight = self._in_flight, None
         assert command is not None  # or there would be no answer
-        if batch.truncated[row]:
+        was_building, self._is_building = self._is_building, False
+        self._has_env = not batch.truncated[row]
+        arrival = None
+        if not self._has_env:
+            if was_building:
+                self._take_order()  # which the failure answers
             error = error_of(batch.infos[row]["final_info"]["fault"])
             arrival = _Arrival(command, self._response(EnvironmentCommand.ENV_EXITED, error))
+        elif was_building:
+            self._unpack(batch, row)
         else:
             arrival = _Arrival(command, self._response(command, self._take_in(command, batch, row)))
         self._flush()
@@ -224,22 +260,33 @@ class Line:
 
     def _flush(self) -> None:
         """Send the worker all up to the next request that it answers, if there is one and the worker is free."""
-        if self._in_flight is not None:
+        command = next((command for command, _ in self._unsent if command in _ANSWERED), None)
+        if command is None or self._in_flight is not None:
             return
-        for i, (command, _) in enumerate(self._unsent):
-            if command in _ANSWERED:
-                order, self._unsent = self._unsent[: i + 1], self._unsent[i + 1 :]
-                self._dispatch(order)
-                self._in_flight = command
-                return
+        self._is_building = not self._has_env
+        self._dispatch([] if self._is_building else self._take_order())
+        self._in_flight = command
+
+    def _take_order(self) -> list[Request]:
+        end = next(i for i, (command, _) in enumerate(self._unsent, 1) if command in _ANSWERED)
+        order, self._unsent = self._unsent[:end], self._unsent[end:]
+        return order
 
     def _dispatch(self, order: list[Request]) -> None:
-        command, payload = order[0]
-        is_step = command is EnvironmentCommand.STEP  # and nothing else is: what needs no answer goes first
-        if not (is_step and wire.fill_with_actions(self._row[0], payload)):
+        """Send it; an empty one builds the env. What needs no answer goes first, so what begins with a step is one."""
+        is_step = bool(order) and order[0][0] is EnvironmentCommand.STEP
+        if not (is_step and wire.fill_with_actions(self._row[0], order[0][1])):
             self._row[0, 0] = 0
             self._queue.put_order(order, self._worker_id)
         self._queue.send_row(self._row, self._address)
+        self._count(order)
+
+    def _count(self, order: list[Request]) -> None:
+        match order[-1:]:
+            case [(EnvironmentCommand.STEP, _)]:
+                self.course.step()
+            case [(EnvironmentCommand.RESET, _)]:
+                self.course.reset()
 
     def _response(self, command: EnvironmentCommand, payload: Any) -> EnvironmentResponse:
         return EnvironmentResponse(command, self._worker_id, payload)

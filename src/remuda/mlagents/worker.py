@@ -15,6 +15,7 @@ from mlagents_envs.timers import TimerNode, get_timer_root, reset_timers
 
 from remuda.mlagents import wire
 from remuda.mlagents.channels import Channels, EngineOptions
+from remuda.mlagents.errors import unity_exceptions_that_travel
 
 ANSWER = "answer"  # the key of the infos that carries one that does not fit into a row
 
@@ -37,8 +38,8 @@ class Worker:
     """An env of ML-Agents behind Gymnasium's methods.
 
     To the pool all is a step: its action is an order, a list of requests, and what becomes of it is told as it is of
-    steps, in the order of arrival and failures included. The pool's own resets touch nothing. The env is made by the
-    first order, so that one that cannot be made is told in the same way.
+    steps, in the order of arrival and failures included. The pool's own resets touch nothing. The env is made by an
+    order, too, which is empty, so that one that cannot be made is told in the same way.
 
     An order that is no mere step comes by :func:`put`, ahead of an empty row.
 
@@ -78,9 +79,10 @@ class Worker:
 
     def step(self, row: np.ndarray[Any, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Do what is asked. What the env raises is the pool's to tell."""
-        if self._env is None:
-            self._build()
-        payload = self._obey(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
+        with unity_exceptions_that_travel():
+            if self._env is None:
+                self._build()
+            payload = self._obey(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
         specs, info = self._new_specs(), {}
         if specs or not wire.fill_with_answer(self._row, payload):
             self._row[0] = 0

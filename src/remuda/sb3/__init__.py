@@ -32,4 +32,5 @@ __all__ = [
     "WorkerDiedError",
 ]
 
-__getattr__ = lazily(__name__, __all__, {"SubprocVecEnv": "subproc_vec_env"})
+if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
+    __getattr__, __dir__ = lazily(__name__, __all__, {"SubprocVecEnv": "subproc_vec_env"})

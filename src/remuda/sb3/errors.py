@@ -50,5 +50,6 @@ translated = Translation(
     RestartLimitError,
     BrokenPoolError,
     ClosedError,
+    name="vector env",
 )
 """Decorates what raises the engine's errors."""

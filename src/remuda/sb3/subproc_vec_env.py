@@ -16,12 +16,14 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, Vec
 
 from remuda import FaultPolicy, Pool, Recording
 from remuda._faces.farewells import log_farewells
+from remuda._keywords import names_keywords
 from remuda.sb3 import worker
 from remuda.sb3.arguments import Indices, batch_actions, check_start_method, come_apart, env_ids
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
 
 
+@names_keywords
 class SubprocVecEnv(VecEnv):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 
@@ -266,7 +268,7 @@ class SubprocVecEnv(VecEnv):
 
     @translated
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of each env, on its outermost wrapper.
+        """Set an attribute of each env, on its outermost wrapper, and again on that of an env that is built anew.
 
         Args:
             attr_name: its name.
@@ -275,10 +277,13 @@ class SubprocVecEnv(VecEnv):
 
         Raises: as :meth:`get_attr`.
         """
-        if indices is None:
-            self._pool.apply_async(worker.set_attribute, (attr_name, value), with_spares=True).result()
-        else:
-            self._apply(worker.set_attribute, attr_name, value, indices=indices)
+        self._pool.apply_async(
+            worker.set_attribute,
+            (attr_name, value),
+            env_ids=None if indices is None else sorted(set(env_ids(indices, self.num_envs))),
+            with_spares=indices is None,
+            about=("attribute", attr_name),
+        ).result()
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any

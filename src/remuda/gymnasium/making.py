@@ -6,7 +6,8 @@ import copy
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from gymnasium.envs.registration import (
     parse_env_id,
 )
 
+from remuda._keywords import did_you_mean
 from remuda.gymnasium.async_vector_env import AsyncVectorEnv
 
 _VECTOR_OPTIONS = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns"}
@@ -47,7 +49,8 @@ def make_vec(
         wrappers: applied to each env, in order, in its worker.
         **kwargs: a keyword that :class:`AsyncVectorEnv` knows goes there, the others go to
             :func:`gymnasium.make`. For an env whose own argument has such a name, build the
-            :class:`AsyncVectorEnv` yourself.
+            :class:`AsyncVectorEnv` yourself. ``shared_memory`` is ``False`` unless given, which takes any space
+            and costs nothing.
 
     Raises:
         gymnasium.error.Error: no such env, or it has no entry point for a single env.
@@ -70,9 +73,22 @@ def make_vec(
     env_kwargs = {**recorded, **kwargs}
 
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **options)
+    try:  # any space will do, unless the caller wants the original's refusals
+        envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{"shared_memory": False, **options})
+    except TypeError as error:
+        if misspelt := _misspelt_option(error, kwargs):
+            raise TypeError(misspelt) from error
+        raise
     envs.spec = _record(spec, num_envs, env_kwargs, options, wrappers)
     return envs
+
+
+def _misspelt_option(error: TypeError, kwargs: Iterable[str]) -> str | None:
+    """What to say where the env does not know a keyword that is nearly one of the vector env's; else None."""
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown is None or unknown[1] not in kwargs or not (hint := did_you_mean(unknown[1], _VECTOR_OPTIONS)):
+        return None
+    return f"make_vec() got an unexpected keyword argument {unknown[1]!r}, which the env does not know either{hint}"
 
 
 def _check_mode(mode: VectorizeMode | str | None) -> None:

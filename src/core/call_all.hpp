@@ -1,0 +1,28 @@
+// Several changes of state as one.
+//
+// Python runs signal handlers, which may raise, between any two of its own instructions, but in none of ours.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+
+namespace remuda {
+
+namespace nb = nanobind;
+
+// Calls each of `functions`, whatever those before it have raised; then raises the first exception. Where all are
+// written in C, nothing comes in between: either all were called, or none.
+inline void call_all(const nb::list& functions) {
+  std::optional<nb::python_error> first;
+  for (nb::handle function : functions) {
+    try {
+      function();
+    } catch (nb::python_error& error) {
+      if (!first) first.emplace(error);
+    }
+  }
+  if (first) throw nb::python_error(*first);
+}
+
+}  // namespace remuda

@@ -1,0 +1,34 @@
+// A file descriptor that is closed with its owner, and some kept in reserve for when the process has no other left.
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace remuda {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  operator int() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Occupies as many descriptors as a search through /proc needs at the same time, as far as they are not occupied yet.
+// Any thread may call it.  They are closed on exec.
+void fill_reserve();
+
+// Closes them, so that others can be opened.  Whether there was one to close.
+bool spend_reserve();
+
+}  // namespace remuda

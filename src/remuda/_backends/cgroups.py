@@ -1,0 +1,41 @@
+"""The control groups that this process is in: its own, and those around it. What limits one of them limits us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+
+
+def control_groups(controller: str, root: Path = ROOT) -> Iterator[tuple[int, list[Path]]]:
+    """(version, directories) of each hierarchy that this controller may be in, version 1 first.
+
+    The directories are those of our own group and of the groups around it, the nearest first; not all need be there. In
+    a container our path may be told as the host sees it, while our group is mounted as the root one, which is the last.
+    """
+    found = []
+    for line in read_text(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controller in controllers.split(","):
+            found += [(1, mount, path) for mount in dict.fromkeys((controllers, controller))]
+        elif number == "0" and not controllers:
+            found += [(2, mount, path) for mount in ("", "unified")]  # alone on the machine, or beside version 1
+    for version, mount, path in sorted(found):
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        yield version, [(root / "sys/fs/cgroup" / mount).joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
+
+
+def read_number(path: Path) -> int | None:
+    """None where there is none: no such file, not allowed to look, or no limit ("max")."""
+    text = read_text(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def read_text(path: Path) -> str:
+    """Empty where it cannot be read: another system, or not allowed to look."""
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,136 @@
+"""What a fork server and its owner say to each other, each message whole: nobody waits for the rest of one.
+
+owner                                       server
+  <- Answer                                   it has imported what all workers need
+  Preload(module)                ->
+  Fork(...), its descriptors     ->           forks a worker
+  Reap(pids)                     ->
+  <- Answer, one for each, in order
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import pickle
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+_INLINE = b"I"
+_FILE = b"F"  # it lies in a file, whose descriptor comes first
+_MAX_INLINE = 1 << 12  # bytes; so that many fit into the buffer of the socket
+_MAX_FDS = 4
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Start a worker. With its socket, and its standard output and error, as descriptors."""
+
+    owner: int
+    environment: dict[str, str]
+    directory: str | None
+    path: list[str]
+    argv: list[str]
+    doing = "forking a worker"
+
+
+@dataclass(frozen=True)
+class Reap:
+    """End the being zombies of workers that have ended; the answer has their exit codes."""
+
+    pids: tuple[int, ...]
+    doing = "reaping workers"
+
+
+@dataclass(frozen=True)
+class Preload:
+    """Import a module, for all workers to come."""
+
+    module: str
+    path: list[str]
+
+    @property
+    def doing(self) -> str:
+        return f"importing {self.module}"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file that the server has imported a module from, as it was then."""
+
+    name: str
+    path: str
+    mtime_ns: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """To a request.
+
+    Attributes:
+        value: Of a `Fork` the pid, and with it comes a pidfd; of a `Reap` the exit codes by pid.
+        error: Why it could not be done, in a form that can travel.
+        imported: Modules that are new since the last answer.
+    """
+
+    value: Any = None
+    error: tuple[str, str, str, bytes | None] | None = None
+    imported: tuple[Module, ...] = ()
+
+
+Request: TypeAlias = "Fork | Reap | Preload"
+
+
+def send(sock: socket.socket, message: Any, fds: Sequence[int] = ()) -> None:
+    """Sends a message and descriptors, which stay the caller's."""
+    send_pickled(sock, pickle.dumps(message), fds)
+
+
+def send_pickled(sock: socket.socket, data: bytes, fds: Sequence[int], flags: int = 0) -> None:
+    """The same; raises as `socket.sendmsg` does, and then nothing was sent."""
+    if len(data) <= _MAX_INLINE:
+        socket.send_fds(sock, [_INLINE + data], list(fds), flags)
+        return
+    file = os.memfd_create("message of remuda", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+        socket.send_fds(sock, [_FILE], [file, *fds], flags)
+    finally:
+        os.close(file)
+
+
+def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, list[int]]:
+    """A message and its descriptors, which are the caller's from now on.
+
+    Raises EOFError when the other end is gone, OSError (EMFILE) when there was no room for its descriptors: then the
+    message is lost. Otherwise as `socket.recvmsg` does.
+    """
+    size = array.array("i").itemsize
+    space = socket.CMSG_SPACE(_MAX_FDS * size)
+    data, ancillary, told, _ = sock.recvmsg(1 + _MAX_INLINE, space, flags | socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, payload in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(payload[: len(payload) - len(payload) % size])
+    if told & socket.MSG_CTRUNC:
+        _close(fds)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    if not data:
+        raise EOFError("the other end is gone")
+    if data[:1] == _INLINE:
+        return pickle.loads(memoryview(data)[1:]), list(fds)
+    file = fds.pop(0)
+    with open(file, "rb") as content:
+        content.seek(0)
+        return pickle.load(content), list(fds)
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,55 @@
+"""The command line of a fresh interpreter that runs code as this one does."""
+
+from __future__ import annotations
+
+import sys
+
+# Options without an argument, by the field of `sys.flags` that counts them.
+_LETTERS = {
+    "debug": "d",
+    "optimize": "O",
+    "dont_write_bytecode": "B",
+    "no_site": "S",
+    "bytes_warning": "b",
+    "quiet": "q",
+    "verbose": "v",
+    "isolated": "I",
+    "ignore_environment": "E",
+    "no_user_site": "s",
+    "safe_path": "P",
+}
+
+
+def python_command(module: str, function: str, *args: int) -> list[str]:
+    """Has the options of this interpreter, finds what it finds, and calls `function(*args)`."""
+    call = f"{function}({', '.join(map(str, args))})"
+    path = [entry for entry in sys.path if isinstance(entry, str)]  # as importing does, which skips others
+    code = f"import sys; sys.path[:] = {path!r}; from {module} import {function}; {call}"
+    return [sys.executable, *_options(), "-c", code]
+
+
+def _options() -> list[str]:
+    letters = [
+        "-" + letter * int(count)
+        for field, letter in _LETTERS.items()
+        if (count := getattr(sys.flags, field, 0)) and not _is_implied(field)
+    ]
+    extended = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
+    warnings = sys.warnoptions
+    if sys.flags.dev_mode and warnings[:1] == ["default"]:
+        warnings = warnings[1:]  # which -X dev has added
+    return letters + [f"-W{_bearable(option)}" for option in warnings] + extended
+
+
+def _is_implied(field: str) -> bool:
+    """By -I, which says it anyway."""
+    return bool(sys.flags.isolated) and field in {"ignore_environment", "no_user_site", "safe_path"}
+
+
+def _bearable(option: str) -> str:
+    """What is to be raised here is only told there: no import and no env may fail for it.
+
+    Whether to raise is decided where the warning is issued again, which is here.
+    """
+    action, colon, rest = option.partition(":")
+    return f"default{colon}{rest}" if action and "error".startswith(action) else option

@@ -1,0 +1,56 @@
+"""What an env that is called, and not stepped by the engine, has been asked: for reports of its faults."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from remuda import Call, RemudaError, Whereabouts
+from remuda._faces.course import Course
+from remuda.alf.worker import LAST
+
+
+class _Inquiry(NamedTuple):
+    operation: str
+    call: Call
+    where: Whereabouts
+
+
+class Inquiries:
+    """The calls of one env, which come to it one after another, and how far each of them finds it."""
+
+    def __init__(self) -> None:
+        self._open: deque[_Inquiry] = deque()
+        self._course = Course()
+        self._last_step: Call | None = None
+
+    def add(self, operation: str, call: Call) -> None:
+        """`operation`: "build", "reset", "step" or "call"."""
+        while self._open and self._open[0].call.done:
+            self._open.popleft()
+        if operation == "step" and self._is_over():
+            operation = "reset"  # ALF's envs reset when they are stepped after the end of an episode
+        if operation == "reset":
+            self._course.reset()
+        elif operation == "step":
+            self._course.step()
+        if operation in ("reset", "step"):
+            self._last_step = call
+        self._open.append(_Inquiry(operation, call, self._course.where(0)))
+
+    def operation_of(self, operation: str, where: Whereabouts) -> tuple[str, Whereabouts]:
+        """Of the env: the first call that has no answer. `operation`: the pool's word for it."""
+        if operation != "call":
+            return operation, self._course.where(where.env_id)
+        now = next((inquiry for inquiry in self._open if not inquiry.call.done), None)
+        return (operation, where) if now is None else (now.operation, now.where)
+
+    def _is_over(self) -> bool:
+        """Whether the latest time step is known to be the last one of its episode; of mere leaves that is not known."""
+        if self._last_step is None or not self._last_step.done:
+            return False
+        try:
+            time_step = self._last_step.result()[0]
+        except RemudaError:
+            return False
+        return bool(getattr(time_step, "step_type", None) == LAST)

@@ -1,0 +1,118 @@
+"""Programs that envs start get descriptors 0, 1 and 2, and nothing else of the pool's."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from programs import Script
+
+from remuda._backends.channel import NonsenseError, SocketChannel
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
+
+
+LISTING = """
+import os
+held = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
+told = [os.readlink(path) for path in held if os.path.exists(path)]  # not the one that lists
+open(%r, "a").write(f"{sorted(told)}\\n")
+"""
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
+def test_programs_inherit_nothing(start_method: str, script: Callable[..., Script], tmp_path: Any) -> None:
+    """However they are started: from a constructor, a step or a call, from a successor, and from the pool's process."""
+    run = script(
+        f"""
+from shlex import join
+program = [sys.executable, "-S", "-c", {LISTING % str(tmp_path / "listing")!r}]
+
+def start_programs(*_):
+    subprocess.run(program, close_fds=False, check=True)
+    os.system(join(program))
+    native = ctypes.CDLL(None)
+    if native.fork() == 0:
+        native.execv(program[0].encode(), (ctypes.c_char_p * 5)(*[part.encode() for part in program], None))
+    os.wait()
+
+pool = Pool(hooked(2, (0,), build=start_programs), start_method={start_method!r}, worker_output="capture",
+            faults="restart")
+pool.reset()
+start_programs()
+with open(os.pidfd_open(pool.workers[0].pid)) as pidfd:
+    os.kill(pool.workers[0].pid, signal.SIGKILL)
+    __import__("select").select([pidfd], [], [])
+pool.step([0, 0])
+pool.step([0, 0])
+pool.apply(start_programs)
+pool.close()
+say(Path({str(tmp_path / "listing")!r}).read_text().splitlines())
+"""
+    )
+    listings = run.read_line()
+    code, _, _ = run.await_end()
+    assert code == 0
+    assert listings == ["[]"] * 3 * 5
+
+
+def test_what_comes_over_a_socket_is_closed_by_an_exec() -> None:
+    ours, theirs = socket.socketpair()
+    sender, receiver = SocketChannel(ours), SocketChannel(theirs)
+    sender.send_fds([0, 1])
+    fds = receiver.recv_fds(2)
+    inheritable = [os.get_inheritable(fd) for fd in (*fds, ours.fileno(), theirs.fileno())]
+    for fd in fds:
+        os.close(fd)
+    sender.close()
+    receiver.close()
+    assert inheritable == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ([2**63], "fits into this machine's memory"),
+        ([2**64 - 1] * 3, "fits into this machine's memory"),
+        ([2**62] * 4, "fits into this machine's memory"),
+        (range(2**32 - 1, 2**32), "at most 16777216 parts"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_refused_before_there_is_memory_for_them(sizes: Any, told: str) -> None:
+    ours, theirs = socket.socketpair()
+    channel = SocketChannel(theirs)
+    count = sizes[0] if isinstance(sizes, range) else len(sizes)
+    ours.sendall(struct.pack("<12sI", b"remuda: msg\n", count))
+    if not isinstance(sizes, range):
+        ours.sendall(struct.pack(f"<{count}Q", *sizes))
+    with pytest.raises(NonsenseError, match=told):
+        channel.recv()
+    ours.close()
+    channel.close()
+
+
+def test_a_size_is_no_memory_until_the_bytes_come() -> None:
+    """A header that claims half of this machine's memory, and nothing after it."""
+    claimed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    ours, theirs = socket.socketpair()
+    channel = SocketChannel(theirs)
+    ours.sendall(struct.pack("<12sIQ", b"remuda: msg\n", 1, claimed) + b"x" * 1000)
+    ours.close()
+    before = resident()
+    with pytest.raises(EOFError):
+        channel.recv()
+    assert resident() - before < 1 << 24
+    channel.close()
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

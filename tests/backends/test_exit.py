@@ -1,0 +1,139 @@
+"""Programs that end with a pool open: their exit code and their last words are their own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from programs import Script
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    pytest.mark.leaves_things,  # programs of their own do, or do not
+]
+
+# For programs whose threads ask for the GIL while the interpreter finalises, which does not go on before they have.
+LINGER = r"""
+class Linger:
+    def __init__(self):
+        self.read_end, self.write_end = os.pipe()
+        self.arrived, self.tids = threading.Event(), []
+
+    def watch_thread(self):
+        self.tids.append(threading.get_native_id())
+
+    def sleep(self, *_):
+        self.watch_thread()
+        self.arrived.set()
+        os.read(self.read_end, 1)
+
+class End:
+    # It ends when the interpreter forgets its modules: lets those go who sleep, and waits until all sleep for good.
+
+    def __init__(self, linger):
+        self.linger = linger
+
+    def __del__(self):
+        os.write(self.linger.write_end, b"x" * len(self.linger.tids))
+        for tid in self.linger.tids:
+            seen, calm = None, 0
+            while calm < 1000:
+                before, seen = seen, look_at(tid)
+                calm = calm + 1 if seen == before and seen[0] == "S" else 0
+        os.write(1, b"lingered")
+
+def look_at(tid):
+    path = f"/proc/self/task/{tid}/"
+    with open(path + "stat") as stat, open(path + "status") as status:
+        state = stat.read().rpartition(")")[2].split()[0]
+        return state, int(re.search("\nvoluntary_ctxt_switches:(.*)", status.read())[1])
+
+linger = Linger()
+sys.modules["end"] = End(linger)
+"""
+
+
+def test_idle_threads_end_and_close_their_envs(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+pool = Pool(hooked(3, (0, 1, 2), close=lambda env: say(env.tag)), backend="thread")
+pool.reset()
+sys.exit(7)
+"""
+    )
+    code, out, err = run.await_end()
+    assert (code, sorted(out.split()), err) == (7, ["0", "1", "2"], "")
+
+
+@pytest.mark.parametrize(
+    ("phase", "end"), [("step", "sys.exit(7)"), ("reset", ""), ("step", "raise ValueError('mine')")]
+)
+def test_an_env_may_come_back_when_the_interpreter_has_gone(
+    phase: str, end: str, script: Callable[..., Script]
+) -> None:
+    run = script(
+        f"""{LINGER}
+pool = Pool(hooked(2, (1,), {phase}=linger.sleep), backend="thread")
+pool.send_reset()
+if "{phase}" == "step":
+    pool.recv()
+    pool.send([1, 2])
+linger.arrived.wait()
+{end}
+"""
+    )
+    code, out, err = run.await_end()
+    assert (code, out) == ({"": 0, "sys.exit(7)": 7}.get(end, 1), "lingered"), err
+    assert err == "" or ("mine" in end and err.count("Traceback") == 1)
+
+
+def test_so_may_whatever_else_the_core_calls(script: Callable[..., Script]) -> None:
+    """What an env returns is pickled, below many frames of the core."""
+    run = script(
+        f"""{LINGER}
+class Slow:
+    def __reduce__(self):
+        linger.sleep()
+        return Slow, ()
+
+result = [0] * 4, 0.0, False, False, {{"slow": Slow()}}
+pool = Pool(hooked(1, (0,), step=lambda *_: result), backend="thread")
+pool.reset()
+pool.send([1])
+linger.arrived.wait()
+"""
+    )
+    assert run.await_end() == (0, "lingered", "")
+
+
+def test_so_may_a_thread_of_the_program_that_waits_for_a_batch(script: Callable[..., Script]) -> None:
+    run = script(
+        f"""{LINGER}
+pool = Pool(hooked(1, (0,), step=wait_for_ever), backend="thread")
+pool.reset()
+waited = pool.stats().waited_seconds
+pool.send([1])
+
+def receive():
+    linger.watch_thread()
+    pool.recv()
+
+threading.Thread(target=receive, daemon=True).start()
+while pool.stats().waited_seconds == waited:  # it looks up from time to time
+    pass
+"""
+    )
+    assert run.await_end() == (0, "lingered", "")
+
+
+def test_arrays_that_nobody_gives_back_are_not_reported(script: Callable[..., Script]) -> None:
+    """As a tensor made from a batch is not: the capsule between them outlives the module."""
+    run = script(
+        """
+pool = Pool(counting(2))
+array = np.from_dlpack(pool.reset().obs)
+pool.close()
+"""
+    )
+    assert run.await_end() == (0, "", "")

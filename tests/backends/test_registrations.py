@@ -1,0 +1,92 @@
+"""Ids that the program has registered with Gymnasium, and modules that register them again in every worker."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.envs.registration import registry
+
+from remuda import Pool
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+]
+
+START_METHODS = ("forkserver", "spawn", "fork")
+
+# As ale_py or MiniGrid: its ids are there when it has been imported.
+MODULE = """
+import gymnasium
+from pool_envs import CountingEnv
+
+class Env(CountingEnv):
+    pass
+
+for name in "ABC":
+    gymnasium.register(f"remuda-test/{name}-v0", entry_point=f"{__name__}:Env", kwargs={"tag": 1})
+gymnasium.register("remuda-test/Made-v0", entry_point=lambda **kwargs: __import__("pool_envs").CountingEnv(**kwargs))
+
+def make(env_id):
+    return gymnasium.make(env_id)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    before = dict(registry)
+    (tmp_path / "registers_ids.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("registers_ids")
+    del sys.modules["registers_ids"]
+    registry.clear()
+    registry.update(before)
+
+
+@pytest.fixture
+def warned() -> Iterator[list[Any]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield caught
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_ids_that_are_registered_again_as_they_were_are_no_news(
+    start_method: Any, module: Any, warned: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    fns = [lambda: gymnasium.make("remuda-test/A-v0"), lambda: gymnasium.make("remuda-test/Made-v0")]
+    with Pool(fns, start_method=start_method) as pool:
+        assert pool.reset().obs[:, 0].tolist() == [1, 0]
+    assert [str(one.message) for one in warned if "Overriding" in str(one.message)] == []
+    assert "Overriding" not in caplog.text
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_ids_that_are_registered_as_something_else_are_told_once(
+    start_method: Any, module: Any, warned: list[Any]
+) -> None:
+    registry["remuda-test/B-v0"].kwargs = {"tag": 2}
+    with Pool([lambda: gymnasium.make("remuda-test/B-v0")] * 3, start_method=start_method) as pool:
+        assert pool.reset().obs[:, 0].tolist() == [2, 2, 2]
+    (told,) = [str(one.message) for one in warned if "Overriding" in str(one.message)]
+    assert "remuda-test/B-v0" in told
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_the_programs_ids_outlast_what_the_factories_bring_along(
+    start_method: Any, module: Any, warned: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the factory is the module's own, that is imported before an env is made."""
+    caplog.set_level(logging.WARNING)
+    registry["remuda-test/C-v0"].kwargs = {"tag": 3}
+    make = module.make
+    with Pool([lambda: make("remuda-test/C-v0")] * 2, start_method=start_method) as pool:
+        assert pool.reset().obs[:, 0].tolist() == [3, 3]

@@ -1,0 +1,181 @@
+"""In a container remuda may run as the first process, to whom all orphans come: nobody else buries them."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import counting
+from programs import Script, holdings, kill
+
+from remuda import Pool
+from remuda._backends import launch, starting
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
+
+START_METHODS = ("forkserver", "spawn", "fork")
+
+# A process may take in its descendants' orphans without being the first of all.
+TAKES_IN_ORPHANS = """
+import simulators
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+
+def zombies():
+    children = sum((path.read_text().split() for path in Path("/proc/self/task").glob("*/children")), [])
+    stats = [(Path("/proc") / pid / "stat").read_text() for pid in children]
+    return [stat for stat in stats if stat.rpartition(")")[2].split()[0] == "Z"]
+
+"""
+
+RESTARTS = """
+fns = [lambda: HookedEnv(step=lambda env, action: kill_myself() if action else CountingEnv.step(env, action))] * 2
+with Pool(fns, start_method=METHOD, faults="restart") as pool:
+    pool.reset()
+    for _ in range(2):
+        pool.apply(lambda env: simulators.start_all())
+        pool.step([1, 0])
+        pool.step([0, 0])
+    say(zombies())
+say(zombies())
+pool = Pool(counting(2), start_method=METHOD)
+pool.apply(lambda env: simulators.start_all())
+pool.close(terminate=True)
+say(zombies())
+"""
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_orphans_are_reaped(start_method: str, script: Callable[..., Script]) -> None:
+    run = script(f"from accidents import kill_myself\nMETHOD = {start_method!r}" + TAKES_IN_ORPHANS + RESTARTS)
+    for _ in range(3):
+        assert run.read_line() == []
+    assert run.await_end()[:2] == (0, "")
+
+
+def test_those_of_the_first_process_too(script: Callable[..., Script], tmp_path: Path) -> None:
+    unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("no process can be the first one here")
+    (tmp_path / "first.py").write_text(
+        "from script_head import *\nfrom accidents import kill_myself\nassert os.getpid() == 1\nMETHOD = 'forkserver'"
+        + TAKES_IN_ORPHANS
+        + RESTARTS
+    )
+    run = script(f"os.execvp('unshare', {[*unshare, sys.executable, str(tmp_path / 'first.py')]!r})")
+    for _ in range(3):
+        assert run.read_line() == []
+    run.await_end()
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_an_interrupt_while_envs_are_built(start_method: str, script: Callable[..., Script]) -> None:
+    run = script(
+        TAKES_IN_ORPHANS
+        + f"""
+def build(env):
+    simulators.start_all()
+    os.kill(os.getppid() if "{start_method}" != "forkserver" else OWNER, signal.SIGINT)
+    wait_for_ever()
+
+OWNER = os.getpid()
+fns = [CountingEnv, lambda: HookedEnv(build=build)]
+try:
+    Pool(fns, start_method="{start_method}")
+except KeyboardInterrupt:
+    say(zombies())
+"""
+    )
+    assert run.read_line() == []
+    assert run.await_end()[:2] == (0, "")
+
+
+def test_an_interrupt_while_the_fork_server_is_asked(script: Callable[..., Script]) -> None:
+    """It is ended, as its answer would be taken for another's; its workers come to us."""
+    run = script(
+        TAKES_IN_ORPHANS
+        + """
+from remuda._backends import forkserver
+with Pool(counting(2)) as pool:
+    receive, answers = forkserver.receive, []
+
+    def interrupted(*arguments):
+        answers.append(receive(*arguments))
+        if len(answers) == 2:
+            raise KeyboardInterrupt
+        return answers[-1]
+
+    forkserver.receive = interrupted
+    try:
+        Pool(counting(2))
+    except KeyboardInterrupt:
+        say(zombies())
+    forkserver.receive = receive
+    say(pool.reset().obs[:, 0].tolist())
+say(zombies())
+"""
+    )
+    assert run.read_line() == []
+    assert run.read_line() == [0, 1]
+    assert run.read_line() == []
+    assert run.await_end()[:2] == (0, "")
+
+
+class InterruptAt:
+    """A Ctrl-C at the n-th line that is executed in the starting of a process, in this one."""
+
+    def __init__(self, n: int) -> None:
+        self._left, self._owner = n, os.getpid()
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> Any:
+        place = frame.f_code.co_filename, frame.f_code.co_name
+        if place[0] != starting.__file__ and place != (launch.__file__, "__init__"):
+            return None
+        if event == "line" and os.getpid() == self._owner:
+            self._left -= 1
+            if self._left == 0:
+                raise KeyboardInterrupt
+        return self
+
+    @property
+    def was_due(self) -> bool:
+        return self._left <= 0
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
+def test_an_interrupt_at_any_line_of_a_start() -> None:
+    """None of them leaves a process that nobody knows."""
+    Pool(counting(1), start_method="fork").close()
+    gc.collect()
+    before = holdings()
+    for line in itertools.count(1):
+        interrupt = InterruptAt(line)
+        sys.settrace(interrupt)
+        try:
+            Pool(counting(1), start_method="fork").close()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        if not interrupt.was_due:
+            break
+        gc.collect()
+        assert holdings() == before, f"after line {line} of the start"
+    assert line > 20
+
+
+def test_a_worker_that_was_killed_is_no_zombie() -> None:
+    with Pool(counting(2), faults="restart") as pool:
+        pool.reset()
+        pid = kill(pool, 0)
+        pool.step([0, 0])
+        assert not Path(f"/proc/{pid}").exists()

@@ -1,0 +1,80 @@
+"""The `remuda` command as a whole."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from command import command
+
+import remuda
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_it_tells_its_version() -> None:
+    run = command("--version")
+    assert (run.exit_code, run.output) == (0, f"remuda {remuda.__version__}\n")
+    assert remuda.__version__ == metadata.version("remuda")
+
+
+def test_python_runs_it_as_a_module() -> None:
+    run = subprocess.run([sys.executable, "-m", "remuda", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout == f"remuda {remuda.__version__}\n"
+
+
+def test_without_a_command_it_shows_what_there_is() -> None:
+    run = command()
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert re.search(r"^ +bench +Step an env", run.stderr, re.MULTILINE)
+    assert re.search(r"^ +replay +Run the last episode", run.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["bench", "replay"])
+def test_help(name: str) -> None:
+    run = command(name, "--help")
+    assert (run.exit_code, run.stderr) == (0, "")
+    assert run.stdout.startswith(f"usage: remuda {name} ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "CartPole-v1", "--num-envs", "0"], "argument --num-envs/-n: expected an int from 1 up, got '0'"),
+        (["bench", "CartPole-v1", "--seconds", "nan"], "argument --seconds: expected a number from 0.01 up, got 'nan'"),
+        (["replay", "file", "--until-step", "two"], "argument --until-step: expected an int from 1 up, got 'two'"),
+        (["bench", "CartPole-v1", "--num", "2"], "unrecognized arguments: --num 2"),
+        (["rodeo"], "invalid choice: 'rodeo'"),
+    ],
+)
+def test_options_that_cannot_be_are_named(arguments: list[str], message: str) -> None:
+    run = command(*arguments)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert message in run.stderr
+
+
+WITHOUT = """
+import sys
+for package in {packages}:
+    sys.modules[package] = None
+from remuda.cli.app import main
+main(["replay", {file!r}])
+"""
+
+
+def test_a_replay_needs_no_more_than_remuda_itself(tmp_path: Path) -> None:
+    """Errors tell everybody to run it. What else is installed here stands for all that need not be."""
+    needed = {"numpy", "gymnasium", "cloudpickle", "farama-notifications", "typing_extensions"}
+    others = {
+        module
+        for module, (package, *_) in metadata.packages_distributions().items()
+        if package.lower() not in needed | {"remuda", "pip", "setuptools"}
+    }
+    assert {"rich", "matplotlib", "pytest"} <= others
+    code = WITHOUT.format(packages=sorted(others), file=str(tmp_path / "none"))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr.startswith("error: [Errno 2] No such file")) == (2, True), run.stderr

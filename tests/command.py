@@ -1,0 +1,34 @@
+"""The `remuda` command in this process, as a user types it."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+
+from remuda.cli.app import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended, and what it wrote."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+
+def command(*arguments: str) -> Outcome:
+    out, err = io.StringIO(), io.StringIO()
+    code: str | int | None = None
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            main(arguments)
+    except SystemExit as end:
+        code = end.code
+    assert isinstance(code, int), code
+    return Outcome(code, out.getvalue(), err.getvalue())

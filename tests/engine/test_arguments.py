@@ -1,0 +1,104 @@
+"""Errors about arguments name what the caller wrote, and what was meant."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from pool_envs import counting, hooked
+
+from remuda import EnvError, FaultPolicy, InvalidActionError, Pool, Recording
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, "SameStep"])
+def test_gymnasiums_autoreset_modes_are_ours(mode: Any) -> None:
+    name = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}[AutoresetMode(mode).value]
+    with Pool(counting(1, length=1), autoreset=mode, backend="serial") as pool:
+        assert pool.autoreset == name
+        pool.reset()
+        assert (pool.step([1]).final_obs is not None) == (name == "same_step")
+
+
+def test_other_modes_are_refused() -> None:
+    for mode in (Enum("Mode", "SAME_STEP").SAME_STEP, "same-step", 3, ["next_step"]):  # type: ignore[attr-defined]
+        with pytest.raises((ValueError, TypeError), match="expected autoreset to be one of"):
+            Pool(counting(1), autoreset=mode)
+
+
+@pytest.mark.parametrize("cls", [Pool, FaultPolicy, Recording])
+def test_a_misspelt_keyword_is_told_with_the_one_that_was_meant(cls: type) -> None:
+    known = {Pool: "num_workers", FaultPolicy: "step_timeout", Recording: "max_files"}[cls]
+    arguments = {Pool: (counting(1),), FaultPolicy: (), Recording: ("records",)}[cls]
+    with pytest.raises(TypeError) as raised:
+        cls(*arguments, **{known[:-1]: 2})
+    text = f"{cls.__name__}() got an unexpected keyword argument '{known[:-1]}'; did you mean {known}=?"
+    assert str(raised.value) == text
+    with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'zzz'$"):
+        cls(*arguments, zzz=1)
+
+
+def test_what_faults_may_be() -> None:
+    for faults, error in (("retry", ValueError), (True, TypeError), ({"on_fault": "raise"}, TypeError)):
+        with pytest.raises(error, match="expected faults to be 'raise', 'restart' or a FaultPolicy, got"):
+            Pool(counting(1), faults=faults)  # type: ignore[arg-type]
+    assert FaultPolicy.of("restart") == FaultPolicy("restart")
+
+
+def test_a_timeout_that_is_no_number_changes_nothing() -> None:
+    with Pool(counting(2), num_workers=1) as pool:
+        call = pool.call_async("echo")
+        for wait in (lambda: call.result(timeout="soon"), lambda: pool.close(timeout="soon")):  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="expected timeout to be a number of seconds or None, got 'soon'"):
+                wait()
+        assert not pool.closed
+        assert call.result() == [((), {})] * 2
+
+
+def test_errors_of_python_name_the_class_that_was_called() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(TypeError, match=r"^Pool\.step\(\) missing 1 required positional argument"):
+            pool.step()  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"^Pool\.recv\(\) got an unexpected keyword argument 'minimum'"):
+            pool.recv(minimum=1)  # type: ignore[call-arg]
+        part, _ = pool.split(2)
+        with pytest.raises(TypeError, match=r"^Part\.step\(\) missing"):
+            part.step()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("actions", "told"),
+    [
+        ([0, 0.5], "actions[1] is 0.5"),
+        ([0, "x"], "actions[1] is 'x'"),
+        ([0, None], "actions[1] is None"),
+        (np.array([1.0, np.nan]), "actions[1] is nan"),
+        (np.array([2.0**70, 0]), f"actions[0] is {2.0**70}"),
+    ],
+)
+def test_an_action_that_does_not_fit_is_named(actions: Any, told: str) -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(InvalidActionError, match="expected an array of shape") as raised:
+            pool.step(actions)
+        assert str(raised.value).endswith(f", in which {told}")
+        pool.step([0, 1])
+
+
+@pytest.mark.parametrize("backend", ["process", "serial"])
+def test_a_number_of_an_observation_that_does_not_fit_is_named(backend: Any) -> None:
+    space = spaces.Dict({"image": spaces.Box(0, 255, (2, 2), np.uint8)})
+
+    def build(env: Any) -> None:
+        env.observation_space = space
+
+    def reset(env: Any) -> Any:
+        return {"image": np.array([[1, 2], [300, -1]])}, {}
+
+    told = r"dtype uint8 at obs\['image'\], got .*, in which obs\['image'\]\[1\]\[0\] is 300"
+    with Pool(hooked(1, [0], build=build, reset=reset), backend=backend) as pool, pytest.raises(EnvError, match=told):
+        pool.reset()

@@ -1,0 +1,259 @@
+"""A child that the program forks (a data loader's, say) has its own copy of the batches that are held, and no pool."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pool_envs import CountingEnv, counting, hooked
+
+from remuda import Batch, Pool, StateError
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker processes"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
+
+BACKENDS = ["process", "thread", "serial"]
+
+
+class Child:
+    """A forked child, which does something when it is told to and says what came of it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        go, self._go = os.pipe()
+        self._told, told = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._go)
+            os.read(go, 1)
+            status = 1
+            try:
+                os.write(told, pickle.dumps(work()))
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(go)
+        os.close(told)
+
+    def ask(self) -> Any:
+        """Lets it work, and waits for its end."""
+        os.write(self._go, b"!")
+        os.close(self._go)
+        with open(self._told, "rb") as told:
+            answer = told.read()
+        assert os.waitpid(self.pid, 0)[1] == 0
+        return pickle.loads(answer)
+
+
+def arrays(batch: Batch) -> list[Any]:
+    return [batch.obs.copy(), batch.reward.copy(), batch.terminated.copy(), dict(batch.infos.stack())]
+
+
+def scored(env: Any, action: Any) -> Any:
+    return env.observe(), float(action), False, False, {"score": float(action)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_batch_stays_what_it_was_while_the_pool_goes_on(backend: Any) -> None:
+    """Also when the parent no longer holds it, and its memory has been used many times since."""
+    with Pool(hooked(4, range(4), step=scored), num_workers=2, backend=backend) as pool:
+        pool.reset()
+        pool.step([1] * 4)  # its info key has a column from now on
+        held = [pool.step([10 + i] * 4) for i in range(3)]
+        before = [arrays(batch) for batch in held]
+        child = Child(lambda: [arrays(batch) for batch in held])
+        del held
+        for i in range(20):
+            pool.step([100 + i] * 4)
+        np.testing.assert_equal(child.ask(), before)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_child_writes_is_its_own(backend: Any) -> None:
+    def write() -> list[Any]:
+        batch.obs[:] = -7
+        batch.reward[:] = -7
+        return [batch.obs.copy(), batch.reward.copy()]
+
+    with Pool(counting(3), backend=backend) as pool:
+        pool.reset()
+        batch = pool.step([1, 2, 3])
+        before = arrays(batch)
+        theirs = Child(write).ask()
+        assert (theirs[0] == -7).all() and (theirs[1] == -7).all()
+        np.testing.assert_equal(arrays(batch), before)
+        assert pool.step([4, 5, 6]).reward.tolist() == [4, 5, 6]
+
+
+def test_what_the_parent_writes_is_its_own() -> None:
+    with Pool(counting(3)) as pool:
+        batch = pool.reset()
+        child = Child(lambda: batch.obs.copy())
+        before = batch.obs.copy()
+        batch.obs[:] = -7
+        np.testing.assert_array_equal(child.ask(), before)
+
+
+def test_parts_and_batches_that_outlive_their_pool() -> None:
+    pool = Pool(counting(4), num_workers=2)
+    whole = pool.reset()
+    left, right = pool.split(2)
+    halves = [left.step([1, 2]), right.step([3, 4])]
+    held = [whole, *halves]
+    before = [arrays(batch) for batch in held]
+    children = [Child(lambda: [arrays(batch) for batch in held])]
+    pool.close()
+    children.append(Child(lambda: [arrays(batch) for batch in held]))
+    del whole, halves, held
+    for child in children:
+        np.testing.assert_equal(child.ask(), before)
+
+
+def test_terminal_observations_too() -> None:
+    with Pool(counting(2, length=2), autoreset="same_step") as pool:
+        pool.reset()
+        pool.step([1, 2])
+        batch = pool.step([3, 4])
+        before = batch.final_obs.copy()
+        child = Child(lambda: batch.final_obs)
+        batch.final_obs[:] = -7
+        np.testing.assert_array_equal(child.ask(), before)
+
+
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_child_keeps_nothing_of_the_pools(faults: Any, holds: bool) -> None:
+    """Neither mapping nor descriptor of the shared memory, which would not be freed while the child is there."""
+
+    def look() -> tuple[list[str], list[str]]:
+        maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:remuda (" in line]
+        links = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        targets = [os.readlink(link) for link in links if link.is_symlink()]  # but for the one that was listing
+        return maps, [target for target in targets if "memfd:remuda (" in target]
+
+    with Pool(counting(2), faults=faults) as pool:
+        batch = pool.reset()
+        if not holds:
+            del batch
+        maps, descriptors = look()
+        assert (len(maps), len(descriptors)) == (1, faults == "restart")
+        assert Child(look).ask() == ([], [])
+
+
+def test_a_child_is_told_that_the_pool_is_not_its_own() -> None:
+    def use() -> list[str]:
+        said = []
+        for use_it in (
+            pool.reset,
+            lambda: pool.step([0, 0]),
+            pool.recv,
+            pool.stats,
+            pool.close,
+            lambda: pool.call("tag"),
+        ):
+            try:
+                use_it()
+            except StateError as error:
+                said.append(str(error))
+        return said
+
+    with Pool(counting(2)) as pool:
+        pool.reset()
+        said = Child(use).ask()
+        assert len(said) == 6
+        assert all(
+            f"this pool belongs to process {os.getpid()}, got a call from its forked copy" in text for text in said
+        )
+        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+
+
+def test_a_child_may_fork_and_make_pools_of_its_own() -> None:
+    def grow() -> list[Any]:
+        batch.obs[:] = 5
+        child = Child(lambda: batch.obs.copy())
+        batch.obs[:] = 6
+        with Pool(counting(2), start_method="fork") as own:
+            return [child.ask(), own.reset().obs.copy()]
+
+    with Pool(counting(2)) as pool:
+        batch = pool.reset()
+        before = batch.obs.copy()
+        theirs, fresh = Child(grow).ask()
+        assert (theirs == 5).all()
+        np.testing.assert_array_equal(fresh, before)
+        np.testing.assert_array_equal(batch.obs, before)
+
+
+def test_a_factory_may_hold_a_batch_of_another_pool() -> None:
+    """With workers that are forked it is theirs, as it was then."""
+    with Pool(counting(2)) as pool:
+        batch = pool.step([7, 8]) if pool.reset() else None
+        assert batch is not None
+        with Pool([lambda: CountingEnv(tag=int(batch.obs[1, 3]))], start_method="fork") as other:
+            del batch
+            for _ in range(20):
+                pool.step([1, 2])
+            assert other.call("tag") == [8]
+
+
+def test_the_memory_of_a_closed_pool_goes_though_workers_of_another_were_forked_from_its_process() -> None:
+    pool = Pool(counting(2))
+    pool.reset()
+    with Pool(counting(1), start_method="fork") as other:
+        maps = other.apply(lambda env: Path("/proc/self/maps").read_text())[0]
+        assert maps.count("memfd:remuda") == 1  # its own
+        pool.close()
+
+
+class Filling(gymnasium.Env[Any, Any]):
+    observation_space = spaces.Box(0, 255, (1 << 16,), np.uint8)
+    action_space = spaces.Discrete(256)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.zeros(1 << 16, np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        return np.full(1 << 16, action, np.uint8), 0.0, False, False, {}
+
+
+def test_only_what_is_held_is_copied() -> None:
+    """A child's memory, and so the time that a fork takes, grows with what is held, not with the pool."""
+
+    def private_bytes() -> int:
+        address = batch.obs.ctypes.data
+        for entry in Path("/proc/self/smaps").read_text().split("VmFlags"):
+            lines = entry.splitlines()
+            head = next((line for line in lines if "-" in line.split(" ", 1)[0]), "0-0 ")
+            first, last = (int(number, 16) for number in head.split(" ", 1)[0].split("-"))
+            if first <= address < last:
+                return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss:"))
+        return -1
+
+    with Pool([Filling] * 16, num_workers=2, frames=32) as pool:
+        pool.reset()
+        for i in range(40):
+            batch = pool.step([i] * 16)
+        held = 16 << 16
+        assert held <= Child(private_bytes).ask() < 4 * held
+
+
+def test_a_child_that_dies_changes_nothing() -> None:
+    with Pool(counting(2)) as pool:
+        batch = pool.reset()
+        child = Child(lambda: None)
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+        os.close(child._go)
+        os.close(child._told)
+        assert batch.obs.shape == (2, 4)
+        assert pool.step([1, 2]).reward.tolist() == [1, 2]

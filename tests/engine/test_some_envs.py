@@ -1,0 +1,110 @@
+"""Steps of some envs, and the reset that begins anew after an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import counting, hooked
+
+from remuda import EnvError, InvalidActionError, Pool, StateError
+
+BACKENDS = ["process", "thread", "serial"]
+
+
+def telling(env: Any, action: Any) -> Any:
+    """A step whose info has a number, which travels in a column, and a text, which does not."""
+    over = env.steps >= env.length
+    return env.observe(), float(action), over, False, {"tag": env.tag, "name": f"env {env.tag}"}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_of_some_envs_is_in_their_order(backend: Any) -> None:
+    with Pool(hooked(4, range(4), step=telling), num_workers=2, backend=backend, advise=False) as pool:
+        pool.reset()
+        for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])):
+            batch = pool.step([10 + i for i in env_ids], env_ids)
+            assert batch.env_ids.tolist() == list(env_ids)
+            assert batch.reward.tolist() == [10.0 + i for i in env_ids]
+            assert batch.obs[:, 0].tolist() == list(env_ids)  # their tags
+            assert list(batch.infos) == [{"tag": i, "name": f"env {i}"} for i in env_ids]
+        assert pool.pending == 0
+        assert pool.step([0] * 4).obs[:, 2].tolist() == [4, 5, 5, 4]
+
+
+def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
+    env_fns = hooked(3, range(3), length=1, step=telling)
+    with Pool(env_fns, num_workers=1, autoreset="same_step", backend="serial") as pool:
+        pool.reset()
+        batch = pool.step([7, 8, 9], [2, 0, 1])
+    assert batch.terminated.tolist() == [True] * 3
+    assert batch.final_obs[:, 0].tolist() == [2, 0, 1]
+    assert batch.final_obs[:, 3].tolist() == [7, 8, 9]
+    assert [info["final_info"]["name"] for info in batch.infos] == ["env 2", "env 0", "env 1"]
+
+
+def test_a_step_of_some_envs_sends_nothing_where_it_cannot() -> None:
+    with Pool(counting(3), num_workers=1) as pool:
+        pool.reset()
+        for actions, env_ids, error in (
+            ([1, 1], [0, 0], ValueError),
+            ([1, 1], [0, 3], ValueError),
+            ([1, 1, 1], [0, 1], InvalidActionError),
+        ):
+            with pytest.raises(error):
+                pool.step(actions, env_ids)
+        pool.send([5], [2])
+        with pytest.raises(StateError, match="expected no env in flight, got 1; call recv or discard first"):
+            pool.step([1], [0])
+        assert pool.recv().env_ids.tolist() == [2]
+        assert pool.step([1], [0]).obs[:, 2].tolist() == [1]
+
+
+def test_the_halves_of_a_pool_step_some_of_theirs() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        one, other = pool.split(2)
+        some = other.env_ids.tolist()[::-1]
+        one.send([1, 1])
+        assert other.step([3, 4], some).env_ids.tolist() == some
+        assert one.recv().env_ids.tolist() == one.env_ids.tolist()
+
+
+def broken(env: Any, action: Any) -> None:
+    if action == 13:
+        raise ValueError("broken")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reset_of_all_begins_anew_after_an_error(backend: Any) -> None:
+    with Pool(hooked(3, step=broken), num_workers=3, backend=backend, advise=False) as pool:
+        for _ in range(2):
+            pool.reset()
+            with pytest.raises(EnvError, match="broken"):
+                pool.step([1, 13, 1])
+        batch = pool.reset(seed=1)
+        assert batch.env_ids.tolist() == [0, 1, 2]
+        assert batch.obs[:, 2].tolist() == [0, 0, 0]
+        assert pool.step([1, 1, 1]).obs[:, 2].tolist() == [1, 1, 1]
+
+
+def test_results_that_no_error_has_left_are_not_thrown_away() -> None:
+    with Pool(hooked(3, step=broken), num_workers=3) as pool:
+        pool.reset()
+        with pytest.raises(EnvError):
+            pool.step([1, 13, 1])
+        with pytest.raises(StateError, match="expected no env in flight"):
+            pool.reset(env_ids=[1])  # the others' results would be mixed with it
+        assert pool.recv().env_ids.tolist() == [0, 2] or pool.pending == 0
+        pool.reset(env_ids=[1])
+        pool.send([1, 1, 1])
+        with pytest.raises(StateError, match="expected no env in flight"):
+            pool.reset()
+        assert len(pool.recv()) == 3
+        with pytest.raises(EnvError):
+            pool.step([1, 13, 1])
+        pool.discard()
+        pool.send([1], [0])  # no leftover
+        with pytest.raises(StateError, match="expected no env in flight"):
+            pool.reset()

@@ -1,0 +1,163 @@
+"""What is known of an env when it is built anew: the columns of infos, and its last observation."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import accidents
+import pytest
+from failing import MODES, assert_cut_off, die, once
+from pool_envs import Gate, HookedEnv, hooked
+from programs import kill
+from vector_envs import PlainVector
+
+from remuda import FaultPolicy, Pool
+
+RESTART = FaultPolicy("restart", backoff=0)
+LATE, LATER = 7, 8  # actions from which on an info has one more key
+
+
+def told_of(env: Any, action: int) -> dict[str, Any]:
+    info: dict[str, Any] = {"tag": float(env.tag), "steps": env.steps}
+    if action >= LATE:
+        info["late"] = 10.0 * action + env.tag
+    if action >= LATER:
+        info["later"] = 100 * action + env.tag
+    return info
+
+
+def tell(env: Any, action: Any) -> Any:
+    return env.observe(), float(action), False, False, told_of(env, int(action))
+
+
+def standing(gate: Gate, path: Path) -> Callable[[Any], None]:
+    """A hook for builds: each after the first stands before the gate."""
+    built = str(path)
+    return lambda env: gate.wait() if os.path.exists(built) else open(built, "w").close()
+
+
+def test_a_key_that_comes_up_while_a_worker_is_replaced_has_the_same_column_for_all(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env_fns = [
+        lambda: HookedEnv(0, step=tell),
+        lambda: HookedEnv(1, step=tell, build=standing(gate, tmp_path / "built")),
+    ]
+    with Pool(env_fns, faults=RESTART) as pool:
+        pool.reset()
+        for _ in range(2):
+            pool.step([1, 1])
+        kill(pool, 1)
+        assert "fault" in pool.step([1, 1]).infos[1]
+        gate.await_arrival()
+        pool.send([1, 1])
+        for action in (LATE, LATE, LATER, LATER):  # the worker that is being built will be told of these
+            batch = pool.recv(min_envs=1)
+            assert batch.env_ids.tolist() == [0]
+            pool.send([action], env_ids=[0])
+        gate.open()
+        pool.recv()
+        for step, action in enumerate((1, LATE, LATER, 1, LATER), 1):
+            infos = pool.step([action, action]).infos
+            expected = {"tag": 1.0, "steps": step}
+            expected |= {"late": 10.0 * action + 1} if action >= LATE else {}
+            expected |= {"later": 100 * action + 1} if action >= LATER else {}
+            assert infos[1] == expected
+            assert infos[0] == {**expected, **{key: infos[0][key] for key in ("tag", "steps")}} | {
+                key: value - 1 for key, value in expected.items() if key.startswith("late")
+            }
+
+
+def tell_lanes(env: PlainVector, actions: Any) -> Any:
+    """More keys with every step."""
+    nothing, zeros = [False] * env.num_envs, [0.0] * env.num_envs
+    infos = {f"key {n}": env.obs[:, 0] + 10.0 * n for n in range(env.steps)}
+    return env.obs, zeros, nothing, nothing, infos
+
+
+def test_a_key_that_comes_up_while_the_worker_of_a_vector_env_is_replaced(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env_fns = [
+        lambda: PlainVector(2, 0, step=tell_lanes),
+        lambda: PlainVector(2, 2, step=tell_lanes, build=standing(gate, tmp_path / "built")),
+    ]
+    with Pool(env_fns, vector_size=2, faults=RESTART) as pool:
+        pool.reset()
+        for _ in range(2):
+            pool.step([1] * 4)
+        kill(pool, 1)
+        assert "fault" in pool.step([1] * 4).infos[2]
+        gate.await_arrival()
+        pool.send([1] * 4)
+        for _ in range(4):
+            batch = pool.recv(min_envs=2)
+            assert batch.env_ids.tolist() == [0, 1]
+            pool.send([1, 1], env_ids=[0, 1])
+        gate.open()
+        pool.recv()
+        for step in range(1, 9):
+            infos = pool.step([1] * 4).infos
+            for env in (2, 3):
+                assert infos[env] == {f"key {n}": env + 10.0 * n for n in range(step)}
+
+
+# -- the last observation --------------------------------------------------------------------------------
+
+
+def with_a_lock(env: HookedEnv) -> dict[str, Any]:
+    return {"lock": threading.Lock()}  # cannot be pickled
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("when", [3, 0])
+def test_a_result_that_cannot_be_sent_is_not_the_last_observation(when: int, mode: Any, tmp_path: Path) -> None:
+    """`when`: the step whose info cannot be pickled; 0: the reset."""
+    bad, deadly = once(tmp_path / "bad", with_a_lock), once(tmp_path / "dead", die, when=lambda env: env.steps == 5)
+
+    def reset(env: HookedEnv) -> Any:
+        return (env.observe(), bad(env) or {}) if when == 0 else None
+
+    def step(env: HookedEnv, action: Any) -> Any:
+        deadly(env)
+        return (env.observe(), 1.0, False, False, bad(env) or {}) if env.steps == when else None
+
+    with Pool(hooked(2, reset=reset, autoreset=reset, step=step), faults=RESTART, autoreset=mode) as pool:
+        pool.reset()
+        seen: list[list[int]] = []
+        cut = 0
+        while cut < (1 if when == 0 else 2):
+            batch = pool.step([len(seen)] * 2)
+            if batch.truncated[1]:
+                assert_cut_off(batch, 1, seen[-1])
+                cut += 1
+                if mode == "disabled":
+                    batch = pool.reset(env_ids=[1])
+                    seen.append(batch.obs[0].tolist())
+                    continue
+            seen.append(batch.obs[1].tolist())
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_the_last_observation_is_right_after_several_that_could_not_be_sent(backend: Any, tmp_path: Path) -> None:
+    """In the same worker, which builds its env anew each time."""
+    bad = [once(tmp_path / f"bad {n}", with_a_lock, when=lambda env: env.steps == 2) for n in range(3)]
+    fails = once(tmp_path / "failed", accidents.raise_value_error, when=lambda env: env.steps == 4)
+
+    def step(env: HookedEnv, action: Any) -> Any:
+        fails(env)
+        info = next((found for hook in bad if (found := hook(env))), None)
+        return None if info is None else (env.observe(), 1.0, False, False, info)
+
+    with Pool(hooked(2, step=step), num_workers=1, backend=backend, faults=RESTART, autoreset="same_step") as pool:
+        last = pool.reset().obs[1].tolist()
+        ends = 0
+        for action in range(20):
+            batch = pool.step([action] * 2)
+            if batch.truncated[1]:
+                assert_cut_off(batch, 1, last)
+                ends += 1
+            last = batch.obs[1].tolist()
+        assert ends == 4

@@ -1,0 +1,68 @@
+"""Building and installing remuda: what is missing is named, and nothing is forced on others."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def find_tool(name: str) -> str:
+    found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    assert found is not None
+    return found
+
+
+def configure(folder: Path, *options: str, **variables: str) -> str:
+    """What CMake says to our build, which fails."""
+    command = [find_tool("cmake"), "-S", str(ROOT), "-B", str(folder / "build"), "-G", "Ninja"]
+    command += [f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}", f"-DPython_EXECUTABLE={sys.executable}", *options]
+    environment = {name: value for name, value in os.environ.items() if name not in ("CXX", "CC")}
+    run = subprocess.run(command, capture_output=True, text=True, env={**environment, **variables}, check=False)
+    assert run.returncode != 0, run.stdout
+    return " ".join(run.stderr.split())
+
+
+def test_a_missing_compiler_is_named_with_its_package(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    told = configure(tmp_path, PATH=str(tmp_path / "bin"))
+    assert "expected a C++20 compiler, found none. Install one: Debian, Ubuntu: apt-get install g++" in told
+    assert "Fedora, RHEL: dnf install gcc-c++" in told
+
+
+def test_missing_headers_are_named_with_their_package(tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    told = configure(tmp_path, f"-DPython_INCLUDE_DIR={tmp_path / 'include'}")
+    version = ".".join(map(str, sys.version_info[:2]))
+    assert (
+        f"found no Python.h. Install them: Debian, Ubuntu: apt-get install python3-dev (or python{version}-dev" in told
+    )
+    assert "Fedora, RHEL: dnf install python3-devel" in told
+
+
+def test_a_build_writes_nothing_into_the_checkout() -> None:
+    """It may be read-only. Where nothing is set, scikit-build-core builds in a temporary folder."""
+    assert not re.search(r"^build-dir", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+
+
+def test_what_users_install_is_bounded_from_below_alone() -> None:
+    requirements = metadata.requires("remuda")
+    assert requirements
+    for requirement in requirements:
+        assert re.fullmatch(r"[\w.-]+>=[\d.]+( *; *extra == [\"']\w+[\"'])?", requirement), requirement
+    assert not [one for one in requirements if re.match("torch|typer|pydantic", one)]
+
+
+@pytest.mark.parametrize(
+    "path", ["tests/requirements.txt", *(f"tests/faces/{one}_requirements.txt" for one in ("ding", "mlagents"))]
+)
+def test_pytorch_is_pinned_for_the_tests(path: str) -> None:
+    assert re.search(r"^torch==[\d.]+$", (ROOT / path).read_text(), re.MULTILINE)

@@ -1,0 +1,262 @@
+"""Every code block of the README and of docs/ runs, and every command in them is there."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# What a framework's names are imported from.
+FRAMEWORKS = {
+    "remuda.sb3": "stable_baselines3",
+    "remuda.ding": "ding",
+    "remuda.alf": "alf",
+    "remuda.mlagents": "mlagents",
+    **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents")},
+}
+# Pages that make no sense without one.
+NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
+
+# What blocks take for granted, run before each of a page.
+POOL = """
+import gymnasium, numpy, remuda
+from remuda import FaultPolicy, Pool
+
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+    difficulty, state, steps = 1, "calm", 0
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return numpy.zeros(3, numpy.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return numpy.zeros(3, numpy.float32), 1.0, self.steps == 5, False, {}
+
+    def method(self, one, key):
+        return one + key
+
+    def save(self, path):
+        return path
+
+class Learning:
+    left = 20
+
+    def __bool__(self):
+        self.left -= 1
+        return self.left > 0
+
+make_env, path, seed, i, n = Env, "here", 1, 2, 3
+env_fns, learning = [Env] * 8, Learning()
+
+def policy(obs):
+    return numpy.zeros(len(obs), numpy.int64)
+"""
+OPEN_POOL = """
+pool = Pool(env_fns, num_workers=2)
+"""
+VECTORS = """
+def AtariVectorEnv(name, num_envs, num_threads):
+    return gymnasium.make_vec("CartPole-v1", num_envs=num_envs, vectorization_mode="sync")
+
+pool.reset()
+pool.send_reset() if "pool.send_reset" not in BLOCK and "pool.recv" in BLOCK else None
+"""
+DING = """
+from easydict import EasyDict
+cfg, create_config = EasyDict(env=dict(manager={})), EasyDict()
+"""
+PRELUDES = {
+    "README.md": POOL,
+    "faults.md": POOL,
+    "gymnasium.md": POOL,
+    "pool.md": POOL + OPEN_POOL + VECTORS,
+    "replay.md": POOL,
+    "uneven.md": POOL + OPEN_POOL,
+    "sb3.md": "",
+    "ding.md": DING,
+    "alf.md": "import alf, remuda.alf",
+    "mlagents.md": "",
+}
+# Run after the last block of a page: what it says must hold of others, too.
+EPILOGUES = {"pool.md": "import logging; logging.getLogger('somebody.else').warning('of somebody else')"}
+
+# The same, quicker.
+SHORTER = {
+    "* 64": "* 4",
+    "num_envs=64": "num_envs=4",
+    "range(1000)": "range(10)",
+    "n_envs=16": "n_envs=4",
+    'device="cpu").learn(100_000)': 'device="cpu", n_steps=8, batch_size=8).learn(64)',
+    "learn.main()": "learn.main",  # needs a simulator
+}
+
+# Runs (number of the line, code) in a row, and closes what each has opened.
+RUNNER = """
+import json, sys, traceback
+page = json.load(sys.stdin)
+namespace = {"__name__": "docs"}
+for line, code in page["blocks"]:
+    namespace["BLOCK"] = code
+    try:
+        exec(page["prelude"], namespace)
+        exec(compile("\\n" * (line - 1) + code, page["name"], "exec"), namespace)
+    except BaseException:
+        traceback.print_exc()
+        sys.exit(f"the block at {page['name']}:{line} fails")
+    for value in list(namespace.values()):
+        if type(value).__module__.startswith("remuda") and hasattr(value, "close"):
+            value.close()
+exec(page["epilogue"], namespace)
+"""
+
+
+def blocks(page: Path) -> Iterator[tuple[int, str]]:
+    """The number of its first line, and the code: between fences, or indented."""
+    lines = page.read_text().split("\n")
+    number = 0
+    while number < len(lines):
+        end = number + 1
+        if lines[number].startswith("```"):
+            while not lines[end].startswith("```"):
+                end += 1
+            yield number + 2, "\n".join(lines[number + 1 : end])
+            end += 1
+        elif lines[number].startswith("    ") and not lines[number - 1].strip():
+            while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
+                end += 1
+            yield number + 1, textwrap.dedent("\n".join(lines[number:end])).strip("\n")
+        number = end
+
+
+def is_python(code: str) -> bool:
+    try:
+        ast.parse(code)
+    except SyntaxError:
+        return False
+    return True
+
+
+def is_missing(framework: str) -> bool:
+    return importlib.util.find_spec(framework) is None
+
+
+def without_missing(code: str) -> str:
+    """Without the statements that need a framework that is not there."""
+    kept, gone = [], set[str]()
+    for statement in ast.parse(code).body:
+        nodes = list(ast.walk(statement))
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        if any(map(is_missing, frameworks_of(nodes))):
+            imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+            gone |= {alias.name for node in imports for alias in node.names}
+        elif gone.intersection(node.id for node in names):
+            gone |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        else:
+            kept.append(ast.get_source_segment(code, statement) or "")
+    return "\n".join(kept)
+
+
+def frameworks_of(nodes: list[ast.AST]) -> set[str]:
+    """Those that are imported."""
+    modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {FRAMEWORKS[known] for known in FRAMEWORKS for module in modules if f"{module}.".startswith(f"{known}.")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_runs(page: Path, tmp_path: Path) -> None:
+    code = [(line, without_missing(block)) for line, block in blocks(page) if is_python(block)]
+    if not code:
+        pytest.skip("no code in Python")
+    if page.name in NEEDS and is_missing(NEEDS[page.name]):
+        pytest.skip(f"{NEEDS[page.name]} is not installed")
+    for long, short in SHORTER.items():
+        code = [(line, block.replace(long, short)) for line, block in code]
+    told = {
+        "name": page.name,
+        "blocks": code,
+        "prelude": PRELUDES[page.name],
+        "epilogue": EPILOGUES.get(page.name, ""),
+    }
+    run = subprocess.run(
+        [sys.executable, "-c", RUNNER],
+        input=json.dumps(told),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "Logging error" not in run.stderr, run.stderr
+
+
+# -- commands --------------------------------------------------------------------------------------------
+
+# What is neither Python nor a command: output, and a line that explains two calls.
+TEXTS = ("EnvError:", "WorkerDiedError:", "reproduced:", "pool.send(actions, env_ids)")
+
+
+def commands(page: Path) -> Iterator[str]:
+    for _, block in blocks(page):
+        if is_python(block):
+            continue
+        for line in block.split("\n\n")[0].splitlines():
+            if line.startswith(TEXTS):
+                break
+            yield from line.split("#")[0].split("&&")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_there(page: Path) -> None:
+    for command in commands(page):
+        program, *arguments = shlex.split(re.split(r" {3,}", command.strip())[0])
+        check = {"make": check_make, "pip": check_pip, "remuda": check_remuda}.get(program, check_python)
+        check([program, *arguments])
+
+
+def check_make(words: list[str]) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert words[1] in targets
+
+
+def check_pip(words: list[str]) -> None:
+    extras = re.fullmatch(r"install \.(?:\[(.*)\])?", " ".join(words[1:]))
+    assert extras is not None
+    known = (ROOT / "pyproject.toml").read_text()
+    for extra in (extras[1] or "").split(","):
+        assert not extra or re.search(rf"^{extra} = \[", known, re.MULTILINE), extra
+
+
+def check_remuda(words: list[str]) -> None:
+    assert {word for word in words[2:] if word.startswith("--")} <= options_of(words[1])
+
+
+@functools.cache
+def options_of(subcommand: str) -> set[str]:
+    command = [sys.executable, "-m", "remuda.cli.app", subcommand, "--help"]
+    plain = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
+    told = subprocess.run(command, capture_output=True, text=True, env=plain, check=True).stdout
+    return set(re.findall(r"--[a-z-]+", told))
+
+
+def check_python(words: list[str]) -> None:
+    assert words[0].endswith("python"), f"expected a command that is known here, got {words}"
+    assert (ROOT / words[1]).exists()

@@ -1,0 +1,149 @@
+"""The public names as programs, type checkers and `dir()` find them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pydoc
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remuda
+from remuda import MissingFrameworkError, RemudaError
+
+ROOT = Path(__file__).resolve().parent.parent
+FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
+
+
+def run(code: str) -> Any:
+    """What a program of its own prints, as JSON."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def public_names(package: str) -> list[str]:
+    """Its `__all__`, read without importing it: what it stands for need not be installed."""
+    path = ROOT / "src" / Path(*package.split(".")) / "__init__.py"
+    (names,) = (
+        node.value
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    found: list[str] = ast.literal_eval(names)
+    return found
+
+
+# What a user may write. Where an error is expected, `type: ignore` is one itself if there is none.
+PROGRAM = """
+from collections.abc import Sequence
+from typing import Any, TYPE_CHECKING
+
+import gymnasium
+import numpy as np
+from typing_extensions import assert_type
+
+import remuda
+from remuda import Batch, Pool
+from remuda.gymnasium import AsyncVectorEnv
+
+def train() -> None:
+    with Pool([lambda: gymnasium.make("CartPole-v1")] * 64, num_workers=2) as pool:
+        assert_type(pool, Pool)
+        batch = pool.reset(seed=0)
+        assert_type(batch, Batch)
+        rewards: np.ndarray[Any, np.dtype[np.float64]] = batch.reward
+        batch = pool.step(batch.obs)
+        pool.send(batch.obs, batch.env_ids)
+        assert_type(pool.call("name"), list[Any])
+
+assert_type(remuda.make_vec("CartPole-v1", num_envs=64, num_workers="auto"), AsyncVectorEnv[Any, Any])
+assert_type(remuda.gymnasium.make_vec("CartPole-v1"), AsyncVectorEnv[Any, Any])
+vec_env: type[remuda.sb3.SubprocVecEnv] = remuda.sb3.SubprocVecEnv
+version: str = remuda.__version__
+
+Pool([], num_worker=2)  # type: ignore[call-arg]
+remuda.Poool  # type: ignore[attr-defined]
+remuda.sb3.SubprocessVecEnv  # type: ignore[attr-defined]
+"""
+
+
+@pytest.mark.watchdog(600)  # without the cache that `make lint` leaves, all of NumPy and Gymnasium is read
+def test_a_strict_type_checker_knows_every_public_name(tmp_path: Path) -> None:
+    packages = ["remuda", *(f"remuda.{face}" for face in FACES)]
+    names = [f"{package}.{name}" for package in packages for name in public_names(package)]
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + "".join(f"name_{i} = {name}\n" for i, name in enumerate(names)))
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", sys.executable, str(program)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "Success: no issues found in 1 source file\n"), done.stderr
+
+
+def test_dir_and_help_know_the_public_names() -> None:
+    assert set(remuda.__all__) | {"gymnasium", "sb3"} <= set(dir(remuda))
+    assert set(public_names("remuda.sb3")) <= set(dir(remuda.sb3))
+    assert "make_vec" in pydoc.render_doc(remuda)
+
+
+def test_a_face_is_there_as_soon_as_it_is_asked_for() -> None:
+    assert run("import json, remuda; print(json.dumps(remuda.sb3.SubprocVecEnv.__name__))") == "SubprocVecEnv"
+    with pytest.raises(AttributeError, match="module 'remuda' has no attribute 'sb4'"):
+        remuda.sb4  # type: ignore[attr-defined]  # noqa: B018
+
+
+LOOK = """
+import inspect, json, pickle, sys
+for name in ("alf", "ding", "mlagents", "mlagents_envs", "stable_baselines3"):
+    sys.modules[name] = None
+import remuda
+listed = sorted({"alf", "ding", "mlagents", "sb3"} & set(dir(remuda)))
+told = {}
+for face, name in {
+    "alf": "FastParallelEnvironment",
+    "ding": "SubprocessEnvManagerV2",
+    "mlagents": "SubprocessEnvManager",
+    "sb3": "SubprocVecEnv",
+}.items():
+    try:
+        getattr(getattr(remuda, face), name)
+    except ImportError as error:
+        copy = pickle.loads(pickle.dumps(error))
+        told[face] = [type(error).__name__, str(error), error.name, [str(copy), copy.name] == [str(error), error.name]]
+members = [len(inspect.getmembers(package)) > 0 for package in (remuda, remuda.alf, remuda.mlagents, remuda.sb3)]
+print(json.dumps([told, listed, members]))
+"""
+
+
+def test_a_missing_framework_is_named_with_the_command_that_installs_it() -> None:
+    told, listed, members = run(LOOK)
+    texts = {
+        "alf": "needs ALF, which is not installed: pip install git+https://github.com/HorizonRobotics/alf@pytorch",
+        "ding": "needs DI-engine, which is not installed: pip install DI-engine",
+        "mlagents": "needs Unity ML-Agents, which is not installed: pip install mlagents",
+        "sb3": "needs Stable-Baselines3, which is not installed: pip install stable-baselines3",
+    }
+    for face, text in texts.items():
+        kind, message, module, is_copied = told[face]
+        assert (kind, message, is_copied) == ("MissingFrameworkError", f"remuda.{face} {text}", True)
+        assert module.partition(".")[0] in ("alf", "ding", "mlagents", "mlagents_envs", "stable_baselines3")
+    assert listed == []
+    assert all(members)  # what `dir` lists can be looked at
+    assert issubclass(MissingFrameworkError, (RemudaError, ModuleNotFoundError))
+
+
+def test_a_package_that_only_has_the_frameworks_name_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "ding").mkdir()
+    (tmp_path / "ding" / "__init__.py").touch()
+    code = f"""
+import json, sys
+sys.path.insert(0, {str(tmp_path)!r})
+try:
+    import remuda.ding
+except ImportError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "remuda.ding needs DI-engine, but what is installed as 'ding' has no 'ding." in run(code)
