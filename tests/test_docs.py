@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -153,8 +152,11 @@ def is_python(code: str) -> bool:
     return True
 
 
+@functools.cache
 def is_missing(framework: str) -> bool:
-    return importlib.util.find_spec(framework) is None
+    """In a fresh interpreter: other tests may have put a stand-in where this one would look."""
+    look = f"import importlib.util as u, sys; sys.exit(u.find_spec({framework!r}) is None)"
+    return subprocess.run([sys.executable, "-c", look], check=False).returncode != 0
 
 
 def without_missing(code: str) -> str:

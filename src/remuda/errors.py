@@ -25,6 +25,7 @@ The classes that are mistakes of the caller also derive from the built-in except
 
 from __future__ import annotations
 
+import re
 import reprlib
 import signal
 import textwrap
@@ -32,6 +33,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+# Of an object in its `repr`, maybe shortened by `reprlib`.
+_ADDRESS = re.compile(r"(?:0x|\.\.\.x?)[0-9a-f]{4,}")
 
 
 class RemudaError(Exception):
@@ -224,6 +228,11 @@ class Failure:
     record: Path | None = field(default=None, compare=False)
     shared: bool = False
 
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """What failures of many envs have in common: all that is told but whose they are and where an object lies."""
+        return self.operation, self.type_name, _ADDRESS.sub("", self.message)
+
     def __str__(self) -> str:
         return _told_as_one([self])
 
@@ -264,8 +273,7 @@ def _told_together(failures: Sequence[Failure]) -> str:
     alike: dict[Any, list[Failure]] = {}
     for failure in failures:
         if not failure.shared:
-            kind = failure.operation, failure.type_name, failure.message, failure.env_id is None
-            alike.setdefault(kind, []).append(failure)
+            alike.setdefault((failure.kind, failure.env_id is None), []).append(failure)
     texts = [_told_as_one(some) for some in alike.values()]
     if shared := [failure.env_id for failure in failures if failure.shared and failure.env_id is not None]:
         texts.append(f"and with them, of the same vector envs, {name_some('env', shared)}")

@@ -162,6 +162,17 @@ def test_equal_exceptions_are_raised_as_one() -> None:
         assert str(raised.value).count("raised") == 1
 
 
+def test_exceptions_that_differ_in_an_address_are_equal() -> None:
+    def step(env: Any, action: Any) -> None:
+        raise ValueError(f"{env!r} at {env.tag * 0xABCD + 0x7F41003653C0:#x} is no good")
+
+    with Pool(hooked(3, range(3), step=step), num_workers=3) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=r"^envs 0-2 \(workers 0-2\) raised ValueError in step: ") as raised:
+            pool.step([1] * 3)
+        assert str(raised.value).count("raised") == 1
+
+
 def test_a_limit_tells_of_each_death_once() -> None:
     with Pool(counting(8), num_workers=2, faults=FaultPolicy("restart", max_restarts=0)) as pool:
         pool.reset()

@@ -49,8 +49,7 @@ def restart_in_words(at: float) -> str:
 def _kind(fault: Fault) -> Hashable:
     if type(fault.error) is not EnvError:
         return id(fault.error)  # one death, which has cost several envs
-    first = fault.error.failures[0]
-    return first.operation, first.type_name, first.message
+    return fault.error.failures[0].kind
 
 
 def _text(alike: list[Fault]) -> str:
