@@ -8,6 +8,8 @@ SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not
 # Where the package is built, so that the next time only what has changed is.
 export SKBUILD_BUILD_DIR := build/{wheel_tag}
 
+CXX_FILES := $(shell find src tests/core -name "*.?pp")
+
 MINUTES ?= 10
 
 .PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench clean
@@ -75,12 +77,12 @@ lint: $(VENV)/test.stamp  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run -Werror $(wildcard src/core/*.?pp tests/core/*.?pp)
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 format: $(VENV)/test.stamp  ## put Python and C++ into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(wildcard src/core/*.?pp tests/core/*.?pp)
+	$(BIN)/clang-format -i $(CXX_FILES)
 
 core-test: $(VENV)/test.stamp  ## the C++ core's own tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'cmake --preset core-tests && cmake --build --preset core-tests && ctest --preset core-tests'

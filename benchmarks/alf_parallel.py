@@ -23,7 +23,7 @@ from tables import figure, head, row, verdict
 
 from remuda._bench import machine
 from remuda._bench.results import Entry, Turn, paired_ratio
-from remuda._engine.cores import usable_cores
+from remuda._system.cores import usable_cores
 
 try:
     from alf.data_structures import StepType, TimeStep

@@ -20,7 +20,7 @@ from remuda._bench.contenders import Plan
 from remuda._bench.results import Result, paired_ratio
 from remuda._bench.rounds import race
 from remuda._bench.workloads import Workload
-from remuda._engine.cores import usable_cores
+from remuda._system.cores import usable_cores
 
 IDEAL = "the ideal"
 

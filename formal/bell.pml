@@ -1,4 +1,4 @@
-// The doorbell of src/core/doorbell.hpp.  Whoever includes this says how many BELLS there are, and what memory does:
+// The doorbell of src/core/ipc/doorbell.hpp.  Whoever includes this says how many BELLS there are, and what memory does:
 //
 //   put_target(b, v), put_sleeping(b, v)   the waiter's stores
 //   fence(b)                               what the sequentially consistent ones of them wait for

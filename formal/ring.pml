@@ -1,4 +1,4 @@
-// The ring of src/core/ring.hpp: one producer, one consumer, a memory that reorders, and a death at any instruction.
+// The ring of src/core/ipc/ring.hpp: one producer, one consumer, a memory that reorders, and a death at any instruction.
 //
 // The producer sends the numbers 1 .. NUMBERS in runs; a record says where its run begins and ends, in two words, so
 // that a torn or stale one shows.  The consumer asserts that nothing is torn, lost, doubled or out of order.

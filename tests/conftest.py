@@ -81,7 +81,7 @@ def _is_server(pid: int, command: str) -> bool:
         return True  # it ends with us; only where we are the first process is it our child
     if "multiprocessing.resource_tracker" in command or "multiprocessing.forkserver" in command:
         return True  # of a peer
-    if "remuda._backends.forkserver" not in command:
+    if "remuda._backends.forkserver.client" not in command:
         return False
     try:
         return not Path(f"/proc/{pid}/comm").read_text().startswith(("remuda", "Worker"))

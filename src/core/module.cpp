@@ -7,16 +7,16 @@
 
 #include <system_error>
 
-#include "call_all.hpp"
-#include "descriptor.hpp"
-#include "episode_log.hpp"
-#include "family.hpp"
-#include "hub.hpp"
-#include "keep_short.hpp"
-#include "lifeline.hpp"
-#include "numpy_api.hpp"
-#include "process_group.hpp"
-#include "worker_loop.hpp"
+#include "python/call_all.hpp"
+#include "os/descriptor.hpp"
+#include "worker/episode_log.hpp"
+#include "os/process_tree.hpp"
+#include "pool/hub.hpp"
+#include "os/output_trimmer.hpp"
+#include "os/lifeline.hpp"
+#include "python/numpy_api.hpp"
+#include "os/process_group.hpp"
+#include "worker/loop.hpp"
 
 using namespace nb::literals;
 using namespace remuda;

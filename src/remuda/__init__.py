@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from remuda._backends.worker_info import WorkerInfo, worker_info
-from remuda._engine.batch import Batch
-from remuda._engine.calls import Call
-from remuda._engine.infos import Infos
-from remuda._engine.policy import FaultPolicy
-from remuda._engine.pool import Pool
-from remuda._engine.record import Beginning, Record, RecordedFault
-from remuda._engine.record_file import load_record
-from remuda._engine.recording import Recording
-from remuda._engine.stats import PoolStats
+from remuda._crash.file import load_record
+from remuda._crash.record import Beginning, Record, RecordedFault
+from remuda._engine.pool.batch import Batch
+from remuda._engine.pool.calls import Call
+from remuda._engine.pool.infos import Infos
+from remuda._engine.pool.pool import Pool
+from remuda._engine.pool.stats import PoolStats
+from remuda._engine.supervision.fault_policy import FaultPolicy
+from remuda._engine.supervision.recording import Recording
+from remuda._worker.worker_info import WorkerInfo, worker_info
 from remuda.errors import (
     BrokenPoolError,
     ClosedError,

@@ -18,7 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "../core/family.hpp"
+#include "os/process_tree.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from programs import Script
 
-from remuda._backends.channel import NonsenseError, SocketChannel
+from remuda._wire.channel import NonsenseError, SocketChannel
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),

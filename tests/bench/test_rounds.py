@@ -12,7 +12,7 @@ from remuda._bench.contenders import Plan
 from remuda._bench.results import Result
 from remuda._bench.rounds import Progress, race
 from remuda._bench.workloads import Workload, WorkloadError
-from remuda._engine.cores import usable_cores
+from remuda._system.cores import usable_cores
 
 PLAN = Plan(COUNTING, num_envs=4, num_workers=2)
 STEP_SECONDS = {"plain": 1.0, "ours": 0.25, "theirs": 0.5}

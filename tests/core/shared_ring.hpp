@@ -7,7 +7,7 @@
 #include <new>
 #include <vector>
 
-#include "ring.hpp"
+#include "ipc/ring.hpp"
 
 template <class T>
 class SharedRing {

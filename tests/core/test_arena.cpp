@@ -6,9 +6,9 @@
 #include <string>
 #include <system_error>
 
-#include "arena.hpp"
+#include "shm/arena.hpp"
 #include "check.hpp"
-#include "platform.hpp"
+#include "os/platform.hpp"
 
 #if REMUDA_LINUX
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #include <new>
 #include <thread>
 
-#include "blob_ring.hpp"
+#include "ipc/blob_ring.hpp"
 #include "check.hpp"
 #include "random.hpp"
 #include "record.hpp"

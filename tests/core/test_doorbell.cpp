@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "doorbell.hpp"
+#include "ipc/doorbell.hpp"
 #include "random.hpp"
 
 #if REMUDA_LINUX

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "episode_log.hpp"
+#include "worker/episode_log.hpp"
 
 using namespace remuda;
 

@@ -1,5 +1,5 @@
 // Whatever instruction a process is stopped or killed at, the others see whole records, and no wake-up is lost.
-#include "platform.hpp"
+#include "os/platform.hpp"
 
 #if REMUDA_LINUX
 
@@ -9,12 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "blob_ring.hpp"
+#include "ipc/blob_ring.hpp"
 #include "check.hpp"
-#include "doorbell.hpp"
+#include "ipc/doorbell.hpp"
 #include "random.hpp"
 #include "record.hpp"
-#include "ring.hpp"
+#include "ipc/ring.hpp"
 #include "shared.hpp"
 #include "stepped.hpp"
 

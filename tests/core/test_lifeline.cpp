@@ -1,7 +1,7 @@
 // A worker dies with its owner, even while it is stuck in native code, and takes along what it has spawned.
 #include "check.hpp"
-#include "lifeline.hpp"
-#include "platform.hpp"
+#include "os/lifeline.hpp"
+#include "os/platform.hpp"
 #include "random.hpp"
 
 #if REMUDA_LINUX

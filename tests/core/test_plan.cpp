@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "plan.hpp"
+#include "shm/plan.hpp"
 #include "random.hpp"
 
 using namespace remuda;

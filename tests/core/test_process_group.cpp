@@ -1,7 +1,7 @@
 // Signals and exit codes are those of the process that the descriptor is of, whoever has its pid by now.
 #include "check.hpp"
-#include "platform.hpp"
-#include "process_group.hpp"
+#include "os/platform.hpp"
+#include "os/process_group.hpp"
 
 #if REMUDA_LINUX
 

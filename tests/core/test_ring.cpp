@@ -6,7 +6,7 @@
 #include "check.hpp"
 #include "random.hpp"
 #include "record.hpp"
-#include "ring.hpp"
+#include "ipc/ring.hpp"
 #include "shared_ring.hpp"
 
 using namespace remuda;

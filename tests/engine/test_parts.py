@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
 
 from remuda import EnvError, InvalidActionError, Pool, StateError
-from remuda._engine.division import divide
+from remuda._engine.pool.partition import divide
 
 BACKENDS = ("process", "thread", "serial")
 CONCURRENT = ("process", "thread")

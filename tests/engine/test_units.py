@@ -40,9 +40,11 @@ from remuda import (
     _core,
     errors,
 )
-from remuda._backends.codec import SpaceCodec
-from remuda._backends.layout import InfoColumn, Layout
-from remuda._engine.advice import (
+from remuda._engine.pool.arguments import check_env_ids, check_limit, check_timeout
+from remuda._engine.pool.calls import Call
+from remuda._engine.pool.infos import Extras, InfoColumns
+from remuda._engine.pool.seeding import options_for, reset_arguments, seeds_for
+from remuda._engine.startup.advice import (
     SWITCH_SECONDS,
     StepCost,
     advice,
@@ -51,14 +53,12 @@ from remuda._engine.advice import (
     measure_steps,
     observed_cost,
 )
-from remuda._engine.agreement import check_agreement
-from remuda._engine.arguments import check_env_ids, check_limit, check_timeout
-from remuda._engine.calls import Call
-from remuda._engine.changes import Changes
-from remuda._engine.faults import Faults
-from remuda._engine.infos import Extras, InfoColumns
-from remuda._engine.memory import available_memory, check_memory
-from remuda._engine.seeding import options_for, reset_arguments, seeds_for
+from remuda._engine.startup.space_checks import check_agreement
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.faults import Faults
+from remuda._system.memory import available_memory, check_memory
+from remuda._wire.codec import SpaceCodec
+from remuda._wire.layout import InfoColumn, Layout
 
 MICROSECOND = 1e-6
 
@@ -179,7 +179,7 @@ def test_auto_picks_a_possible_number(backend: Any) -> None:
 def test_advice_is_said_once_and_only_if_wanted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remuda._engine.pool.advice", lambda *_: "do something else")
+    monkeypatch.setattr("remuda._engine.pool.pool.advice", lambda *_: "do something else")
     for advise in (True, False):
         with caplog.at_level(logging.WARNING, "remuda"), Pool(counting(1), backend="thread", advise=advise) as pool:
             pool.reset()

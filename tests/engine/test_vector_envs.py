@@ -45,13 +45,13 @@ from remuda import (
     WorkerDiedError,
     _core,
 )
-from remuda._backends.channel import LocalChannel
-from remuda._backends.lane_infos import LaneInfos
-from remuda._backends.layout import Layout
-from remuda._backends.vector_host import VectorHost
-from remuda._backends.worker_info import WorkerInfo
-from remuda._engine.advice import StepCost, advice
-from remuda._engine.division import divide
+from remuda._engine.pool.partition import divide
+from remuda._engine.startup.advice import StepCost, advice
+from remuda._wire.channel import LocalChannel
+from remuda._wire.layout import Layout
+from remuda._worker.vector_host import VectorHost
+from remuda._worker.vector_infos import LaneInfos
+from remuda._worker.worker_info import WorkerInfo
 
 BACKENDS = ("process", "thread", "serial")
 

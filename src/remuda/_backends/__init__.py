@@ -1,1 +1,1 @@
-"""How workers come to be, and how the pool reaches them: processes, threads, or the caller itself."""
+"""The life of workers, and how a pool reaches them: processes, threads, or the caller itself."""

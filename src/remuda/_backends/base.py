@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from remuda import _core
-from remuda._backends.host import EnvReport
-from remuda._backends.layout import InfoColumn, Layout
-from remuda._backends.pickling import Parts
-from remuda._backends.resets import ResetDefaults
-from remuda._backends.worker_info import WorkerInfo
+from remuda._wire.layout import InfoColumn, Layout
+from remuda._wire.pickling import Parts
+from remuda._worker.host import EnvReport
+from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import Failure, MemoryVerdict, RemudaError, Whereabouts
 
 

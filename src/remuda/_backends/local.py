@@ -7,13 +7,13 @@ from typing import NoReturn
 
 from remuda import _core
 from remuda._backends.base import Assignment
-from remuda._backends.channel import LocalChannel
-from remuda._backends.failures import build_error, load_failure
-from remuda._backends.host import BuildError, EnvReport
-from remuda._backends.layout import InfoColumn, Layout
-from remuda._backends.output import check_limit
-from remuda._backends.resets import ResetDefaults
-from remuda._backends.vector_host import make_host
+from remuda._relay.output import check_limit
+from remuda._wire.channel import LocalChannel
+from remuda._wire.failures import build_error, load_failure
+from remuda._wire.layout import InfoColumn, Layout
+from remuda._worker.host import BuildError, EnvReport
+from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.vector_host import make_host
 from remuda.errors import InvalidEnvError
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from remuda import _core
 from remuda._backends.base import Assignment
-from remuda._backends.host import EnvReport
-from remuda._backends.layout import Layout
 from remuda._backends.local import LocalBackend, LocalWorker, build_locally, close_all
-from remuda._backends.pickling import Parts
+from remuda._wire.layout import Layout
+from remuda._wire.pickling import Parts
+from remuda._worker.host import EnvReport
 
 
 class SerialBackend(LocalBackend):

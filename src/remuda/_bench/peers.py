@@ -11,7 +11,7 @@ from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-from remuda._engine.cores import usable_cores
+from remuda._system.cores import usable_cores
 
 from .contenders import Contender, Plan
 from .workloads import EnvFactory, touch

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda._engine.cores import usable_cores, usable_cpus
+from remuda._system.cores import usable_cores, usable_cpus
 
 from .contenders import Contender, Plan
 from .processes import busy_seconds, mean_pss_mb, total_cpu_seconds, wait_until_idle

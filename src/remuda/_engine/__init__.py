@@ -1,0 +1,1 @@
+"""The engine: pools, how they start, and how they are supervised."""

@@ -6,13 +6,13 @@ import pdb
 from bdb import BdbQuit
 from typing import Any
 
-from remuda._backends.worker_info import WorkerInfo, settle_in_process
-from remuda._engine.record import Record
-from remuda._replay.ending import Ending
+from remuda._crash.record import Record
+from remuda._replay.harness import Stage
+from remuda._replay.outcome import Ending
+from remuda._replay.plan import Deed, Reset, Script
 from remuda._replay.play import describe
-from remuda._replay.script import Deed, Reset, Script
-from remuda._replay.stage import Stage
-from remuda._replay.unseal import Unsealed
+from remuda._replay.unpickling import Unsealed
+from remuda._worker.worker_info import WorkerInfo, settle_in_process
 
 
 def debug(record: Record, unsealed: Unsealed, script: Script) -> Ending:

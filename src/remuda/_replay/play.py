@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda import _core
-from remuda._backends.channel import SocketChannel
-from remuda._backends.failures import portable
-from remuda._backends.worker_info import WorkerInfo, settle_in_process
-from remuda._engine.record import Record
-from remuda._engine.record_file import load_record
-from remuda._replay.ending import Ending, Raised
-from remuda._replay.script import Extent, Script, write_script
-from remuda._replay.stage import Stage
-from remuda._replay.unseal import Leave, unseal
+from remuda._crash.file import load_record
+from remuda._crash.record import Record
+from remuda._replay.harness import Stage
+from remuda._replay.outcome import Ending, Raised
+from remuda._replay.plan import Extent, Script, write_script
+from remuda._replay.unpickling import Leave, unseal
+from remuda._wire.channel import SocketChannel
+from remuda._wire.failures import portable
+from remuda._worker.worker_info import WorkerInfo, settle_in_process
 from remuda.errors import RecordError
 
 

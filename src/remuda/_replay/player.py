@@ -10,13 +10,13 @@ from contextlib import suppress
 from select import POLLIN, poll
 
 from remuda import _core
-from remuda._backends.channel import SocketChannel
-from remuda._backends.family import kill_families, new_key, with_key
-from remuda._backends.interpreter import python_command
-from remuda._backends.watcher import watch
-from remuda._engine.record import RecordedFault
-from remuda._replay.ending import Ending
+from remuda._backends.process.interpreter import python_command
+from remuda._backends.process.process_tree import kill_families, new_key, with_key
+from remuda._backends.process.watcher import watch
+from remuda._crash.record import RecordedFault
+from remuda._replay.outcome import Ending
 from remuda._replay.play import Assignment
+from remuda._wire.channel import SocketChannel
 from remuda.errors import RecordError
 
 _DEATH_SECONDS = 10.0  # for a process that has closed its socket to end

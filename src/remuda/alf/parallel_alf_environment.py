@@ -9,8 +9,8 @@ from typing import Literal
 import alf
 
 from remuda import FaultPolicy, Recording
+from remuda.alf.isinstance_shim import stand_in
 from remuda.alf.parallel_environment import EnvConstructor, ParallelEnvironment
-from remuda.alf.standing_in import stand_in
 
 
 @alf.configurable("RemudaParallelAlfEnvironment")

@@ -10,13 +10,13 @@ from alf.environments.alf_environment import AlfEnvironment
 from alf.utils.schedulers import get_all_progresses
 
 from remuda import Call, Fault, Pool, SpaceMismatchError
-from remuda._faces.farewells import log_farewells
+from remuda._faces.close_errors import log_farewells
 from remuda.alf import worker
 from remuda.alf.actions import action_reader
-from remuda.alf.agreement import check_same, told_by_alf
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
 from remuda.alf.remote_environment import RemoteEnvironment
+from remuda.alf.space_checks import check_same, told_by_alf
 from remuda.alf.time_steps import TimeSteps
 
 EnvConstructor = Callable[..., Any]

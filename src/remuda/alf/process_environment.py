@@ -8,7 +8,7 @@ from typing import Any, Literal
 import alf
 
 from remuda import Call, Pool, StateError, Whereabouts
-from remuda._faces.farewells import log_farewells
+from remuda._faces.close_errors import log_farewells
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from remuda._bench import registry, workloads
 from remuda._bench.contenders import Plan
-from remuda._engine.cores import usable_cores
+from remuda._system.cores import usable_cores
 
 from .options import add_subcommand, at_least, refuse
 

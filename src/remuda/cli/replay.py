@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda._engine.printing import printable
-from remuda._engine.record import Record
-from remuda._engine.record_file import load_record
+from remuda._crash.file import load_record
+from remuda._crash.printable import printable
+from remuda._crash.record import Record
 from remuda._replay.debug import debug
+from remuda._replay.diagnosis import Verdict, describe_deed, judge
+from remuda._replay.plan import Extent, Script, extents, write_script
 from remuda._replay.play import Assignment
 from remuda._replay.player import replay as replay_apart
-from remuda._replay.script import Extent, Script, extents, write_script
-from remuda._replay.unseal import Leave, unseal
-from remuda._replay.verdict import Verdict, describe_deed, judge
+from remuda._replay.unpickling import Leave, unseal
 from remuda.errors import RecordError
 
 from .options import add_subcommand, at_least, refuse

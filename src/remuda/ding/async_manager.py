@@ -16,8 +16,8 @@ from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda.ding.adapter import Adapter, call_method, get_attribute, render
-from remuda.ding.conversation import Conversation
 from remuda.ding.errors import translate
+from remuda.ding.in_flight import Conversation
 from remuda.ding.options import PoolOptions
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.spaces import Anything, layout_space

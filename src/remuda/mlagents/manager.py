@@ -20,7 +20,7 @@ from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaultPolicy, Pool, Recording
-from remuda._faces.farewells import log_farewells
+from remuda._faces.close_errors import log_farewells
 from remuda._keywords import names_keywords
 from remuda.mlagents.options import check_num_workers, factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts

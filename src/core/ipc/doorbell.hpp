@@ -1,0 +1,139 @@
+// A doorbell: how one side waits for the other.  Any number of ringers, one waiter.
+//
+// The waiter first spins, giving its core away on every turn (`sched_yield`), because a wake-up through
+// the kernel costs 40 us where a shared counter costs 0.2; then it sleeps on a futex.  It may ask to be
+// woken only when the count reaches a target, so that a batch of 64 results costs one wake-up.
+//
+// The missed-wake window.  The waiter stores `sleeping` and then loads `rung`; the ringer adds to
+// `rung` and then loads `sleeping`.  If both loads could overtake both stores, the waiter would sleep
+// on a bell that has been rung.  All four are sequentially consistent, so in their one total order at
+// least one side sees the other: this is the only place in the core that needs it.
+//
+// Not promised: a wake-up from a ringer that was killed between adding and waking.  Sleeps are
+// therefore cut into slices by the caller (see kSlice), who looks at the rings again after each.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+#else
+#include <condition_variable>
+#include <mutex>
+#endif
+
+namespace remuda {
+
+using Clock = std::chrono::steady_clock;
+using Nanoseconds = std::chrono::nanoseconds;
+
+inline std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<Nanoseconds>(Clock::now().time_since_epoch()).count());
+}
+
+// The longest anybody sleeps without looking up: the bound on noticing a death.
+inline constexpr Nanoseconds kSlice = std::chrono::milliseconds(100);
+
+struct Bell {
+  alignas(64) std::atomic<std::uint32_t> rung;    // how often it was rung; also the futex word
+  alignas(64) std::atomic<std::uint32_t> target;  // the waiter wants to be woken at this count
+  std::atomic<std::uint32_t> sleeping;            // 1 while the waiter is (about to be) asleep
+};
+static_assert(sizeof(Bell) == 128 && offsetof(Bell, target) == 64);
+
+namespace park {
+
+#if REMUDA_LINUX
+inline void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nanoseconds limit) {
+  timespec ts{static_cast<time_t>(limit.count() / 1'000'000'000), static_cast<long>(limit.count() % 1'000'000'000)};
+  // Not FUTEX_PRIVATE: the other side lives in another process.  Any return (woken, changed, timed
+  // out, interrupted) means the same to the caller: look again.
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &ts, nullptr, 0);
+}
+inline void wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+inline void yield() { sched_yield(); }
+#else
+// Without futexes there are only threads of one process to wait for, and one lot serves them all.
+struct Lot {
+  std::mutex mutex;
+  std::condition_variable changed;
+};
+inline Lot& lot() {
+  static Lot lot;
+  return lot;
+}
+inline void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nanoseconds limit) {
+  std::unique_lock lock(lot().mutex);
+  lot().changed.wait_for(lock, limit, [&] { return word.load() != expected; });
+}
+inline void wake(std::atomic<std::uint32_t>&) {
+  {
+    std::lock_guard lock(lot().mutex);
+  }  // a sleeper is either before its check or inside wait
+  lot().changed.notify_all();
+}
+inline void yield() { std::this_thread::yield(); }
+#endif
+
+}  // namespace park
+
+// How long to spin before sleeping: up to `limit` while recent waits were shorter than that, not at
+// all while they were longer, for then the spin would only burn a core that a worker could use.
+class Patience {
+ public:
+  explicit Patience(Nanoseconds limit = Nanoseconds(0)) : limit_(limit) {}
+
+  Nanoseconds budget() const { return recent_ <= limit_ ? limit_ : Nanoseconds(0); }
+  void record(Nanoseconds waited) { recent_ += (waited - recent_) / 8; }  // a moving average
+
+ private:
+  Nanoseconds limit_;
+  Nanoseconds recent_{0};
+};
+
+// The ringer's side.
+inline void ring(Bell& bell, std::uint32_t count = 1) {
+  std::uint32_t rung = bell.rung.fetch_add(count, std::memory_order_seq_cst) + count;
+  if (bell.sleeping.load(std::memory_order_seq_cst) == 0) return;
+  // Relaxed: `target` was written before `sleeping`, whose load above ordered it.
+  if (static_cast<std::int32_t>(rung - bell.target.load(std::memory_order_relaxed)) >= 0) park::wake(bell.rung);
+}
+
+inline bool reached(const Bell& bell, std::uint32_t target) {
+  return static_cast<std::int32_t>(bell.rung.load(std::memory_order_acquire) - target) >= 0;
+}
+
+// The waiter's side: returns when the bell has been rung up to `target`, or after about `limit`, or
+// early for no reason at all.  The caller looks at what it waits for, and comes back if it must.
+inline void wait(Bell& bell, std::uint32_t target, Nanoseconds limit, Patience& patience) {
+  if (reached(bell, target)) return;
+  const auto start = Clock::now();
+  const auto spin_until = start + std::min(patience.budget(), limit);
+  while (Clock::now() < spin_until) {
+    park::yield();
+    if (reached(bell, target)) {
+      patience.record(Clock::now() - start);
+      return;
+    }
+  }
+
+  bell.target.store(target, std::memory_order_relaxed);
+  bell.sleeping.store(1, std::memory_order_seq_cst);
+  std::uint32_t rung = bell.rung.load(std::memory_order_seq_cst);
+  if (static_cast<std::int32_t>(rung - target) < 0) park::sleep(bell.rung, rung, limit);
+  bell.sleeping.store(0, std::memory_order_relaxed);  // a needless wake-up does no harm
+  patience.record(Clock::now() - start);
+}
+
+}  // namespace remuda

@@ -1,0 +1,46 @@
+#include "os/output_trimmer.hpp"
+
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <thread>
+
+#include "ipc/doorbell.hpp"
+#include "os/detached_thread.hpp"
+
+namespace remuda {
+
+namespace {
+
+// Returns how far the file has been cut by now.
+std::uint64_t cut(int fd, std::uint64_t kept, std::uint64_t done) {
+  struct stat file;
+  if (fstat(fd, &file) != 0) return done;
+  auto size = static_cast<std::uint64_t>(file.st_size);
+  if (size < done) done = 0;  // a child has opened it anew, and truncated it
+  if (size - done <= 2 * kept) return done;
+  if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size - kept)) != 0) return done;
+  return size - kept;
+}
+
+}  // namespace
+
+void keep_short(int fd, std::uint64_t kept) {
+  start_silently([fd, kept] {
+    for (std::uint64_t done = 0;; std::this_thread::sleep_for(kSlice)) done = cut(fd, kept, done);
+  });
+}
+
+}  // namespace remuda
+
+#else
+
+namespace remuda {
+void keep_short(int, std::uint64_t) {}
+}  // namespace remuda
+
+#endif

@@ -1,0 +1,317 @@
+#include "os/process_tree.hpp"
+
+#include "os/descriptor.hpp"
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/prctl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+namespace remuda {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How often we come back to a process that is just becoming another program, a millisecond apart.
+constexpr int kMaxSecondLooks = 50;
+// The word of /proc/<pid>/stat that says where the environment ends.
+constexpr int kEnvEnd = 51;
+
+// Reads files of /proc, one at a time into the same memory.
+class ProcReader {
+ public:
+  // Nothing where `file` could not be opened or read: we may not look, or there is nobody any more.  Valid until the
+  // next call.
+  std::optional<std::string_view> read(const Descriptor& file) {
+    if (file < 0) return {};
+    std::size_t length = 0;
+    while (true) {
+      if (length == memory_.size()) memory_.resize(2 * length);
+      const ssize_t count = ::read(file, memory_.data() + length, memory_.size() - length);
+      if (count < 0) return {};
+      if (count == 0) return std::string_view(memory_.data(), length);
+      length += static_cast<std::size_t>(count);
+    }
+  }
+
+ private:
+  std::vector<char> memory_ = std::vector<char>(1 << 16);
+};
+
+// The value of our variable in what /proc tells of an environment; empty where there is none.
+std::string_view keys_in(std::string_view environment) {
+  const std::string_view name(kFamilyVariable);
+  while (!environment.empty()) {
+    const std::string_view entry = environment.substr(0, environment.find('\0'));
+    if (entry.size() > name.size() && entry[name.size()] == '=' && entry.substr(0, name.size()) == name) {
+      return entry.substr(name.size() + 1);
+    }
+    environment.remove_prefix(std::min(entry.size() + 1, environment.size()));
+  }
+  return {};
+}
+
+// The words from the `first` on (counted from 1) of /proc/<pid>/stat; the second may have blanks in it.
+std::string_view stat_from(std::string_view stat, int first) {
+  stat.remove_prefix(std::min(stat.size(), stat.rfind(')') + 2));
+  for (int word = 3; word < first && !stat.empty(); ++word) {
+    stat.remove_prefix(std::min(stat.size(), stat.find(' ') + 1));
+  }
+  return stat;
+}
+
+// Whether /proc shows the processes by the numbers that they have for us: it may be absent, or another container's.
+bool proc_is_ours() {
+  char self[16] = {};
+  const ssize_t length = readlink("/proc/self", self, sizeof self);
+  return length > 0 && std::string_view(self, static_cast<std::size_t>(length)) == std::to_string(getpid());
+}
+
+class Hunt {
+ public:
+  Hunt(const std::vector<std::string>& keys, int patience_ms)
+      : keys_(keys.begin(), keys.end()), patience_(patience_ms) {}
+
+  void run() {
+    if (!proc_is_ours()) {
+      problem_ = ENOENT;
+      return;
+    }
+    int second_looks = 0;
+    while (true) {
+      const int before = last_pid();
+      const Found found = pass();
+      // New pids are higher than all before, so whoever runs from us runs ahead of the search; until they start from
+      // the beginning again: then he may be where we have looked already.
+      if (found.somebody || last_pid() < before) {
+        second_looks = 0;
+        continue;
+      }
+      if (!found.unsure || ++second_looks > kMaxSecondLooks) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  // Waits for the end of those that were shot.  Who is our child, as an orphan is the first process's, is reaped: when
+  // all have ended, since a child may be its dying parent's until then.
+  HuntResult result() {
+    const auto deadline = Clock::now() + patience_;
+    HuntResult result{{lost_.begin(), lost_.end()}, problem_, spent_};
+    for (const auto& [pid, pidfd] : shot_) {
+      if (!ends_until(deadline, pidfd)) result.survivors.push_back(pid);
+    }
+    for (const auto& [pid, pidfd] : shot_) reap(pidfd);
+    return result;
+  }
+
+ private:
+  struct Found {
+    bool somebody = false;  // whom we had not seen before: he may have started others behind our back
+    bool unsure = false;
+  };
+  enum class Sight { kStranger, kFamily, kBetweenPrograms };
+
+  // Once through all processes.  One that was forked before its parent was shot is there in the next pass; after a
+  // SIGKILL none is forked.
+  Found pass() {
+    Found found;
+    const int fd = open_somehow([] { return open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+    std::unique_ptr<DIR, int (*)(DIR*)> all(fd < 0 ? nullptr : fdopendir(fd), closedir);
+    if (all == nullptr) {
+      problem_ = errno;
+      return found;
+    }
+    while (const dirent* entry = readdir(all.get())) {
+      int pid = 0;
+      const char* end = entry->d_name + std::strlen(entry->d_name);
+      if (std::from_chars(entry->d_name, end, pid).ptr != end || pid == self_) continue;
+      const Sight sight = look(pid);
+      found.unsure |= sight == Sight::kBetweenPrograms;
+      if (sight == Sight::kFamily) found.somebody |= shoot(pid);
+    }
+    return found;
+  }
+
+  Sight look(int pid) {
+    const auto environment = read(pid, "environ");
+    if (!environment) return Sight::kStranger;
+    if (environment->empty()) return is_between_programs(pid) ? Sight::kBetweenPrograms : Sight::kStranger;
+    for (std::string_view keys = keys_in(*environment); !keys.empty();) {
+      const std::string_view key = keys.substr(0, keys.find(':'));
+      if (keys_.count(std::string(key)) != 0) return Sight::kFamily;
+      keys.remove_prefix(std::min(key.size() + 1, keys.size()));
+    }
+    return Sight::kStranger;
+  }
+
+  // In an exec there is a moment when the old memory is gone and the new environment not yet in place.  (The kernel's
+  // own threads, and the dead, have no memory at all.)
+  bool is_between_programs(int pid) {
+    const auto memory = read(pid, "statm");
+    if (!memory || memory->substr(0, 2) == "0 ") return false;
+    const auto stat = read(pid, "stat");
+    return stat && stat_from(*stat, kEnvEnd).substr(0, 2) == "0 ";
+  }
+
+  // Whether it was somebody new.
+  bool shoot(int pid) {
+    if (lost_.count(pid) != 0) return false;
+    if (auto known = shot_.find(pid); known != shot_.end()) {
+      if (!ends_until(Clock::now(), known->second)) return false;  // it is still dying
+      reap(known->second);
+      shot_.erase(known);  // another one with its pid
+    }
+    Descriptor pidfd(open_somehow([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }));
+    if (pidfd < 0) return errno == ESRCH;  // it ended just now: look who has come after it
+    if (look(pid) != Sight::kFamily) return true;
+    if (syscall(SYS_pidfd_send_signal, static_cast<int>(pidfd), SIGKILL, nullptr, 0) != 0) return errno == ESRCH;
+    shot_.emplace(pid, std::move(pidfd));
+    return true;
+  }
+
+  // The pid that was given last; 0 where that is not told.
+  int last_pid() {
+    const std::string_view load = read("/proc/loadavg").value_or("");
+    return std::atoi(std::string(load.substr(load.rfind(' ') + 1)).c_str());
+  }
+
+  std::optional<std::string_view> read(int pid, const char* name) {
+    return read("/proc/" + std::to_string(pid) + "/" + name);
+  }
+
+  std::optional<std::string_view> read(const std::string& path) {
+    return proc_.read(Descriptor(open_somehow([&path] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); })));
+  }
+
+  // Also where the process has no free descriptor.
+  template <class Open>
+  int open_somehow(Open open) {
+    while (true) {
+      const int fd = open();
+      if (fd >= 0 || (errno != EMFILE && errno != ENFILE)) return fd;
+      const int reason = errno;
+      if (make_room()) continue;
+      problem_ = errno = reason;
+      return -1;
+    }
+  }
+
+  // Gives up the reserve, then the descriptors of those that were shot, one by one.
+  bool make_room() {
+    if (spend_reserve()) return spent_ = true;
+    if (shot_.empty()) return false;
+    const auto first = shot_.begin();
+    if (ends_until(Clock::now() + patience_, first->second)) {
+      reap(first->second);
+    } else {
+      lost_.insert(first->first);
+    }
+    shot_.erase(first);
+    return true;
+  }
+
+  static bool ends_until(Clock::time_point deadline, int pidfd) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd fd{pidfd, POLLIN, 0};
+    return poll(&fd, 1, std::max<int>(0, static_cast<int>(left))) > 0;
+  }
+
+  static void reap(int pidfd) {
+    siginfo_t end;
+    waitid(static_cast<idtype_t>(3 /* P_PIDFD */), static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG);
+  }
+
+  const int self_ = getpid();
+  const std::unordered_set<std::string> keys_;
+  const std::chrono::milliseconds patience_;
+  std::map<int, Descriptor> shot_;
+  std::set<int> lost_;  // who had not ended when its descriptor was needed
+  int problem_ = 0;
+  bool spent_ = false;
+  ProcReader proc_;
+};
+
+// What /proc is to tell as our environment from now on, for good.  Whether the kernel lets us.
+bool show_environment(std::string_view shown) {
+  ProcReader proc;
+  const auto stat = proc.read(Descriptor(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)));
+  if (!stat) return false;
+  const auto word = [&stat](int number) {
+    return std::strtoull(std::string(stat_from(*stat, number).substr(0, 20)).c_str(), nullptr, 10);
+  };
+  prctl_mm_map map{};
+  map.start_code = word(26), map.end_code = word(27), map.start_stack = word(28);
+  map.start_data = word(45), map.end_data = word(46), map.start_brk = word(47);
+  map.arg_start = word(48), map.arg_end = word(49);
+  map.brk = reinterpret_cast<std::uintptr_t>(sbrk(0));
+  map.env_start = reinterpret_cast<std::uintptr_t>(shown.data());
+  map.env_end = map.env_start + shown.size();
+  map.exe_fd = static_cast<std::uint32_t>(-1);
+  return prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0) == 0;
+}
+
+}  // namespace
+
+HuntResult kill_family(const std::vector<std::string>& keys, int patience_ms) {
+  if (keys.empty()) return {};
+  HuntResult result;
+  {
+    Hunt hunt(keys, patience_ms);
+    hunt.run();
+    result = hunt.result();
+  }
+  if (result.spent_reserve) fill_reserve();
+  return result;
+}
+
+bool show_family(const std::string& keys) {
+  char* shown = std::getenv(kFamilyVariable);
+  if (shown != nullptr && std::strlen(shown) == keys.size()) {
+    std::memcpy(shown, keys.data(), keys.size());
+    return true;
+  }
+  ProcReader proc;
+  const auto before = proc.read(Descriptor(open("/proc/self/environ", O_RDONLY | O_CLOEXEC)));
+  if (!before) return false;
+  // The first one counts.  It stays for good, as the environment that it replaces.
+  auto* whole = new std::string(std::string(kFamilyVariable) + '=' + keys + '\0' + std::string(*before));
+  if (show_environment(*whole)) return true;
+  delete whole;
+  return false;
+}
+
+}  // namespace remuda
+
+#else
+
+namespace remuda {
+HuntResult kill_family(const std::vector<std::string>&, int) { return {}; }
+bool show_family(const std::string&) { return false; }
+}  // namespace remuda
+
+#endif

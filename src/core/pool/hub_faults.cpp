@@ -1,0 +1,360 @@
+// The hub's view of what goes wrong: deaths and deadlines, and slots whose env is gone.
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "pool/hub.hpp"
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+#include <poll.h>
+#endif
+
+namespace remuda {
+
+namespace {
+
+// Of `columns_`, which have no room for infos: the first leaf of the observation.
+constexpr std::size_t kFirstOfBatch = kFirstLeaf - 1;
+
+}  // namespace
+
+// -- deaths ------------------------------------------------------------------------------------------
+
+void Hub::watch(std::uint32_t worker, int pidfd, int socket) {
+  ports_[worker].pidfd = pidfd;
+  ports_[worker].socket = socket;
+}
+
+// Looks at everything that does not ring the bell.
+void Hub::glance() {
+  looked_ = Clock::now();
+  find_dead();
+  find_late();
+  if (alarm_ != Clock::time_point{} && looked_ >= alarm_) news_ = true;
+}
+
+void Hub::find_dead() {
+#if REMUDA_LINUX
+  std::vector<pollfd> fds;
+  std::vector<std::uint32_t> workers;
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
+    if (ports_[w].dead || ports_[w].pidfd < 0) continue;
+    fds.push_back({ports_[w].pidfd, POLLIN, 0});
+    workers.push_back(w);
+  }
+  for (int fd : listened_) fds.push_back({fd, POLLIN, 0});
+  if (relay_fd_ >= 0) fds.push_back({relay_fd_, POLLIN, 0});
+  if (fds.empty() || ::poll(fds.data(), fds.size(), 0) <= 0) return;
+  for (std::size_t i = workers.size(); i < fds.size(); ++i) news_ = news_ || fds[i].revents != 0;
+  drain();  // what the dead still published counts
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (fds[i].revents == 0) continue;
+    ports_[workers[i]].dead = true;
+    ports_[workers[i]].reading = ports_[workers[i]].writing = false;  // the rest will never come
+    finish_turn(ports_[workers[i]]);
+    newly_dead_.push_back(workers[i]);
+  }
+#endif
+}
+
+nb::object Hub::first_dead() const {
+  if (newly_dead_.empty()) return nb::none();
+  const Port& port = ports_[newly_dead_.front()];
+  nb::list in_flight, unanswered;
+  for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
+    const std::uint32_t slot = envs_[env].slot;
+    if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) in_flight.append(slot);
+  }
+  for (std::uint64_t sequence : port.messages) unanswered.append(sequence);
+  return nb::make_tuple(newly_dead_.front(), in_flight, unanswered);
+}
+
+void Hub::remove_dead() {
+  Port& port = ports_[newly_dead_.front()];
+  for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
+    const std::uint32_t slot = envs_[env].slot;
+    if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) slots_[slot].state = SlotState::kStranded;
+  }
+  awaited_ -= static_cast<std::uint32_t>(port.messages.size());
+  port.messages.clear();
+  newly_dead_.pop_front();
+}
+
+// -- deadlines ---------------------------------------------------------------------------------------
+
+void Hub::set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns) {
+  reset_limit_ = Nanoseconds(reset_ns);
+  step_limit_ = Nanoseconds(step_ns);
+  message_limit_ = Nanoseconds(message_ns);
+  build_limit_ = Nanoseconds(build_ns);
+  has_deadlines_ = reset_ns != 0 || step_ns != 0 || message_ns != 0 || build_ns != 0;
+}
+
+Nanoseconds Hub::limit_of(Op op) const {
+  if (op == Op::kReset || op == Op::kRevive || op == Op::kPrepare) return reset_limit_;
+  if (op == Op::kMessage || op == Op::kClose) return message_limit_;
+  if (op == Op::kRebuild) return build_limit_;
+  return step_limit_;
+}
+
+// A worker is late with what it does, be it a reset in advance that nobody waits for; one that does nothing although it
+// has work, with what it was given.
+void Hub::find_late() {
+  if (!has_deadlines_) return;
+  std::vector<std::uint64_t> tasks;
+  for (const Port& port : ports_) tasks.push_back(port.meter->task.load(std::memory_order_acquire));
+  drain();  // after the tasks were read: who has none any more may have answered just before
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
+    Port& port = ports_[w];
+    const bool is_busy = Task::is_sound(tasks[w]) && !Task::is_over(tasks[w], port.last_end_ns);
+    if (port.dead || port.absent || port.late || !(port.running || is_busy)) continue;
+    const Op op = is_busy ? Task::op(tasks[w]) : oldest_op(port);
+    const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
+    // A message in transit waits for us, too: time in which nobody here read or wrote it is not the worker's.
+    const auto since = std::max(begin, port.moved);
+    if (limit_of(op).count() == 0 || looked_ - since - lost_since(since) <= limit_of(op)) continue;
+    port.late = true;
+    newly_late_.push_back(w);
+  }
+}
+
+// Whoever freezes the whole job (a debugger, a container or a scheduler that suspends it) freezes us too: then far more
+// time passes between two looks than we ever let pass, and it is not the workers' time either.
+void Hub::note_running(Clock::time_point now, Nanoseconds most) {
+  const Nanoseconds passed = now - running_at_;
+  running_at_ = now;
+  if (passed <= most) return;
+  lost_ += passed - most;
+  gaps_.push_back({now, passed - most});
+  if (gaps_.size() <= kMostGaps) return;
+  gaps_[1].lost += gaps_[0].lost;  // as if both had been later: who began before that is given more time, not less
+  gaps_.pop_front();
+}
+
+std::int64_t Hub::lost_ns() {
+  note_running(Clock::now(), kUnwatched);
+  return lost_.count();
+}
+
+Nanoseconds Hub::lost_since(Clock::time_point begin) const {
+  Nanoseconds lost{0};
+  for (const Gap& gap : gaps_)
+    if (gap.end > begin) lost += gap.lost;
+  return lost;
+}
+
+Op Hub::oldest_op(const Port& port) const {
+  for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
+    const std::uint32_t slot = envs_[env].slot;
+    if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) return slots_[slot].op;
+  }
+  return Op::kMessage;
+}
+
+nb::object Hub::first_late() const {
+  if (newly_late_.empty()) return nb::none();
+  const std::uint32_t worker = newly_late_.front();
+  const Port& port = ports_[worker];
+  const std::uint64_t task = port.meter->task.load(std::memory_order_acquire);
+  const Op op = Task::is_sound(task) ? Task::op(task) : oldest_op(port);
+  return nb::make_tuple(worker, port.corrupt ? nb::none() : nb::cast(op));
+}
+
+nb::tuple Hub::doing(std::uint32_t worker) const {
+  const Port& port = ports_[worker];
+  const Meter& meter = *port.meter;
+  const std::uint64_t task = meter.task.load(std::memory_order_acquire);
+  const std::uint32_t env = meter.env.load(std::memory_order_relaxed);
+  if (!Task::is_sound(task) || Task::is_over(task, port.last_end_ns)) return nb::make_tuple(nb::none(), nb::none());
+  const bool is_ours = env >= port.first_env && env - port.first_env < port.envs;
+  return nb::make_tuple(Task::op(task), is_ours ? nb::object(nb::int_(env)) : nb::none());
+}
+
+std::optional<std::uint32_t> Hub::slot_of(std::uint32_t env) const {
+  return envs_.at(env).slot == kNoSlot ? std::nullopt : std::optional(envs_[env].slot);
+}
+
+nb::tuple Hub::progress(std::uint32_t env) const {
+  const Progress& progress = progress_[env];
+  return nb::make_tuple(progress.resets.load(std::memory_order_relaxed),
+                        progress.steps.load(std::memory_order_relaxed));
+}
+
+nb::tuple Hub::seeded(std::uint32_t env) const {
+  const Progress& progress = progress_[env];
+  const std::uint64_t seed = progress.seed.load(std::memory_order_acquire);
+  return nb::make_tuple(
+      seed, progress.resets.load(std::memory_order_relaxed) - progress.seeded_at.load(std::memory_order_relaxed));
+}
+
+// Nothing more is read from it.
+void Hub::distrust(std::uint32_t worker) {
+  ports_[worker].corrupt = true;
+  newly_late_.push_back(worker);
+}
+
+// A worker can write anything into its rings; what we act upon is checked.
+bool Hub::is_sound(const Port& port, const Result& result) const {
+  const std::uint32_t first = port.first_env, end = port.first_env + port.envs;
+  if (result.count != 1 && (result.count == 0 || result.flags != 0)) return false;
+  if (result.flags & kIsMessage)
+    return std::find(port.messages.begin(), port.messages.end(), result.sequence) != port.messages.end();
+  if (result.env < first || result.env >= end || result.count > end - result.env) return false;
+  if (!is_next_of_lanes(port, result)) return false;
+  if (envs_[result.env].slot == kNoSlot || ((result.flags & kSwapDue) && spares_.empty())) return false;
+  for (std::uint32_t i = 0; i < result.count; ++i) {
+    if (envs_[result.env + i].slot != envs_[result.env].slot + i) return false;
+    const Slot& slot = slots_[envs_[result.env + i].slot];
+    if (slot.state != SlotState::kInFlight || slot.row != result.row + i) return false;
+  }
+  return true;
+}
+
+// Whether it follows what is held: whole vector envs come between others, their lanes in order.
+bool Hub::is_next_of_lanes(const Port& port, const Result& result) const {
+  if (is_whole(lanes_, result)) return port.held.empty();
+  if (result.env % lanes_ != port.held_lanes || result.count > lanes_ - port.held_lanes) return false;
+  return port.held.empty() || may_share_run(lanes_, port.held.back().first, result);
+}
+
+// -- what becomes of slots whose env is gone -----------------------------------------------------------
+
+Hub::Slot& Hub::stranded(std::uint32_t slot) {
+  if (slots_[slot].state != SlotState::kStranded) throw std::logic_error("the slot is not stranded");
+  return slots_[slot];
+}
+
+void Hub::drop(std::uint32_t slot) {
+  Slot& dropped = stranded(slot);
+  dropped.state = SlotState::kIdle;
+  dropped.parts.reset();
+  --part_of(slot).in_flight;
+  rows_done(part_of(slot), dropped.row, 1);
+}
+
+void Hub::resend(std::uint32_t slot) {
+  Slot& again = stranded(slot);
+  again.state = SlotState::kInFlight;
+  push_run(again.op, slot, 1, none_or(again.parts));
+  publish(worker_of(slot));
+  raise_interrupt();
+}
+
+void Hub::retell(std::uint32_t slot, nb::handle parts) {
+  Slot& told = stranded(slot);
+  Part& part = part_of(slot);
+  copy_row(columns_, kFirstOfBatch, told.row, kept_row(slot));
+  set_flags(told.row, false);
+  *reinterpret_cast<std::uint64_t*>(columns_[kInfoMask].row(told.row)) = 0;
+  told.state = SlotState::kReady;
+  told.parts.reset();
+  --part.in_flight;
+  ++part.ready_slots;
+  part.ready.push_back({slot, told.row, 1, kHasBlob, nb::borrow(parts)});
+}
+
+void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
+  retell(slot, parts);
+  env_behind(slot).fresh = true;
+  set_flags(slots_[slot].row, true);
+  set_flags(kept_row(slot), true);
+}
+
+// An observe of what only we know.
+bool Hub::answer_here(std::uint32_t slot, Op op, nb::handle parts) {
+  if (op != Op::kObserve || parts.is_none()) return false;
+  slots_[slot].state = SlotState::kStranded;
+  retell(slot, parts);
+  return true;
+}
+
+void Hub::revive(std::uint32_t slot, nb::handle terminal, bool is_complete) {
+  Slot& revived = stranded(slot);
+  if (!is_complete) {
+    copy_row(final_columns_, 0, revived.row, kept_row(slot));
+    set_flags(revived.row, true);
+    env_behind(slot).fresh = true;
+    if (!spares_.empty()) mount_spare(slot);  // nobody has to wait for the env that is built anew
+  }
+  revived.op = Op::kRevive;
+  revived.parts.reset();
+  revived.terminal = nb::borrow(terminal);
+  resend(slot);
+}
+
+void Hub::owe(std::uint32_t slot, nb::handle payment, bool revives) {
+  owed_ += !slots_[slot].owed.is_valid();
+  slots_[slot].owed = nb::borrow(payment);
+  slots_[slot].owed_revives = revives;
+}
+
+// Whether the debt is the answer to this command. A reset ends the episode anyway.
+bool Hub::pay(std::uint32_t slot, Op op) {
+  Slot& debtor = slots_[slot];
+  if (!debtor.owed.is_valid()) return false;
+  nb::object payment = std::move(debtor.owed);
+  debtor.owed.reset();
+  --owed_;
+  if (op == Op::kReset) return false;
+  debtor.state = SlotState::kStranded;
+  debtor.owed_revives ? revive(slot, payment, false) : end_episode(slot, payment);
+  return true;
+}
+
+// The observation's leaves of `columns_` at `from_row`, to the columns from `first_to` on.
+void Hub::copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row) {
+  for (std::size_t leaf = 0; kFirstOfBatch + leaf < columns_.size(); ++leaf) {
+    const Column& from = columns_[kFirstOfBatch + leaf];
+    std::memcpy(to[first_to + leaf].row(to_row), from.row(from_row), from.row_bytes());
+  }
+}
+
+// Of a result made here: there is no reward in it, and no terminal state.
+void Hub::set_flags(std::uint32_t row, bool truncated) {
+  *reinterpret_cast<double*>(columns_[kReward].row(row)) = 0.0;
+  *reinterpret_cast<bool*>(columns_[kTerminated].row(row)) = false;
+  *reinterpret_cast<bool*>(columns_[kTruncated].row(row)) = truncated;
+}
+
+nb::tuple Hub::last(std::uint32_t slot) const {
+  return nb::make_tuple(kept_row(slot), none_or(env_behind(slot).last_parts));
+}
+
+bool Hub::is_over(std::uint32_t slot) const {
+  const std::uint32_t kept = kept_row(slot);
+  return *reinterpret_cast<const bool*>(columns_[kTerminated].row(kept)) ||
+         *reinterpret_cast<const bool*>(columns_[kTruncated].row(kept));
+}
+
+void Hub::reopen(std::uint32_t worker) {
+  for (std::uint64_t ring : {plan_.commands(worker), plan_.results(worker)}) arena_->at<RingHeader>(ring)->reset();
+  for (std::uint64_t blobs : {plan_.blobs_in(worker), plan_.blobs_out(worker)})
+    arena_->at<BlobHeader>(blobs)->consumed.store(0);
+  Port fresh = make_port(worker);  // its ends begin where the rings do
+  fresh.first_env = ports_[worker].first_env;
+  fresh.envs = ports_[worker].envs;
+  fresh.absent = true;
+  fresh.bell->sleeping.store(0);  // its predecessor may have died in its sleep
+  fresh.meter->task.store(0);
+  for (std::uint32_t env = fresh.first_env; env < fresh.first_env + fresh.envs; ++env) {
+    progress_[env].results.store(envs_[env].results, std::memory_order_relaxed);
+    envs_[env].fresh = true;
+  }
+  ports_[worker] = std::move(fresh);
+}
+
+void Hub::give_up(std::uint32_t worker) {
+  ports_[worker].dead = true;
+  newly_dead_.push_back(worker);
+}
+
+void Hub::arrive(std::uint32_t worker, int pidfd, int socket) {
+  ports_[worker].absent = false;
+  ports_[worker].writing = socket >= 0;  // what was kept for it, if anything
+  writes_ = writes_ || socket >= 0;
+  watch(worker, pidfd, socket);
+  publish(worker);
+}
+
+}  // namespace remuda

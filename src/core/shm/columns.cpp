@@ -1,0 +1,187 @@
+#include "shm/columns.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <string>
+
+namespace remuda {
+
+namespace {
+constexpr npy_int64 kSmall = 64;
+}
+
+Column::Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base)
+    : dtype_(std::move(dtype)), shape_(std::move(shape)), base_(base) {
+  row_bytes_ = static_cast<std::size_t>(PyDataType_ELSIZE(descr()));
+  is_int64_ = descr()->type_num == NPY_INT64 && PyArray_ISNBO(descr()->byteorder);
+  for (npy_intp n : shape_) row_bytes_ *= static_cast<std::size_t>(n);
+}
+
+bool Column::fits(nb::handle value, std::uint32_t rows) const {
+  if (!PyArray_Check(value.ptr())) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(value.ptr());
+  return has_layout(array, 1) && PyArray_DIM(array, 0) == static_cast<npy_intp>(rows);
+}
+
+// Whether the axes after the `leading` ones, the dtype and the order are the column's.
+bool Column::has_layout(PyArrayObject* array, int leading) const {
+  if (PyArray_NDIM(array) != static_cast<int>(shape_.size()) + leading || !PyArray_IS_C_CONTIGUOUS(array)) return false;
+  for (std::size_t i = 0; i < shape_.size(); ++i)
+    if (PyArray_DIM(array, static_cast<int>(i) + leading) != shape_[i]) return false;
+  return PyArray_DESCR(array) == descr() || PyArray_EquivTypes(PyArray_DESCR(array), descr());
+}
+
+bool Column::write(PyObject* value, std::uint32_t row) const {
+  std::byte* target = this->row(row);
+  if (!PyArray_Check(value)) return shape_.empty() && write_number(value, target);
+  auto* array = reinterpret_cast<PyArrayObject*>(value);
+  if (!has_layout(array, 0)) return false;
+  std::memcpy(target, PyArray_DATA(array), row_bytes_);
+  return true;
+}
+
+bool Column::write_number(PyObject* value, std::byte* target) const {
+  if (PyArray_IsScalar(value, Generic)) {
+    PyArray_Descr* type = PyArray_DescrFromScalar(value);
+    bool same = PyArray_EquivTypes(type, descr());
+    Py_DECREF(type);
+    if (same) PyArray_ScalarAsCtype(value, target);
+    return same;
+  }
+  if (PyLong_CheckExact(value) && is_int64_) {
+    int overflow;
+    npy_int64 number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow == 0) std::memcpy(target, &number, sizeof number);
+    return overflow == 0;
+  }
+  return false;
+}
+
+nb::object Column::scalar(std::uint32_t row) const {
+  nb::object* cached = nullptr;
+  if (is_int64_) {
+    npy_int64 number;
+    std::memcpy(&number, this->row(row), sizeof number);
+    if (number >= 0 && number < kSmall) {
+      if (small_.empty()) small_.resize(kSmall);
+      cached = &small_[static_cast<std::size_t>(number)];
+      if (cached->is_valid()) return *cached;
+    }
+  }
+  nb::object scalar = nb::steal(PyArray_Scalar(this->row(row), descr(), nullptr));
+  if (!scalar.is_valid()) nb::raise_python_error();
+  if (cached != nullptr) *cached = scalar;
+  return scalar;
+}
+
+nb::object Column::read(std::uint32_t row) const {
+  if (shape_.empty()) return scalar(row);
+  Py_INCREF(descr());
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()), shape_.data(),
+                                         nullptr, nullptr, 0, nullptr);
+  if (array == nullptr) nb::raise_python_error();
+  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)), this->row(row), row_bytes_);
+  return nb::steal(array);
+}
+
+nb::object Column::array(std::uint32_t rows, void* data) const {
+  std::vector<npy_intp> shape{static_cast<npy_intp>(rows)};
+  shape.insert(shape.end(), shape_.begin(), shape_.end());
+  Py_INCREF(descr());  // NewFromDescr steals it
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape.size()), shape.data(), nullptr,
+                                         data, data == nullptr ? 0 : NPY_ARRAY_CARRAY, nullptr);
+  if (array == nullptr) nb::raise_python_error();
+  return nb::steal(array);
+}
+
+nb::object Column::view(std::uint32_t first_row, std::uint32_t rows, nb::handle owner) const {
+  nb::object view = array(rows, row(first_row));
+  // SetBaseObject steals the reference: the array owns a share of the lease.
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(view.ptr()), owner.inc_ref().ptr()) < 0)
+    nb::raise_python_error();
+  return view;
+}
+
+nb::object Column::empty(std::uint32_t rows) const { return array(rows, nullptr); }
+
+npy_intp first_outside(nb::handle array, npy_int64 low, npy_int64 high) {
+  auto* numbers = reinterpret_cast<PyArrayObject*>(array.ptr());
+  if (!PyArray_Check(array.ptr()) || PyArray_TYPE(numbers) != NPY_INT64 || !PyArray_IS_C_CONTIGUOUS(numbers) ||
+      !PyArray_ISNOTSWAPPED(numbers))
+    throw nb::type_error("expected a contiguous array of int64 in native byte order");
+  const auto* data = static_cast<const npy_int64*>(PyArray_DATA(numbers));
+  const npy_intp size = PyArray_SIZE(numbers);
+  for (npy_intp i = 0; i < size; ++i)
+    if (data[i] < low || data[i] > high) return i;
+  return -1;
+}
+
+Nest::Nest(nb::handle description) {
+  const auto kind = nb::cast<std::string>(description[0]);
+  nb::object body = description[1];
+  if (kind == "column" || kind == "object") {
+    kind_ = kind == "column" ? Kind::kColumn : Kind::kObject;
+    index_ = nb::cast<std::size_t>(body);
+    return;
+  }
+  kind_ = kind == "dict" ? Kind::kDict : Kind::kTuple;
+  for (nb::handle child : body) {
+    if (kind_ == Kind::kDict) {
+      keys_.push_back(nb::borrow(child[0]));
+      children_.emplace_back(child[1]);
+    } else {
+      children_.emplace_back(child);
+    }
+  }
+}
+
+bool Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
+  switch (kind_) {
+    case Kind::kColumn:
+      return columns[index_].write(value, row);
+    case Kind::kObject:
+      objects.push_back(nb::borrow(value));
+      return true;
+    case Kind::kDict:
+      if (!PyDict_Check(value)) return false;  // keys that the space does not know are left out, as everywhere
+      for (std::size_t i = 0; i < keys_.size(); ++i) {
+        PyObject* child = PyDict_GetItemWithError(value, keys_[i].ptr());
+        if (child == nullptr) {
+          PyErr_Clear();  // an unhashable key cannot be: ours are strings; a missing one is reported by the slow path
+          return false;
+        }
+        if (!children_[i].write(child, columns, row, objects)) return false;
+      }
+      return true;
+    case Kind::kTuple:
+      if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return false;
+      for (std::size_t i = 0; i < children_.size(); ++i)
+        if (!children_[i].write(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), columns, row, objects))
+          return false;
+      return true;
+  }
+  return false;
+}
+
+nb::object Nest::read(const std::vector<Column>& columns, std::uint32_t row, nb::handle objects) const {
+  switch (kind_) {
+    case Kind::kColumn:
+      return columns[index_].read(row);
+    case Kind::kObject:
+      return objects[index_];
+    case Kind::kDict: {
+      nb::dict value;
+      for (std::size_t i = 0; i < keys_.size(); ++i) value[keys_[i]] = children_[i].read(columns, row, objects);
+      return value;
+    }
+    case Kind::kTuple: {
+      nb::list value;
+      for (const Nest& child : children_) value.append(child.read(columns, row, objects));
+      return nb::tuple(value);
+    }
+  }
+  return nb::none();
+}
+
+}  // namespace remuda

@@ -1,0 +1,140 @@
+// What was done to each env of late, kept where the death of its worker does not reach it.
+//
+// Every env has a ring of entries: it was made, reset, stepped.  An entry is a byte that says which,
+// and of a step a row of each action column; it is written before the env is called, so the last one is what
+// the env never answered.  Beside it lie
+//   - the beginnings of the last two episodes, and of the last one that was given a seed: whatever the worker's
+//     Python side says is needed to begin there.  Two, so that one is whole while the other is being written.
+//   - the parts of actions that have no column: [ entry | parts | size of each : u64 ][ part 0 ][ part 1 ] ...
+//     one after another.  When there is no room for the next, all of them go.
+//
+// The worker writes, and publishes with one store; the pool reads when the env is at rest, or its worker dead.
+// It may find anything there that native code has written over it, and takes nothing for granted.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "shm/arena.hpp"
+#include "shm/plan.hpp"
+
+namespace remuda {
+
+enum class Entry : std::uint8_t {
+  kMade = 0,          // the env is a fresh one
+  kReset = 1,         // without a seed: it goes on with its random numbers
+  kSeededReset = 2,   // with a seed, options or not
+  kOptionsReset = 3,  // with options, but no seed
+  kStep = 4,
+};
+
+class EpisodeLog {
+ public:
+  EpisodeLog(std::shared_ptr<Arena> arena, const Plan& plan) : arena_(std::move(arena)), plan_(plan) {}
+
+  bool is_on() const { return plan_.log_entries != 0; }
+
+  // -- the worker's end: nothing here may be called of a log that is off -------------------------------
+
+  // Where the action of a env's next entry belongs, column by column.
+  std::byte* next_action(std::uint32_t env, std::size_t column) const {
+    const std::uint64_t row = row_of(env, entries(env));
+    return arena_->at<std::byte>(plan_.log_actions[column]) + row * plan_.action_bytes[column];
+  }
+
+  // The rest of it, that has no column; to be followed by `add`.
+  void put_objects(std::uint32_t env, std::span<const Bytes> parts) {
+    std::uint64_t total = sizeof(std::uint64_t) * (2 + parts.size());
+    for (const Bytes& part : parts) total += part.size();
+    std::uint64_t used = header(env).object_bytes.load(std::memory_order_relaxed);
+    if (used + total > plan_.log_object_bytes) header(env).object_bytes.store(used = 0, std::memory_order_release);
+    if (total > plan_.log_object_bytes) return;
+    std::byte* to = objects_of(env) + used;
+    to = put_number(to, entries(env));
+    to = put_number(to, parts.size());
+    for (const Bytes& part : parts) to = put_number(to, part.size());
+    for (const Bytes& part : parts) {
+      if (!part.empty()) std::memcpy(to, part.data(), part.size());
+      to += part.size();
+    }
+    header(env).object_bytes.store(used + total, std::memory_order_release);
+  }
+
+  void add(std::uint32_t env, Entry entry) {
+    const std::uint64_t n = entries(env);
+    if (entry == Entry::kMade) header(env).calls.store(0, std::memory_order_relaxed);
+    kinds()[row_of(env, n)] = entry;
+    header(env).entries.store(n + 1, std::memory_order_release);  // what belongs to it was written before
+  }
+
+  // `add` for a reset, and what is needed to begin there; what is too long is left out.
+  void begin(std::uint32_t env, Entry entry, Bytes beginning) {
+    const std::uint64_t n = entries(env);
+    put_beginning(env, header(env).begun.fetch_add(1, std::memory_order_relaxed) & 1, n, beginning);
+    if (entry == Entry::kSeededReset) put_beginning(env, kSeeded, n, beginning);
+    add(env, entry);
+  }
+
+  // The env was called: what that did is not logged, only that it was.
+  void count_call(std::uint32_t env) { header(env).calls.fetch_add(1, std::memory_order_relaxed); }
+
+  // -- the pool's end ----------------------------------------------------------------------------------
+
+  std::uint64_t entries(std::uint32_t env) const { return header(env).entries.load(std::memory_order_acquire); }
+  std::uint64_t calls(std::uint32_t env) const { return header(env).calls.load(std::memory_order_relaxed); }
+  std::uint32_t capacity() const { return plan_.log_entries; }
+  // Of entry n, in the columns of the log.
+  std::uint64_t row_of(std::uint32_t env, std::uint64_t n) const {
+    return std::uint64_t{env} * plan_.log_entries + n % plan_.log_entries;
+  }
+  Entry kind(std::uint32_t env, std::uint64_t n) const { return kinds()[row_of(env, n)]; }
+
+  // The beginning that was put down with entry n; empty when it is no longer there, or was never whole.
+  Bytes beginning(std::uint32_t env, std::uint64_t n) const {
+    for (std::uint32_t place = 0; place < kPlaces; ++place) {
+      const LogBeginning& there = beginning_at(env, place);
+      if (there.entry.load(std::memory_order_acquire) != n + 1) continue;
+      return {there.text, std::min<std::size_t>(there.size.load(std::memory_order_relaxed), sizeof there.text)};
+    }
+    return {};
+  }
+  // The parts without a column, as they are drawn above.
+  Bytes objects(std::uint32_t env) const {
+    const std::uint64_t used = header(env).object_bytes.load(std::memory_order_acquire);
+    return {objects_of(env), std::min(used, plan_.log_object_bytes)};
+  }
+
+ private:
+  static constexpr std::uint32_t kSeeded = 2, kPlaces = LogBeginning::kPlaces;  // the others take turns
+
+  LogHeader& header(std::uint32_t env) const { return arena_->at<LogHeader>(plan_.log_headers)[env]; }
+  LogBeginning& beginning_at(std::uint32_t env, std::uint32_t place) const {
+    return arena_->at<LogBeginning>(plan_.log_beginnings)[env * kPlaces + place];
+  }
+  Entry* kinds() const { return arena_->at<Entry>(plan_.log_kinds); }
+  std::byte* objects_of(std::uint32_t env) const {
+    return arena_->at<std::byte>(plan_.log_objects) + env * plan_.log_object_bytes;
+  }
+
+  static std::byte* put_number(std::byte* to, std::uint64_t n) {
+    std::memcpy(to, &n, sizeof n);
+    return to + sizeof n;
+  }
+
+  void put_beginning(std::uint32_t env, std::uint32_t place, std::uint64_t n, Bytes text) {
+    LogBeginning& there = beginning_at(env, place);
+    there.entry.store(0, std::memory_order_release);
+    if (text.size() > sizeof there.text) return;
+    if (!text.empty()) std::memcpy(there.text, text.data(), text.size());
+    there.size.store(static_cast<std::uint32_t>(text.size()), std::memory_order_relaxed);
+    there.entry.store(n + 1, std::memory_order_release);
+  }
+
+  std::shared_ptr<Arena> arena_;
+  Plan plan_;
+};
+
+}  // namespace remuda

@@ -1,0 +1,383 @@
+#include "worker/loop.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <string>
+
+#include "ipc/blob_parts.hpp"
+#include "worker/env_results.hpp"
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+#include <time.h>
+#endif
+
+namespace remuda {
+
+namespace {
+
+// Results of cheap steps are made visible together, those of slow ones at once.
+constexpr std::uint64_t kPublishEvery = 20'000;  // ns
+
+std::uint64_t thread_cpu_ns() {
+#if REMUDA_LINUX
+  timespec ts;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+  return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
+#else
+  return 0;
+#endif
+}
+
+nb::list as_list(const Objects& objects) {
+  nb::list list;
+  for (const nb::object& object : objects) list.append(object);
+  return list;
+}
+
+}  // namespace
+
+WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
+                       nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
+                       nb::handle action_nest, std::vector<Column> actions)
+    : arena_(std::move(arena)),
+      plan_(std::move(plan)),
+      spec_(spec),
+      hooks_(std::move(hooks)),
+      obs_nest_(obs_nest),
+      action_nest_(action_nest),
+      obs_(std::move(obs)),
+      final_obs_(std::move(final_obs)),
+      actions_(std::move(actions)),
+      log_(arena_, plan_),
+      patience_(Nanoseconds(spec.spin_ns)) {
+  progress_ = arena_->at<Progress>(plan_.progress);
+  for (nb::handle env : envs) {
+    envs_.push_back({nb::borrow(env)});
+    const Progress& so_far = progress_[index_of(envs_.back())];
+    envs_.back().results = so_far.results.load(std::memory_order_relaxed);
+    envs_.back().needs_reset = so_far.resets.load(std::memory_order_relaxed) != 0;  // we are a successor
+    if (log_.is_on()) log_.add(index_of(envs_.back()), Entry::kMade);
+  }
+  std::uint32_t w = spec_.index;
+  bell_ = arena_->at<Bell>(plan_.bell(w));
+  pool_bell_ = arena_->at<Bell>(Plan::kPoolBell);
+  words_ = arena_->at<Words>(Plan::kWords);
+  meter_ = arena_->at<Meter>(plan_.meter(w));
+  commands_ = {arena_->at<RingHeader>(plan_.commands(w)), plan_.ring_capacity};
+  results_ = {arena_->at<RingHeader>(plan_.results(w)), plan_.ring_capacity};
+  blobs_in_ = {arena_->at<BlobHeader>(plan_.blobs_in(w)), plan_.blob_bytes};
+  blobs_out_ = {arena_->at<BlobHeader>(plan_.blobs_out(w)), plan_.blob_bytes};
+  reward_ = arena_->at<double>(plan_.columns[kReward]);
+  terminated_ = arena_->at<bool>(plan_.columns[kTerminated]);
+  truncated_ = arena_->at<bool>(plan_.columns[kTruncated]);
+  info_mask_ = arena_->at<std::uint64_t>(plan_.columns[kInfoMask]);
+}
+
+void WorkerLoop::run() {
+  while (!run_available() && !stopped_.load(std::memory_order_acquire)) wait_for_command();
+}
+
+bool WorkerLoop::run_available() {
+  Command command;
+  if (commands_.empty()) return closed_;
+  now_ = last_publish_ = now_ns();
+  const std::uint64_t cpu_before = thread_cpu_ns();
+  do {
+    while (!closed_ && commands_.pop(command)) {
+      for (; command.count != 0; --command.count, ++command.env, ++command.row, ++command.action) {
+        execute(command);
+        if (now_ - last_publish_ >= kPublishEvery) publish();
+      }
+    }
+    publish();
+  } while (!closed_ && reset_one_ahead());
+  meter_->task.store(0, std::memory_order_release);  // after the results: who sees this sees those
+  add(meter_->cpu_ns, thread_cpu_ns() - cpu_before);
+  return closed_;
+}
+
+void WorkerLoop::wait_for_command() {
+  // The target is read before the ring and the flag, so whoever publishes or stops us in between rings past it.
+  std::uint32_t target = bell_->rung.load(std::memory_order_acquire) + 1;
+  if (!commands_.empty() || stopped_.load(std::memory_order_acquire)) return;
+  {
+    nb::gil_scoped_release release;
+    wait(*bell_, target, kSlice, patience_);
+  }
+  if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+}
+
+void WorkerLoop::execute(const Command& command) {
+  if (spec_.lanes != 0 && !is_message(command.op)) return gather(command);
+  Result result = begin_result(command, 1);
+  try {
+    switch (command.op) {
+      case Op::kReset:
+        reset(env_of(command), command, result);
+        break;
+      case Op::kStep:
+        step(env_of(command), command, result);
+        break;
+      case Op::kObserve:
+        observe(env_of(command), result);
+        break;
+      case Op::kRevive:
+        revive(env_of(command), result);
+        break;
+      case Op::kMessage:
+        message(command, result);
+        break;
+      case Op::kRebuild:
+        rebuild(env_of(command), result);
+        break;
+      case Op::kPrepare:
+        prepare(env_of(command), command, result);
+        break;
+      case Op::kClose:
+        closed_ = true;
+        result.flags |= kIsMessage;
+        post(result, hooks_.attr("close")());
+        break;
+    }
+  } catch (nb::python_error& error) {
+    fail(error, command, result);
+  } catch (nb::builtin_exception& error) {
+    nb::python_error python_error = as_python(error);
+    fail(python_error, command, result);
+  }
+}
+
+Result WorkerLoop::begin_result(const Command& command, std::uint32_t count) {
+  Result result{};
+  result.env = command.env;
+  result.row = command.row;
+  result.count = count;
+  result.op = command.op;
+  result.sequence = command.sequence;
+  result.begin_ns = now_;
+  begin(command.op, command.env, now_);
+  return result;
+}
+
+// For deadlines and death reports, which the pool makes from outside.
+void WorkerLoop::begin(Op op, std::uint32_t index, std::uint64_t now) {
+  meter_->env.store(index, std::memory_order_relaxed);
+  meter_->task.store(Task::pack(op, now), std::memory_order_release);
+}
+
+std::optional<std::uint32_t> WorkerLoop::current_env() const {
+  const bool is_idle = meter_->task.load(std::memory_order_relaxed) == 0;
+  const std::uint32_t index = meter_->env.load(std::memory_order_relaxed);
+  return is_idle || index == kWholeWorker ? std::nullopt : std::optional(index);
+}
+
+void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
+  Env& place = envs_[index - spec_.first_env];
+  place.env = std::move(env);
+  place.last_obs.reset();
+  place.needs_reset = true;
+  place.episodes = 0;
+  place.is_due = false;
+  place.ahead.reset();
+  place.ahead_error.reset();
+  if (log_.is_on()) log_.add(index, Entry::kMade);
+}
+
+// -- the ops ---------------------------------------------------------------------------------------
+
+void WorkerLoop::step(Env& env, const Command& command, Result& result) {
+  nb::object parts = read_blob(command);
+  if (env.needs_reset && spec_.autoreset == Autoreset::kNextStep) {
+    Command plain{};  // an autoreset has no seed and no options, and ignores the action
+    reset(env, plain, result);
+    return;
+  }
+  static PyObject* const name = PyUnicode_InternFromString("step");
+  nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
+  nb::object action = action_nest_.read(actions_, command.action, objects);
+  if (log_.is_on()) log_action(command, parts);
+  add(progress_[command.env].steps, 1);
+  PyObject* arguments[] = {env.env.ptr(), action.ptr()};
+  PyObject* outcome = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  if (outcome == nullptr) nb::raise_python_error();
+  finish_step(env, nb::steal(outcome), result);
+}
+
+// Before the env sees it: it may be the last.
+void WorkerLoop::log_action(const Command& command, nb::handle parts) {
+  for (std::size_t c = 0; c < actions_.size(); ++c)
+    std::memcpy(log_.next_action(command.env, c), actions_[c].row(command.action), actions_[c].row_bytes());
+  if (parts.is_valid()) log_.put_objects(command.env, PartBytes(parts).bytes());
+  log_.add(command.env, Entry::kStep);
+}
+
+void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
+  if (!PyTuple_Check(outcome.ptr()) || PyTuple_GET_SIZE(outcome.ptr()) != 5)
+    reject("step() to return (observation, reward, terminated, truncated, info)", outcome);
+  auto tuple = nb::borrow<nb::tuple>(outcome);
+  double reward = number(item(tuple, 1));
+  bool terminated = truth(item(tuple, 2), "terminated");
+  bool truncated = truth(item(tuple, 3), "truncated");
+  nb::object obs = nb::borrow(item(tuple, 0));
+  nb::object info = nb::borrow(item(tuple, 4));
+  check_info(info);
+
+  bool done = terminated || truncated;
+  env.needs_reset = done;
+  nb::object final;
+  if (done && !spec_.renews_in_place && renewal_due(env)) result.flags |= kRenewalDue;
+  env.is_due = done && !(result.flags & kRenewalDue);  // else it is not this env that will be reset
+  if (done && spec_.autoreset == Autoreset::kSameStep) {
+    // The terminal observation and info are copied before the reset: envs reuse their buffers.
+    Objects final_objects;
+    bool as_is = write_obs(final_obs_, obs, result.row, final_objects);
+    result.flags |= kHasFinal;
+    // An array that went into its column as it is comes back from there; anything else (a Python int, a list,
+    // an array of another dtype, a dict) is kept as the env gave it.
+    if (!as_is || !PyArray_CheckExact(obs.ptr()) || PyDict_GET_SIZE(info.ptr()) != 0)
+      final = hooks_.attr("freeze")(obs, info);
+    if (spec_.resets_ahead) result.flags |= kSwapDue;
+    if (result.flags & (kRenewalDue | kSwapDue)) {  // the reset is another's: this is not the whole result yet
+      write_flags(result.row, reward, terminated, truncated);
+      return post(result, final.is_valid() ? nb::object(nb::make_tuple(final)) : nb::object());
+    }
+    nb::tuple fresh = outcome_of_reset(env, nb::object());
+    env.needs_reset = false;
+    obs = nb::borrow(item(fresh, 0));
+    info = nb::borrow(item(fresh, 1));
+  }
+  Objects objects;
+  write_obs(obs_, obs, result.row, objects);
+  env.last_obs = obs;
+  write_flags(result.row, reward, terminated, truncated);
+  finish_row(env, objects, info, final, result);
+}
+
+void WorkerLoop::observe(Env& env, Result& result) {
+  if (!env.last_obs.is_valid()) throw nb::value_error("there is no observation before the first reset");
+  Objects objects;
+  write_obs(obs_, env.last_obs, result.row, objects);
+  write_flags(result.row, 0.0, false, false);
+  post(result, pack_rest(objects, nb::dict(), nb::object(), result));
+}
+
+void WorkerLoop::message(const Command& command, Result& result) {
+  result.flags |= kIsMessage;
+  nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
+  if (log_.is_on() && command.env != kWholeWorker) log_.count_call(command.env);
+  post(result, hooks_.attr("handle")(slot, read_blob(command)));
+}
+
+void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
+  nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
+  result.flags = kIsFailure;
+  if (is_message(command.op)) result.flags |= kIsMessage;
+  post(result, describe(error, slot));
+}
+
+nb::object WorkerLoop::describe(nb::python_error& error, nb::handle slot) {
+  static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
+  const Op doing = Task::op(meter_->task.load(std::memory_order_relaxed));  // a step may have been resetting
+  if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
+  return hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]);
+}
+
+// -- the row ---------------------------------------------------------------------------------------
+
+void WorkerLoop::write_flags(std::uint32_t row, double reward, bool terminated, bool truncated) {
+  reward_[row] = reward;
+  terminated_[row] = terminated;
+  truncated_[row] = truncated;
+}
+
+// Keeps the row for the pool, in case that we do not live to fill the next one.
+void WorkerLoop::keep_last(Env& env, std::uint32_t row) {
+  if (!plan_.keeps_last) return;
+  const std::uint32_t index = index_of(env), kept = plan_.kept_row(index, ++env.results);
+  for (const Column& column : obs_) std::memcpy(column.row(kept), column.row(row), column.row_bytes());
+  // Over as far as the next command is concerned: after a same-step autoreset it is not.
+  terminated_[kept] = env.needs_reset && terminated_[row];
+  truncated_[kept] = env.needs_reset && truncated_[row];
+  progress_[index].results.store(env.results, std::memory_order_release);
+}
+
+bool WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {
+  if (obs_nest_.write(obs.ptr(), columns, row, objects)) return true;
+  // It needs a cast, or it is wrong: the slow path knows how to say which.
+  nb::object flat = hooks_.attr("flatten")(obs);
+  std::size_t i = 0;
+  for (nb::handle array : flat[0])
+    if (!columns[i++].write(array.ptr(), row))
+      throw nb::value_error("an observation leaf was not flattened to its column");
+  objects.clear();
+  for (nb::handle object : flat[1]) objects.push_back(nb::borrow(object));
+  return false;
+}
+
+// Last of all, keeps the row and posts it: a row is counted only once nothing of its result can fail any more, or what
+// is kept would be one ahead of what the pool has received.
+void WorkerLoop::finish_row(Env& env, const Objects& objects, nb::handle info, nb::object final, Result& result) {
+  nb::object rest = pack_rest(objects, info, std::move(final), result);
+  keep_last(env, result.row);
+  post(result, rest);
+}
+
+// Writes the info into its columns; returns what has none, to be sent along; null when there is nothing.
+nb::object WorkerLoop::pack_rest(const Objects& objects, nb::handle info, nb::object final, Result& result) {
+  InfoWriter::Rest rest;
+  bool plain = PyDict_GET_SIZE(info.ptr()) == 0;
+  info_mask_[result.row] = plain ? 0 : infos_.write(info, result.row, rest);
+  if (objects.empty() && !rest.info.is_valid() && !final.is_valid()) return nb::object();
+  if (rest.new_keys.is_valid()) result.flags |= kHasNewKeys;
+  auto or_none = [](const nb::object& o) { return o.is_valid() ? o : nb::object(nb::none()); };
+  return hooks_.attr("pack")(as_list(objects), or_none(rest.info), or_none(rest.new_keys), or_none(final));
+}
+
+// -- in and out ------------------------------------------------------------------------------------
+
+nb::object WorkerLoop::read_blob(const Command& command) {
+  if (command.flags & kOnSocket) return hooks_.attr("receive")();
+  if (!(command.flags & kHasBlob)) return nb::object();
+  return read_parts(blobs_in_);
+}
+
+void WorkerLoop::post(Result& result, nb::object parts) {
+  if (parts.is_valid()) {
+    bool fits = write_parts(blobs_out_, parts);
+    result.flags |= fits ? kHasBlob : kOnSocket;
+  }
+  now_ = result.end_ns = now_ns();
+  add(meter_->steps, result.flags & kIsMessage ? 0 : result.count);
+  add(meter_->busy_ns, result.end_ns - result.begin_ns);
+  if (!join_run(result)) results_.push(result);
+  unpublished_ += result.count;
+  if (result.flags & kOnSocket) {
+    // The record goes first: it tells the pool to read, without which a long write would never end.
+    publish();
+    hooks_.attr("send")(parts);
+  }
+}
+
+// Lengthens the run before instead of taking a record of its own.
+bool WorkerLoop::join_run(const Result& result) {
+  Result* run = results_.unpublished();
+  if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
+  if (run->sequence != result.sequence) return false;  // another command's may be for another part of the pool
+  if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
+  if (!may_share_run(spec_.lanes, *run, result)) return false;
+  run->count += result.count;
+  run->end_ns = result.end_ns;
+  return true;
+}
+
+void WorkerLoop::publish() {
+  last_publish_ = now_;
+  if (unpublished_ == 0) return;
+  results_.publish();
+  ring(*pool_bell_, unpublished_);
+  unpublished_ = 0;
+}
+
+}  // namespace remuda

@@ -1,0 +1,191 @@
+// A worker's inner loop: take a command, step the env, fill the row, post the result.
+//
+// The same loop runs in a process of its own, in a thread, and (one command at a time) in the
+// caller's thread.  It knows Gymnasium's calling convention and the autoreset modes; all that is rare
+// or needs pickling is left to its Python side, the `hooks`:
+//
+//   flatten(obs) -> (arrays, objects)            an observation that does not fit as it is, or raise
+//   pack(objects, info, new_keys, final) -> parts
+//   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
+//   reset_arguments(env, parts) -> dict          what the caller names for this reset
+//   complete_reset(env, dict | None) -> (dict, additions to its info | None)   where that is on
+//   beginning(env, kwargs | None) -> (Entry, bytes)   of an episode, for the log, where there is one
+//   action_objects(parts) -> list                the parts of an action that have no column
+//   handle(env | None, parts) -> parts           a request
+//   describe(exception, env | None, op) -> parts
+//   close() -> parts                             close every env; what failed
+//   renew(env)                                   make an env anew, and replace_env with it
+//   send(parts), receive() -> parts              the socket
+//
+// Where envs are vector envs, the hooks step those and fill their rows, see worker_lanes.cpp:
+//
+//   reset_lanes(env, row, blobs | None)          blobs: a list of the lanes' parts or Nones
+//   step_lanes(env, row, action, blobs | None)
+//   observe_lanes(env, row)
+//   revive_lanes(env, row)                       -> None | a list with None | (flags, parts | None) for each lane
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "shm/columns.hpp"
+#include "worker/episode_log.hpp"
+#include "shm/infos.hpp"
+#include "shm/plan.hpp"
+
+namespace remuda {
+
+// How a space maps to columns: its tree, and the index of its first column.
+struct WorkerSpec {
+  std::uint32_t index;      // of this worker
+  std::uint32_t first_env;  // it hosts the envs first_env, first_env + 1, ...
+  std::uint32_t lanes;      // so many neighbouring envs are one vector env; 0: each is one of its own
+  Autoreset autoreset;
+  bool resets_ahead;  // an env is reset when its episode ends, unless something else is to be done, before it is asked
+  std::int64_t spin_ns;
+  std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
+  bool renews_in_place;       // by the hooks; else the result says that it is due, and the pool sees to it
+  bool has_successors;        // a process that could not make an env anew is replaced; others try again
+};
+
+class WorkerLoop {
+ public:
+  WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
+             nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::handle action_nest,
+             std::vector<Column> actions);
+
+  // Runs until a kClose command has been answered.  Called with the GIL; sleeps without it.
+  void run();
+  // Runs what is in the command ring and returns; true once a kClose command has been answered.
+  bool run_available();
+  // Makes `run` return soon, unasked: for a pool that was abandoned. Any thread may call it.
+  void stop() {
+    stopped_.store(true, std::memory_order_release);
+    ring(*bell_);
+  }
+
+  // The env that is being reset, stepped or called, if any. Any thread may ask.
+  std::optional<std::uint32_t> current_env() const;
+  // Something is about to be logged to the pool. Any thread may call it.
+  void note_word() { words_->said.fetch_add(1, std::memory_order_relaxed); }
+  // A fresh env in the place of another.  It resets before it steps.
+  void replace_env(std::uint32_t index, nb::object env);
+
+  // Whether the hooks are asked about every reset, autoresets included.
+  void complete_resets(bool on) { completes_resets_ = on; }
+  // The number of the episode that begins with the reset under way, since its env was given this seed.
+  std::uint64_t count_episode(std::uint32_t index, std::uint64_t seed);
+  // What an env was reset for ahead is no longer so: if it was, it is to be reset once more.
+  void reset_anew(std::uint32_t index);
+
+  void add_info_column(nb::object key, nb::object type, Column column) {
+    infos_.add(std::move(key), std::move(type), std::move(column));
+  }
+
+ private:
+  struct Env {
+    nb::object env;
+    nb::object last_obs = {};                          // for kObserve
+    bool needs_reset = false;                          // the episode ended, and next_step autoreset is due
+    bool is_missing = false;                           // the one before is closed, and another could not be made yet
+    std::uint32_t episodes = 0;                        // begun since it was made, by resets that were asked for
+    std::uint64_t results = 0;                         // rows filled, its predecessors' counted
+    bool is_due = false;                               // to be reset ahead
+    nb::object ahead = {};                             // what that reset returned, until it is asked for
+    std::optional<nb::python_error> ahead_error = {};  // ... or raised
+    bool has_begun = false;                            // was reset since it was made; of a vector env's first lane
+  };
+
+  struct Gathered {  // of the commands to the lanes of a vector env
+    Command first = {};
+    nb::object blobs = {};  // a list, if any of them has one
+  };
+
+  void execute(const Command& command);
+  Result begin_result(const Command& command, std::uint32_t count);
+  void reset(Env& env, const Command& command, Result& result);
+  void step(Env& env, const Command& command, Result& result);
+  void finish_step(Env& env, nb::object outcome, Result& result);
+  void observe(Env& env, Result& result);
+  void revive(Env& env, Result& result);
+  void finish_reset(Env& env, const nb::tuple& outcome, Result& result);
+  void message(const Command& command, Result& result);
+  void rebuild(Env& env, Result& result);
+  void prepare(Env& env, const Command& command, Result& result);
+  void fail(nb::python_error& error, const Command& command, Result& result);
+  nb::object describe(nb::python_error& error, nb::handle slot);
+
+  void gather(const Command& command);
+  void execute_lanes(const Command& first, nb::object blobs);
+  nb::object run_lanes(const Command& first, nb::object blobs);
+  void count_steps(Env* lanes);
+  void begin_episode(Env& env);
+  void note_results(const Command& first);
+  void post_lanes(Result whole, nb::handle extras);
+  void fail_lanes(nb::python_error& error, Result whole);
+
+  nb::tuple outcome_of_reset(Env& env, nb::object kwargs);
+  nb::tuple make_or_take_reset(Env& env, nb::object kwargs);
+  nb::tuple call_reset(Env& env, nb::object kwargs);
+  bool reset_one_ahead();
+  void reset_ahead(Env& env, nb::object kwargs);
+  void catch_up(Env& env, const nb::object& kwargs);
+  bool forget_ahead(Env& env);
+  void renew(Env& env);
+  bool renewal_due(const Env& env) const;
+  void log_action(const Command& command, nb::handle parts);
+  void begin(Op op, std::uint32_t index, std::uint64_t now);
+  void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
+  void keep_last(Env& env, std::uint32_t row);
+  // Whether it went into its columns as it is; else it was cast on the way.
+  bool write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
+  void finish_row(Env& env, const Objects& objects, nb::handle info, nb::object final, Result& result);
+  nb::object pack_rest(const Objects& objects, nb::handle info, nb::object final, Result& result);
+
+  nb::object read_blob(const Command& command);
+  nb::object read_reset_arguments(const Command& command);
+  void post(Result& result, nb::object parts);
+  bool join_run(const Result& result);
+  void publish();
+  void wait_for_command();
+  Env& env_of(const Command& command) { return envs_[command.env - spec_.first_env]; }
+  std::uint32_t index_of(const Env& env) const {
+    return spec_.first_env + static_cast<std::uint32_t>(&env - envs_.data());
+  }
+
+  std::shared_ptr<Arena> arena_;
+  Plan plan_;
+  WorkerSpec spec_;
+  std::vector<Env> envs_;
+  nb::object hooks_;
+  Nest obs_nest_, action_nest_;
+  std::vector<Column> obs_, final_obs_, actions_;
+  InfoWriter infos_;
+
+  Bell* bell_;
+  Bell* pool_bell_;
+  Words* words_;
+  Meter* meter_;
+  Progress* progress_;  // by env
+  EpisodeLog log_;
+  RingConsumer<Command> commands_;
+  RingProducer<Result> results_;
+  BlobReader blobs_in_;
+  BlobWriter blobs_out_;
+  Gathered gathered_;
+  Patience patience_;
+  double* reward_;
+  bool* terminated_;
+  bool* truncated_;
+  std::uint64_t* info_mask_;
+
+  std::uint64_t now_ = 0;           // the end of what was done last
+  std::uint64_t last_publish_ = 0;  // when results were last made visible
+  std::uint32_t unpublished_ = 0;   // results since then
+  bool closed_ = false;
+  bool completes_resets_ = false;
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace remuda

@@ -1,0 +1,189 @@
+// The worker's loop: how episodes begin. When asked, in advance, and with an env that was built anew.
+#include <algorithm>
+
+#include "ipc/blob_parts.hpp"
+#include "worker/env_results.hpp"
+#include "worker/loop.hpp"
+
+namespace remuda {
+
+namespace {
+
+// In a copy: the dict is the env's, which may go on using it.
+nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
+  nb::object info = nb::steal(PyDict_Copy(item(outcome, 1).ptr()));
+  if (!info.is_valid() || PyDict_Update(info.ptr(), additions.ptr()) < 0) nb::raise_python_error();
+  return nb::make_tuple(item(outcome, 0), info);
+}
+
+}  // namespace
+
+void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
+  nb::object arguments = read_reset_arguments(command);
+  if (!spec_.renews_in_place && renewal_due(env)) {  // in mid-episode: else the end of the episode has said so
+    result.flags |= kRenewalDue | kUndone;
+    return post(result, nb::object());
+  }
+  nb::tuple outcome = outcome_of_reset(env, std::move(arguments));
+  write_flags(result.row, 0.0, false, false);
+  finish_reset(env, outcome, result);
+}
+
+// With a reset that completes the row of somebody else's step: its flags stay.
+void WorkerLoop::revive(Env& env, Result& result) {
+  nb::tuple outcome = outcome_of_reset(env, nb::object());
+  result.flags |= kHasFinal;
+  finish_reset(env, outcome, result);
+}
+
+void WorkerLoop::finish_reset(Env& env, const nb::tuple& outcome, Result& result) {
+  env.needs_reset = false;
+  Objects objects;
+  write_obs(obs_, item(outcome, 0), result.row, objects);
+  env.last_obs = nb::borrow(item(outcome, 0));
+  finish_row(env, objects, item(outcome, 1), nb::object(), result);
+}
+
+// An episode has begun that somebody asked for. (Whether one that is thrown away was begun in time is chance.)
+nb::tuple WorkerLoop::outcome_of_reset(Env& env, nb::object kwargs) {
+  nb::tuple outcome = make_or_take_reset(env, std::move(kwargs));
+  ++env.episodes;
+  return outcome;
+}
+
+// A plain reset may have been made already.
+nb::tuple WorkerLoop::make_or_take_reset(Env& env, nb::object kwargs) {
+  if (kwargs.is_valid()) {
+    catch_up(env, kwargs);
+    forget_ahead(env);
+    return call_reset(env, std::move(kwargs));
+  }
+  env.is_due = false;
+  nb::object ahead = std::move(env.ahead);
+  auto ahead_error = std::move(env.ahead_error);
+  env.ahead.reset();
+  env.ahead_error.reset();
+  if (ahead_error) {
+    begin(Op::kReset, index_of(env), now_ns());
+    throw nb::python_error(*ahead_error);
+  }
+  return ahead.is_valid() ? nb::borrow<nb::tuple>(ahead) : call_reset(env, std::move(kwargs));
+}
+
+// Before a reset with arguments: whether there was time for the one ahead of it must not matter to the env's random
+// numbers, with which it goes on unless it is given a seed.
+void WorkerLoop::catch_up(Env& env, const nb::object& kwargs) {
+  if (env.is_due && spec_.resets_ahead && !PyDict_GetItemString(kwargs.ptr(), "seed")) reset_ahead(env, nb::object());
+  env.is_due = false;
+}
+
+// Whether there was anything. It has been no episode: whether it was begun in time is chance.
+bool WorkerLoop::forget_ahead(Env& env) {
+  if (!env.ahead.is_valid() && !env.ahead_error) return false;
+  add(progress_[index_of(env)].seeded_at, 1);
+  env.ahead.reset();
+  env.ahead_error.reset();
+  return true;
+}
+
+void WorkerLoop::reset_anew(std::uint32_t index) {
+  Env& env = envs_[index - spec_.first_env];
+  env.is_due = forget_ahead(env) || env.is_due;
+}
+
+// Resets an env whose episode has ended; false when there is none. One at a time: what has come in the meantime is
+// first.
+bool WorkerLoop::reset_one_ahead() {
+  if (!spec_.resets_ahead) return false;
+  auto due = std::find_if(envs_.begin(), envs_.end(), [](const Env& env) { return env.is_due; });
+  if (due == envs_.end()) return false;
+  reset_ahead(*due, nb::object());
+  return true;
+}
+
+void WorkerLoop::reset_ahead(Env& env, nb::object kwargs) {
+  const std::uint64_t before = now_ns();
+  env.is_due = false;
+  forget_ahead(env);
+  try {
+    env.ahead = call_reset(env, std::move(kwargs));
+  } catch (nb::python_error& error) {
+    env.ahead_error.emplace(error);
+  } catch (nb::builtin_exception& error) {
+    env.ahead_error.emplace(as_python(error));
+  }
+  now_ = now_ns();
+  add(meter_->busy_ns, now_ - before);
+}
+
+// In advance; `reset_ahead` may have been there before.
+void WorkerLoop::prepare(Env& env, const Command& command, Result& result) {
+  nb::object kwargs = read_reset_arguments(command);
+  if (kwargs.is_valid()) catch_up(env, kwargs);
+  if (kwargs.is_valid() || !(env.ahead.is_valid() || env.ahead_error)) reset_ahead(env, std::move(kwargs));
+  result.flags |= kIsMessage;
+  post(result, nb::object());
+}
+
+nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
+  const std::uint32_t index = index_of(env);
+  if ((env.is_missing && !spec_.has_successors) || (spec_.renews_in_place && renewal_due(env))) renew(env);
+  begin(Op::kReset, index, now_ns());
+  begin_episode(env);
+  nb::object additions = nb::none();
+  auto named = [&] { return kwargs.is_valid() ? kwargs : nb::none(); };
+  if (completes_resets_) {
+    nb::object completed = hooks_.attr("complete_reset")(index, named());
+    kwargs = completed[0];
+    additions = completed[1];
+  }
+  if (log_.is_on()) {
+    nb::object beginning = hooks_.attr("beginning")(index, named());
+    log_.begin(index, nb::cast<Entry>(beginning[0]), PartBytes(nb::make_tuple(beginning[1])).bytes()[0]);
+  }
+  nb::object result =
+      kwargs.is_valid() ? env.env.attr("reset")(**nb::borrow<nb::dict>(kwargs)) : env.env.attr("reset")();
+  if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2)
+    reject("reset() to return (observation, info)", result);
+  auto outcome = nb::borrow<nb::tuple>(result);
+  check_info(item(outcome, 1));
+  return additions.is_none() ? outcome : with_additions(outcome, additions);
+}
+
+std::uint64_t WorkerLoop::count_episode(std::uint32_t index, std::uint64_t seed) {
+  Progress& progress = progress_[index];
+  const std::uint64_t resets = progress.resets.load(std::memory_order_relaxed);
+  if (progress.seed.load(std::memory_order_relaxed) != seed) {
+    progress.seeded_at.store(resets, std::memory_order_relaxed);
+    progress.seed.store(seed, std::memory_order_release);  // last: whoever dies in between has not begun to count
+  }
+  return resets - progress.seeded_at.load(std::memory_order_relaxed);
+}
+
+// Where this fails, it is tried again before the next reset, unless that is a successor's.
+void WorkerLoop::renew(Env& env) {
+  const std::uint32_t index = index_of(env);
+  begin(Op::kRebuild, index, now_ns());
+  env.is_missing = true;
+  hooks_.attr("renew")(index);
+  env.is_missing = false;
+}
+
+// Before a reset, or at the end of an episode: whether it has had its number of episodes, be it that they ended or that
+// a reset cut them off.
+bool WorkerLoop::renewal_due(const Env& env) const {
+  return spec_.renew_every != 0 && env.episodes >= spec_.renew_every;
+}
+
+void WorkerLoop::rebuild(Env& env, Result& result) {
+  result.flags |= kIsMessage;
+  renew(env);
+  post(result, nb::object());
+}
+
+nb::object WorkerLoop::read_reset_arguments(const Command& command) {
+  nb::object parts = read_blob(command);
+  return parts.is_valid() ? hooks_.attr("reset_arguments")(command.env, parts) : nb::object();
+}
+
+}  // namespace remuda

@@ -1,0 +1,1 @@
+"""Workers that are processes: starting, reaching and ending them."""

@@ -1,0 +1,461 @@
+"""Workers that are processes of their own: a crash, a leak or a hung simulator stays theirs."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from remuda import _core
+from remuda._backends.base import Assignment, death_of
+from remuda._backends.process.inherited import register
+from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
+from remuda._backends.process.worker_configs import OrderBook
+from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, bury, end_all
+from remuda._relay.output import Output, WorkerOutput, open_outputs
+from remuda._relay.receiver import Relay
+from remuda._system.limits import check_descriptors
+from remuda._system.oom import OomWatch
+from remuda._wire.channel import NonsenseError, SocketChannel
+from remuda._wire.failures import build_error, load_failure, not_loaded
+from remuda._wire.layout import InfoColumn, Layout
+from remuda._wire.parcel import Address, Parcel
+from remuda._wire.pickling import Parts, dump_for_worker, load_from_env
+from remuda._worker.host import EnvReport
+from remuda._worker.main import Orders
+from remuda._worker.reset_defaults import ResetDefaults
+from remuda.errors import (
+    CloseTimeoutError,
+    CorruptReplyError,
+    Failure,
+    MemoryVerdict,
+    RemudaError,
+    StartTimeoutError,
+    WorkerDiedError,
+)
+
+_SLICE = 1.0  # seconds between two looks at a fork server that may not answer
+
+
+class ProcessWorker:
+    """A worker process, as its pool's user sees it."""
+
+    def __init__(
+        self, order: Orders, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
+    ):
+        self.index, self.env_ids, self.name = order.info.index, order.info.env_ids, order.name
+        self.process: WorkerProcess | None = None  # the latest that has been started
+        self.launching: Launching | None = launching  # the next one
+        self.mail: list[Parts] | None = None  # for one that has no loop yet
+        self._output = output
+        self._siblings, self._oom = siblings, oom
+        self._verdict: MemoryVerdict | None = None
+
+    @property
+    def pid(self) -> int | None:
+        self._look()
+        return None if self.process is None else self.process.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        if self.process is None:
+            return None
+        if not self.process.ended:
+            bury(self._siblings)  # where many end together, one look for what they have left does for all
+        return self.process.exitcode()
+
+    @property
+    def channel(self) -> SocketChannel:
+        assert self.process is not None  # whom we talk to has been started
+        return self.process.channel
+
+    def is_alive(self) -> bool:
+        self._look()
+        return self.process is not None and not self.process.wait(0)
+
+    def _look(self) -> None:
+        """Whoever asks for the process is told of the new one as soon as there is one."""
+        with suppress(Exception):  # the start is tried again, and fails again, where somebody waits for it
+            self.has_arrived()
+
+    def has_arrived(self) -> bool:
+        """Whether the process that is to be this worker has been started. Waits for nobody; raises as `poll` does."""
+        if self.launching is not None and (process := self.launching.poll()) is not None:
+            self._take_over(process)
+            self.launching = None
+        return self.launching is None
+
+    def _take_over(self, process: WorkerProcess) -> None:
+        before, self.process, self._verdict = self.process, process, None
+        if before is not None and before is not process:
+            before.release()
+            if before.wait(0):  # the end of the pool waits for one that will not die, too
+                self._siblings.remove(before)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill_group()
+        if self.launching is not None:
+            abandon([self.launching])
+            self.launching = None
+
+    def verdict(self) -> MemoryVerdict | None:
+        if self._verdict is None and self.exitcode == -signal.SIGKILL:
+            self._verdict = self._oom.judge()
+        return self._verdict
+
+    def output(self, limit: int = 65536) -> str:
+        return self._output.read(limit)
+
+    def last_words(self) -> str:
+        return self._output.last_words()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} pid={self.pid} envs={list(self.env_ids)}>"
+
+
+class ProcessBackend:
+    """Starts and ends worker processes."""
+
+    def __init__(
+        self,
+        start_method: str,
+        threads: int | None,
+        preload: Sequence[str],
+        pin: bool,
+        name: str,
+        output: WorkerOutput = "inherit",
+        serially: bool = False,
+    ) -> None:
+        if sys.platform != "linux":
+            raise NotImplementedError(
+                f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
+            )
+        if start_method not in START_METHODS:
+            raise ValueError(f"expected start_method to be one of {START_METHODS}, got {start_method!r}")
+        self.workers: list[ProcessWorker] = []
+        self._launcher = Launcher(start_method, threads, tuple(preload))
+        self._inherits = start_method == "fork"  # then factories need not be pickled
+        self._pin, self._name = pin, name
+        self._output, self._serially = output, serially
+        self._outputs: list[Output] = []  # by worker
+        self._orders: OrderBook | None = None  # for successors too
+        self._arena: _core.Arena | None = None  # where there may be successors
+        self._relay: Relay | None = None
+        self._reports: dict[bytes, list[EnvReport]] = {}
+        self._oom = OomWatch()
+        self._processes: list[WorkerProcess] = []
+        register(self)
+
+    # -- start -----------------------------------------------------------------------------------------
+
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+        check_descriptors(len(assignments), with_output=self._output != "inherit")
+        occupy_standard_descriptors()
+        # All orders before anything is started: one that cannot be pickled must not leave workers behind.
+        self._orders = OrderBook(assignments, self._name, self._output, inherited=self._inherits)
+        try:
+            self._outputs = open_outputs(self._output, len(assignments))
+            self._relay = Relay()
+            deadline = None if timeout is None else time.monotonic() + timeout
+            reports = []
+            indices = list(range(len(assignments)))
+            for together in [[index] for index in indices] if self._serially else [indices]:
+                started = [self._start(index) for index in together]
+                reports += self._collect_reports(started, deadline, timeout)
+            if not any(assignment.rebuilds for assignment in assignments):
+                self._orders.close()  # factories may refer to their pool, so who will have no successors keeps none
+            return reports
+        except BaseException:
+            self.stop(0)
+            raise
+
+    def _start(self, index: int) -> ProcessWorker:
+        assert self._orders is not None  # they were given first
+        order = self._orders.order(index)
+        worker = ProcessWorker(order, self._launch(index), self._outputs[index], self._processes, self._oom)
+        self.workers.append(worker)
+        worker.has_arrived()
+        return worker
+
+    def _launch(self, index: int) -> Launching:
+        assert self._relay is not None  # both were made before the first worker
+        assert self._orders is not None
+        output = self._outputs[index]
+        output.begin()
+        orders = self._orders
+        what = Launch(orders.order(index), orders.fd, orders.address(index), output.fd, self._relay.mouthpiece)
+        return self._launcher.launch(what, self._processes.append)
+
+    def _collect_reports(
+        self, workers: Sequence[ProcessWorker], deadline: float | None, timeout: float | None
+    ) -> list[list[EnvReport]]:
+        """Of these workers. `timeout`: by which the deadline came to be."""
+        reports: dict[int, list[EnvReport]] = {}
+        failures: list[Failure] = []
+        silent = {worker.index: worker for worker in workers}
+        while silent:
+            is_late, before = deadline is not None and time.monotonic() >= deadline, len(silent)
+            for worker in self._told(silent.values(), _left(deadline)):
+                answer = self._read_report(worker)
+                if answer is None:
+                    continue
+                del silent[worker.index]
+                if isinstance(answer, Failure):
+                    failures.append(answer)
+                else:
+                    reports[worker.index] = answer
+            if is_late and len(silent) == before:
+                raise _start_timeout(list(silent.values()), timeout)
+        self._hear()
+        if failures:
+            raise build_error(failures)
+        return [reports[worker.index] for worker in workers]
+
+    def _told(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
+        """Waits until some of these workers have something to say, and goes on with starting the others."""
+        poller, whose = select.poll(), dict[int, ProcessWorker]()
+        for worker in silent:
+            if worker.has_arrived():
+                whose.update(dict.fromkeys(_fds(worker), worker))
+            elif worker.launching is not None:
+                for fd in worker.launching.descriptors():
+                    poller.register(fd, select.POLLIN)
+                timeout = _SLICE if timeout is None else min(timeout, _SLICE)
+                if not worker.launching.is_under_way:
+                    break  # those behind it wait too
+        assert self._relay is not None  # it was made before the workers
+        for fd in (*whose, self._relay.fileno()):
+            poller.register(fd, select.POLLIN)
+        events = poller.poll(None if timeout is None else timeout * 1000)
+        self._hear()
+        return list({whose[fd].index: whose[fd] for fd, _ in events if fd in whose}.values())
+
+    def _hear(self) -> None:
+        if self._relay is not None:
+            self._relay.hear()
+
+    def _read_report(self, worker: ProcessWorker) -> list[EnvReport] | Failure | None:
+        """None when some of it is still to come."""
+        try:
+            message = worker.channel.recv_nowait()
+        except NonsenseError as nonsense:
+            worker.kill()
+            raise self._died(worker, "build", CorruptReplyError) from nonsense
+        except (EOFError, ConnectionError):
+            raise self._died(worker, "build") from None
+        if message is None:
+            return None
+        verdict, *parts = message
+        if bytes(verdict) == b"failed":
+            return load_failure(parts)
+        key = b"".join(parts)
+        if key not in self._reports:  # most envs of a pool say the same
+            try:
+                self._reports[key] = load_from_env(parts)
+            except Exception as error:
+                return not_loaded(worker.env_ids[0], worker.index, "build", "spaces and metadata", error)
+        return self._reports[key]
+
+    def _died(
+        self, worker: ProcessWorker, operation: str, error: type[WorkerDiedError] = WorkerDiedError
+    ) -> WorkerDiedError:
+        if worker.process is not None:
+            worker.process.wait(1.0)  # its socket closes a moment before it is gone
+        return death_of(worker, operation, None, error)
+
+    # -- service ---------------------------------------------------------------------------------------
+
+    def attach(self, layout: Layout, arena: _core.Arena) -> None:
+        self._arena = arena
+        with _posted(dump_for_worker((layout, (), ResetDefaults()))) as (parcel, address):
+            for worker in self.workers:
+                self._start_loop(worker, arena, parcel, address)
+
+    def _start_loop(self, worker: ProcessWorker, arena: _core.Arena, parcel: int, address: Address) -> None:
+        try:
+            worker.channel.send_fds([arena.fd, parcel])
+            worker.channel.post([address])
+        except (EOFError, ConnectionError):
+            raise self._died(worker, "build") from None
+        if self._pin and worker.pid is not None:  # only its own thread: what the envs have started by now stays free
+            cores = sorted(os.sched_getaffinity(0))
+            with suppress(ProcessLookupError):  # its death is noticed elsewhere
+                os.sched_setaffinity(worker.pid, {cores[worker.index % len(cores)]})
+
+    # -- successors ------------------------------------------------------------------------------------
+
+    def kill(self, worker: int) -> None:
+        self.workers[worker].kill()
+
+    def vacate(self, worker: int) -> None:
+        self.workers[worker].mail = []
+
+    def is_vacant(self, worker: int) -> bool:
+        return not self.workers[worker].is_alive()
+
+    def succeed(self, worker: int) -> None:
+        place = self.workers[worker]
+        place.launching = self._launch(worker)
+        _has_arrived(place)
+
+    def is_coming(self, worker: int) -> bool:
+        return self.workers[worker].launching is not None
+
+    def descriptors(self, worker: int) -> list[int]:
+        place = self.workers[worker]
+        return list(_fds(place)) if place.launching is None else place.launching.descriptors()
+
+    def poll_successor(self, worker: int) -> list[EnvReport] | Failure | None:
+        successor = self.workers[worker]
+        if not _has_arrived(successor):
+            return None
+        poller = select.poll()
+        for fd in _fds(successor):
+            poller.register(fd, select.POLLIN)
+        return self._read_report(successor) if poller.poll(0) else None
+
+    def join(
+        self,
+        worker: int,
+        layout: Layout,
+        arena: _core.Arena,
+        info_columns: Sequence[InfoColumn],
+        defaults: ResetDefaults,
+    ) -> tuple[int, int]:
+        successor = self.workers[worker]
+        known = defaults.part(successor.env_ids)
+        with _posted(dump_for_worker((layout, tuple(info_columns), known))) as (parcel, address):
+            self._start_loop(successor, arena, parcel, address)
+        assert successor.process is not None  # it has been started
+        return successor.process.pidfd, successor.channel.fileno()
+
+    def deliver(self, worker: int) -> None:
+        place = self.workers[worker]
+        try:
+            mail, place.mail = place.mail, None
+            for parts in mail or ():
+                self.send(worker, parts)
+        except BaseException:  # interrupted: without the rest it would wait for ever
+            place.kill()
+            raise
+
+    def watch(self, hub: _core.Hub) -> None:
+        for worker in self.workers:
+            if worker.process is not None:
+                hub.watch(worker.index, worker.process.pidfd, worker.channel.fileno())
+        if self._relay is not None:
+            hub.relay(self._relay.fileno())
+
+    def hear(self, said: Callable[[], int]) -> None:
+        if self._relay is not None:
+            self._relay.hear_all(said)
+
+    def pump(self) -> None:
+        pass
+
+    def queued_seconds(self) -> float:
+        return sum(worker.process.queued_seconds() for worker in self.workers if worker.process is not None)
+
+    def send(self, worker: int, parts: Parts | None) -> bool:
+        place = self.workers[worker]
+        if place.mail is not None:
+            if parts is not None:
+                place.mail.append(parts)
+            return False
+        try:
+            return place.channel.post(parts or ())
+        except (EOFError, ConnectionError):
+            return False  # it is gone: whoever waits for it is told by its pidfd
+        except BaseException:  # interrupted: it could make nothing of what follows half a message
+            place.kill()
+            raise
+
+    def receive(self, worker: int) -> Parts | bool | None:
+        try:
+            parts = self.workers[worker].channel.recv_nowait()
+        except NonsenseError:
+            return False
+        except (EOFError, ConnectionError):
+            return None
+        return True if parts is None else parts
+
+    # -- end -------------------------------------------------------------------------------------------
+
+    def stop(self, timeout: float) -> None:
+        try:
+            abandon([worker.launching for worker in self.workers if worker.launching is not None])
+            pids = end_all(self._processes, timeout)
+            self._launcher.finish()
+        finally:
+            for output in self._outputs:
+                output.release()
+            for held in (self._relay, self._orders):
+                if held is not None:
+                    held.close()
+            self._arena = None
+        if pids:
+            raise CloseTimeoutError(pids=pids, workers=[worker.index for worker in self.workers if worker.pid in pids])
+
+    def abandon(self) -> None:
+        self.stop(0)
+
+    def drop_descriptors(self) -> None:
+        for process in self._processes:
+            process.drop_descriptors()
+        for output in self._outputs:
+            output.drop_descriptor()
+        if self._relay is not None:
+            self._relay.drop_descriptors()
+        if self._orders is not None:
+            self._orders.close()
+        if self._arena is not None:
+            self._arena.close_fd()
+
+
+@contextmanager
+def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
+    """A message in a parcel: its descriptor, which is closed afterwards, and where it lies there."""
+    parcel = Parcel()
+    try:
+        address = parcel.add(parts)
+        parcel.seal()
+        yield parcel.fd, address
+    finally:
+        parcel.close()
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, min(deadline - time.monotonic(), 1e6))
+
+
+def _has_arrived(successor: ProcessWorker) -> bool:
+    """As its `has_arrived`; a module to be preloaded, which may raise anything, raises RemudaError."""
+    try:
+        return successor.has_arrived()
+    except (RemudaError, OSError):
+        raise
+    except Exception as error:
+        raise RemudaError(f"what is to be preloaded raised {type(error).__name__}: {error}") from error
+
+
+def _fds(worker: ProcessWorker) -> tuple[int, int]:
+    """What shows that it has something to say, or has died without a word (a child of it may keep the socket open)."""
+    assert worker.process is not None  # it has been started
+    return worker.channel.fileno(), worker.process.pidfd
+
+
+def _start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTimeoutError:
+    envs = [env_id for worker in late for env_id in worker.env_ids]
+    expected = f"expected every env to be built within start_timeout={timeout} s, got no answer for the envs {envs} "
+    whose = f"(workers {[worker.index for worker in late]}); "
+    if late[0].process is None:
+        return StartTimeoutError(
+            f"{expected}{whose}the fork server did not even start them: it may still be importing the modules "
+            "in preload=[...]; give it more time"
+        )
+    return StartTimeoutError(f"{expected}{whose}give it more time, or preload=[...] the modules they import")

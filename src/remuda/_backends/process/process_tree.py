@@ -1,0 +1,39 @@
+"""The keys by which all that was started from a worker, or from any worker of a process, is found again."""
+
+from __future__ import annotations
+
+import os
+
+from remuda import _core
+from remuda._backends.process.watcher import new_key, owner_key
+from remuda._relay.log import logger
+
+__all__ = ["PLACEHOLDER", "kill_families", "new_key", "show", "with_key"]
+
+_VARIABLE = _core.FAMILY_VARIABLE
+# Of a fork server for its workers to write their own over.
+PLACEHOLDER = "0" * 43
+
+
+def with_key(environment: dict[str, str], key: str) -> dict[str, str]:
+    """The environment of a worker: its own key, its owner's, and within another worker all of that one's."""
+    outer = environment.get(_VARIABLE)
+    keys = f"{owner_key()}:{key}"
+    return {**environment, _VARIABLE: keys if outer is None else f"{outer}:{keys}"}
+
+
+def show(environment: dict[str, str]) -> None:
+    """In a worker that was forked, before anything else: also what it forks itself is to be found."""
+    _core.show_family(environment[_VARIABLE])
+
+
+def kill_families(keys: list[str], patience: float) -> list[int]:
+    """Ends all that carries one of these keys. Returns the pids of those that are there `patience` seconds later."""
+    hunt = _core.kill_family(keys, round(patience * 1000))
+    if hunt.problem:
+        logger.warning(
+            "expected to find in /proc what the workers that ended have started, got %r: whatever has left their "
+            "process groups may still run",
+            os.strerror(hunt.problem),
+        )
+    return hunt.survivors

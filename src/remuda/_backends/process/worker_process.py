@@ -1,0 +1,146 @@
+"""A worker process, from its start to its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from select import POLLIN, poll
+
+from remuda import _core
+from remuda._backends.process.process_tree import kill_families
+from remuda._wire.channel import SocketChannel
+
+START_METHODS = ("forkserver", "spawn", "fork")
+
+_SIGTERM_SECONDS = 1.0  # for those that clean up when asked to stop
+_SIGKILL_SECONDS = 10.0  # for the kernel to free a large memory; whoever has not ended by then hangs in a system call
+_FAMILY_SECONDS = 1.0  # the same for what a worker has started
+
+
+class WorkerProcess:
+    """A started process, watched through a pidfd: no other process can ever be mistaken for it.
+
+    Attributes:
+        pid: Its process id, which is also its process group's.
+        pidfd: Readable once it has ended.
+        channel: The socket to it.
+        key: What all that was started from it carries in its environment.
+    """
+
+    def __init__(
+        self, pid: int, pidfds: list[int], channel: SocketChannel, reap: Callable[[], int | None], key: str
+    ) -> None:
+        """Takes over what is in `pidfds`. `reap`: has its exit code taken where it is not our child."""
+        self._close_pidfd = weakref.finalize(self, close_all, pidfds)
+        self._close_pidfd.atexit = False
+        self.pid, (self.pidfd,) = pid, pidfds
+        self.channel = channel
+        channel.peer = self.pidfd
+        self.key = key
+        self._reap = reap
+        self._ended = False
+        self._exitcode: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end has been dealt with."""
+        return self._ended
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether it ends within `timeout` seconds (None: for ever)."""
+        if self._ended:
+            return True
+        poller = poll()
+        poller.register(self.pidfd, POLLIN)
+        return bool(poller.poll(None if timeout is None else max(0, min(timeout, 1e6) * 1000)))
+
+    def exitcode(self) -> int | None:
+        """None while it runs, or when it cannot be learned; negative for a signal."""
+        bury([self])
+        return self._exitcode
+
+    def _take_exitcode(self) -> None:
+        self.kill_group()  # while its pid is its own
+        code = _core.reap_group(self.pidfd, self.pid, round(_FAMILY_SECONDS * 1000))
+        parents = self._reap()
+        self._exitcode = next((c for c in (code, parents, _core.exit_code_of(self.pidfd)) if c is not None), None)
+        self._ended = True
+
+    def queued_seconds(self) -> float:
+        """How long its main thread has been ready to run without a core to run on; 0 when it cannot be learned."""
+        try:
+            with open(f"/proc/{self.pid}/schedstat") as schedstat:
+                return int(schedstat.read().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
+
+    def signal_group(self, number: int) -> None:
+        """Signals it and what is in its group, never another process that was given its pid."""
+        if not self._ended:
+            _core.signal_group(self.pidfd, self.pid, number)
+
+    def kill_group(self) -> None:
+        self.signal_group(signal.SIGKILL)
+
+    def drop_descriptors(self) -> None:
+        """In a forked child, to whom it is nothing."""
+        self._close_pidfd()
+
+    def release(self) -> None:
+        """Closes what we hold of it; where it has not ended yet, whether it has can be asked all the same."""
+        self.exitcode()
+        self.channel.close()
+        if self._ended:
+            self._close_pidfd()
+
+
+def close_all(fds: list[int]) -> None:
+    """Those that are in the list, each once."""
+    while fds:
+        os.close(fds.pop())
+
+
+def bury(processes: Sequence[WorkerProcess]) -> list[int]:
+    """Takes the exit codes of those that have ended; what they have spawned must not outlive them.
+
+    One look through all processes does for all of them. Returns the pids of those spawned that would not die.
+    """
+    ended = [process for process in processes if not process._ended and process.wait(0)]
+    left = kill_families([process.key for process in ended], _FAMILY_SECONDS)
+    for process in ended:
+        process._take_exitcode()
+    return left
+
+
+def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
+    """Ends processes: `timeout` seconds for those that are leaving, then SIGTERM, then SIGKILL.
+
+    Returns the pids of those that were there all the same, and of what they have spawned.
+    """
+    left: list[int] = []
+    try:
+        if not _all_end_within(timeout, processes):
+            _signal_all(signal.SIGTERM, processes)
+            _all_end_within(_SIGTERM_SECONDS, processes)
+    finally:  # also where Ctrl-C cuts our patience short
+        _signal_all(signal.SIGKILL, processes)
+        _all_end_within(_SIGKILL_SECONDS, processes)
+        left += bury(processes)
+        for process in processes:
+            process.release()
+    return [process.pid for process in processes if not process.wait(0)] + left
+
+
+def _signal_all(number: int, processes: Sequence[WorkerProcess]) -> None:
+    for process in processes:
+        if not process.wait(0):
+            process.signal_group(number)
+
+
+def _all_end_within(timeout: float, processes: Sequence[WorkerProcess]) -> bool:
+    deadline = time.monotonic() + timeout
+    # A list, so that every process is waited for, also after one that is late.
+    return all([process.wait(deadline - time.monotonic()) for process in processes])  # noqa: C419

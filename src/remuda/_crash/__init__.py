@@ -1,0 +1,1 @@
+"""Crash records: what they hold, and their file."""

@@ -1,0 +1,118 @@
+"""What may be passed to the pool's calls. The errors name the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from remuda._wire.pickling import Parts, dump_for_worker
+from remuda.errors import InvalidActionError
+
+
+def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
+    """The ids as ints; `known` are those that there are, ascending.
+
+    Raises:
+        TypeError: They are no ints (a mask of bools is none either).
+        ValueError: One is out of range, or comes twice.
+    """
+    whole = known[-1] - known[0] == len(known) - 1
+    expected = f"expected env_ids to be distinct ints {f'from {known[0]} to {known[-1]}' if whole else f'of {known}'}"
+    try:
+        ids = [_index(env_id) for env_id in env_ids]
+    except TypeError:
+        raise TypeError(f"{expected}, got {env_ids!r}") from None
+    if len(set(ids)) != len(ids) or not set(ids).issubset(known):
+        raise ValueError(f"{expected}, got {ids}")
+    return ids
+
+
+def check_whole(env_ids: Sequence[int], lanes: int) -> None:
+    """Whether vector envs of so many envs each are named as a whole, the envs of each in order and together.
+
+    Raises:
+        ValueError: Names the first env that is not where it should be.
+    """
+    for i in range(0, len(env_ids), lanes):
+        first = env_ids[i] // lanes * lanes
+        whole = list(range(first, first + lanes))
+        if list(env_ids[i : i + lanes]) != whole:
+            raise ValueError(
+                f"expected env_ids to name whole vector envs, each one's envs in order, got env {env_ids[i]} in "
+                f"{list(env_ids[i : i + lanes])} where {whole} belong together"
+            )
+
+
+def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], lanes: int) -> None:
+    """Whether the envs of a vector env have equal values.
+
+    Raises:
+        ValueError: Names two that have not.
+    """
+    firsts: dict[int, int] = {}  # by vector env: where its first value is
+    for i, env_id in enumerate(env_ids):
+        first = firsts.setdefault(env_id // lanes, i)
+        if not _is_equal(values[i], values[first]):
+            raise ValueError(
+                f"expected the same {what} for all envs of a vector env, got {values[first]!r} for env "
+                f"{env_ids[first]} and {values[i]!r} for env {env_id}"
+            )
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Arrays in them are compared as a whole."""
+    if one is other:
+        return True
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(_is_equal, one, other))
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    return bool(one == other)
+
+
+def check_limit(name: str, limit: Any, lanes: int = 1) -> None:
+    """A number of envs to wait for, or to take. `lanes`: they come only so many at once."""
+    try:
+        good = limit is None or _index(limit) >= 0
+    except TypeError:
+        raise TypeError(f"expected {name} to be an int or None, got {limit!r}") from None
+    if not good:
+        raise ValueError(f"expected {name} to be at least 0, or None, got {limit}")
+    if limit is not None and limit % lanes != 0:
+        raise ValueError(f"expected {name} to be a multiple of vector_size={lanes}, or None, got {limit}")
+
+
+def check_order(order: Any) -> None:
+    if order not in ("arrival", "slot"):
+        raise ValueError(f"expected order to be 'arrival' or 'slot', got {order!r}")
+
+
+def check_timeout(timeout: Any, name: str = "timeout") -> None:
+    if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
+        raise TypeError(f"expected {name} to be a number of seconds or None, got {timeout!r}")
+
+
+def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
+    """The parts of actions that have no column, pickled for each env."""
+    blobs = []
+    for env_id, row in zip(env_ids, rows, strict=True):
+        try:
+            blobs.append(dump_for_worker(row))
+        except Exception as error:
+            raise InvalidActionError(
+                f"expected actions that can be pickled, got {row!r} for env {env_id} ({error})"
+            ) from error
+    return blobs
+
+
+def _index(value: Any) -> int:
+    if isinstance(value, bool):  # a mask is no list of ids
+        raise TypeError
+    return operator.index(value)

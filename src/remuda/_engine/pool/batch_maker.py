@@ -1,0 +1,78 @@
+"""From what the hub hands out to batches."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from remuda import _core
+from remuda._engine.pool.batch import Batch
+from remuda._engine.pool.exchange import Exchange
+from remuda._engine.pool.infos import InfoColumns
+from remuda._wire.pickling import Parts, dump, load_from_env
+from remuda._worker.host import EnvHost, Request
+from remuda.errors import BrokenPoolError
+
+if TYPE_CHECKING:
+    from remuda._engine.startup.start import Started
+
+
+class BatchMaker:
+    """Makes a pool's batches, and gives a column to each numeric key of infos when it first comes up.
+
+    Attributes:
+        made: How many batches.
+    """
+
+    def __init__(self, parts: Started, infos: InfoColumns, exchange: Exchange) -> None:
+        self.made = 0
+        self._hub, self._layout, self._arena = parts.hub, parts.layout, parts.arena
+        self._infos, self._exchange = infos, exchange
+        self._announced = [0] * len(parts.backend.workers)  # how many columns each was told of, or its predecessor
+
+    def make(self, taken: tuple[Any, ...], all_ids: np.ndarray[Any, Any]) -> Batch:
+        """`taken`: from the hub. `all_ids`: what a whole frame has a row for each of."""
+        slots, columns, finals, info_arrays, extras = taken
+        if extras is not None:
+            self._give_columns(extras)
+        self.made += 1
+        return Batch(
+            all_ids if slots is None else slots,
+            self._layout.observation,
+            columns,
+            finals,
+            self._infos.columns,
+            info_arrays,
+            extras,
+            self._layout.worker_of,
+        )
+
+    def _give_columns(self, extras: dict[int, tuple[int, Parts, Any]]) -> None:
+        """From now on the workers use them."""
+        for flags, parts, _ in extras.values():
+            if flags & _core.HAS_NEW_KEYS:
+                with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
+                    _, info, keys, _ = load_from_env(parts)
+                    self._infos.assign(info, keys)
+        if min(self._announced) < len(self._infos.columns):
+            self._announce()
+
+    def _announce(self) -> None:
+        """Tells the hub and each worker the columns that they do not know yet, the hub first: it reads what they write.
+
+        Where this is interrupted, the next time begins with what is missing.
+        """
+        columns = self._infos.columns
+        for column in columns[self._hub.num_info_columns :]:
+            self._hub.add_info_column(self._layout.info_column(self._arena, column))
+        for worker, first in enumerate(self._announced):
+            if first < len(columns):
+                with suppress(BrokenPoolError):  # the dead need no columns
+                    self._exchange.tell(worker, dump(Request(EnvHost.add_info_columns, (columns[first:], first))))
+                self._announced[worker] = len(columns)
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        del self._hub, self._arena

@@ -1,0 +1,118 @@
+"""Calls into envs whose answers come later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from remuda._engine.pool.arguments import check_timeout
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.faults import Faults
+from remuda._wire.failures import not_loaded
+from remuda._wire.pickling import Parts, load_from_env
+from remuda.errors import EnvError, Failure, RemudaError
+
+
+class Addressee(Protocol):
+    """Who waits for the answers to messages. He may be told the same thing twice, see `Changes`."""
+
+    def answer(self, sequence: int, parts: Parts) -> None: ...
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None: ...
+    def abandon(self, error: RemudaError) -> None: ...
+
+
+class Call:
+    """The answers of several envs to one call, some of them still to come."""
+
+    def __init__(self, wait: Callable[[Call, float | None], None], faults: Faults) -> None:
+        self._order: list[int] = []
+        self._asked: dict[int, tuple[int | None, int]] = {}  # env and worker
+        self._answers: dict[int, Parts] = {}
+        self._values: list[Any] | None = None  # of the answers, unpickled when they are first asked for
+        self._failures: dict[int, Failure] = {}
+        self.error: RemudaError | None = None
+        self._missing: set[int] = set()
+        self._wait, self._faults = wait, faults
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` would return (or raise) without waiting."""
+        return not self._missing or self.error is not None
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        """Waits for all answers; one for each env, in the order asked.
+
+        Raises:
+            TypeError: A `timeout` that is no number.
+            TimeoutError: They did not all come within `timeout` seconds. Asking again is allowed.
+            EnvError: One or more envs raised.
+            WorkerDiedError: A worker that was to answer died.
+        """
+        check_timeout(timeout)
+        self._wait(self, timeout)
+        if self.error is not None:
+            raise self.error
+        if self._missing:
+            raise TimeoutError(f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s")
+        if self._failures:
+            raise self._faults.error_for(list(self._failures.values()))
+        if self._values is None:
+            self._values = self._load_all()
+        return list(self._values)
+
+    def _load_all(self) -> list[Any]:
+        loaded, failures = {}, []
+        for sequence, answer in self._answers.items():
+            try:
+                loaded[sequence] = load_from_env(answer)
+            except Exception as error:
+                env_id, worker = self._asked[sequence]
+                failures.append(not_loaded(env_id, worker, "call", "an answer", error))
+        if failures:
+            raise EnvError(failures)
+        return [loaded[sequence] for sequence in self._order]
+
+    # -- the pool's side -------------------------------------------------------------------------------
+
+    def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
+        """One more env was asked (None: all of the worker), or once more is the answer of one wanted."""
+        self._order.append(sequence)
+        self._asked[sequence] = env_id, worker
+        self._missing.add(sequence)
+
+    def await_also(self, sequence: int) -> None:
+        """One more was asked, whose answer is of no interest unless it is a failure."""
+        self._missing.add(sequence)
+
+    def answer(self, sequence: int, parts: Parts) -> None:
+        self._answers[sequence] = parts
+        self._missing.discard(sequence)
+
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+        self._failures[sequence] = failure
+        self._missing.discard(sequence)
+
+    def answers(self) -> list[Parts]:
+        """What has come so far, still pickled."""
+        return list(self._answers.values())
+
+    def abandon(self, error: RemudaError) -> None:
+        """Some answer will never come."""
+        self.error = error
+
+
+def call_attribute(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`env.name(*args, **kwargs)`, or the attribute itself when it cannot be called; wrappers are looked through."""
+    attribute = get_attribute(env, name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def get_attribute(env: Any, name: str) -> Any:
+    return env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)
+
+
+def set_attribute(env: Any, name: str, value: Any) -> None:
+    if hasattr(env, "set_wrapper_attr"):
+        env.set_wrapper_attr(name, value)
+    else:
+        setattr(env, name, value)

@@ -1,0 +1,85 @@
+"""What the parts of a pool share: everything behind it."""
+
+from __future__ import annotations
+
+import os
+
+from remuda._engine.pool.action_spaces import ActionSpaces
+from remuda._engine.pool.batch_maker import BatchMaker
+from remuda._engine.pool.exchange import Exchange
+from remuda._engine.pool.infos import InfoColumns
+from remuda._engine.pool.progress import Tracker
+from remuda._engine.pool.resets import Resets
+from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
+from remuda._engine.startup.start import Settings, Started
+from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.supervisor import Supervisor
+from remuda._worker.reset_defaults import ResetDefaults
+from remuda.errors import ClosedError, StateError
+
+_NEVER = -1
+
+
+class Engine:
+    """Running workers, and all that deals with them.
+
+    Attributes:
+        settings: As the pool was told.
+        owner: The process that made it.
+        closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
+        division: How often the pool has been split.
+        short_way: The same, while steps can take the short way through the core: nothing is special about the pool.
+    """
+
+    def __init__(self, settings: Settings, parts: Started) -> None:
+        self.settings, self.owner = settings, os.getpid()
+        self.closed = self.is_copy = False
+        self.division = 0
+        self._has_short_way = parts.open_short_way()
+        self.short_way = 0 if self._has_short_way else _NEVER
+        self.backend, self.hub, self.layout = parts.backend, parts.hub, parts.layout
+        self.reports = parts.reports
+        self.faults = Faults(parts.layout.num_slots, in_callers_thread=settings.backend == "serial")
+        infos, defaults = InfoColumns(parts.layout.info_bytes), ResetDefaults()
+        per_episode = settings.seeding == "per_episode"
+        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds()
+        self.tracker = Tracker(parts.hub, parts.layout, parts.arena, seeds, settings.operation_of)
+        supervisor = Supervisor(
+            settings.faults, parts, settings.start_timeout, self.faults, self.tracker, infos, defaults
+        )
+        self.exchange = Exchange(parts, self.faults, supervisor)
+        self.batches = BatchMaker(parts, infos, self.exchange)
+        action_spaces = [report.action_space for report in parts.reports[: parts.layout.num_slots]]
+        self.action_spaces = ActionSpaces(parts.layout.action_space, action_spaces)
+        if per_episode:
+            self.action_spaces = self.action_spaces.separate()
+        seeded = self.action_spaces if per_episode else None
+        self.resets = Resets(parts, seeds, defaults, seeded, self.tracker, self.exchange)
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise ClosedError("the pool is closed; make a new one")
+        if self.is_copy:
+            raise StateError(
+                f"this pool belongs to process {self.owner}, got a call from its forked copy {os.getpid()}; "
+                "make a pool of its own there"
+            )
+
+    def close(self) -> None:
+        self.closed, self.short_way = True, _NEVER
+
+    def disown(self) -> None:
+        """This is the copy of a pool, in a process that was forked from its owner."""
+        self.is_copy, self.short_way = True, _NEVER
+
+    def divide(self, shares: list[list[int]]) -> None:
+        """Makes of the pool's slots the parts 0, 1, ...; there are none besides."""
+        self.hub.split(shares)
+        self.division += 1
+        self.short_way = self.division if self._has_short_way else _NEVER
+
+    def release(self) -> None:
+        """Lets go of the shared memory, which goes with it, but for what arrays hold."""
+        del self.hub
+        for part in (self.exchange, self.tracker, self.batches, self.resets):
+            part.release()

@@ -1,0 +1,307 @@
+"""The pool's dealings with its workers: what was sent, what came back, and what went wrong in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from remuda import _core
+from remuda._engine.pool.calls import Addressee, Call
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.standing import Remembering
+from remuda._engine.supervision.supervisor import Supervisor
+from remuda._wire.failures import load_failure
+from remuda._wire.pickling import Parts, load_from_env
+from remuda.errors import ClosedError, StateError
+
+if TYPE_CHECKING:
+    from remuda._engine.startup.start import Started
+
+_FOREVER = -1  # as a timeout, in ns
+_LONGEST = 1e9  # seconds; more would not fit
+_EVERYBODY = 0xFFFFFFFF
+
+
+class Exchange:
+    """Sends commands and messages, waits for what comes back, and hands it to whom it concerns.
+
+    Results stay in the hub until they are taken. Answers go to their `Call`. Faults are noted, and raised by the pool.
+
+    Attributes:
+        faults: What has gone wrong so far.
+        supervisor: What becomes of envs that fail.
+        closing: Whether the envs have been told to close, or killed.
+    """
+
+    def __init__(self, parts: Started, faults: Faults, supervisor: Supervisor) -> None:
+        self.faults, self.supervisor = faults, supervisor
+        self.closing = False
+        self._backend, self._hub = parts.backend, parts.hub
+        self._num_envs, self._lanes = parts.layout.num_envs, parts.layout.lanes
+        self._calls = supervisor.addressees
+
+    # -- results -----------------------------------------------------------------------------------------
+
+    def pending(self, part: int) -> int:
+        return self._hub.pending(part)
+
+    def ready(self, part: int) -> int:
+        return self._hub.ready(part)
+
+    def send(
+        self,
+        op: _core.Op,
+        targets: Sequence[int],
+        arrays: list[Any],
+        blobs: list[Any] | None,
+        part: int,
+        *,
+        to_all: bool,
+    ) -> None:
+        """Sends each of `targets`, slots of a part, a command. Raises before anything is sent."""
+        self.faults.check_alive(self._hub.env_of(slot) for slot in targets)
+        if op == _core.Op.OBSERVE:
+            blobs = self.supervisor.settlement.known_observations(targets)
+        try:
+            self._hub.send(op, None if to_all else targets, arrays, blobs, part)
+        except ValueError as in_flight:
+            raise StateError(
+                f"expected envs whose last result was received, but {in_flight}; call recv first"
+            ) from None
+        self._settle_debts()
+
+    def send_steps(self, actions: Any, env_ids: Any, part: int) -> bool:
+        """The short way to step all envs of a part (`env_ids` None), or some; False when this is not the ordinary case,
+        and nothing was sent."""
+        return self.faults.none and self._hub.send_steps(actions, env_ids, part)
+
+    @property
+    def spares(self) -> list[int]:
+        """The envs that back no slot now. Each has a worker of its own, of the same number."""
+        return [env for env in range(self._num_envs) if self._hub.slot_of(env) is None]
+
+    def prepare(self, spare: int, arguments: Parts | None) -> None:
+        """Lets a spare reset in advance."""
+        self._post(spare, spare, arguments, op=_core.Op.PREPARE)
+
+    def _settle_debts(self) -> None:
+        """Without autoreset, an env that has told of the end of its episode must be reset."""
+        for slot in [slot for slot in self.faults.owed if not self._hub.owes(slot)]:
+            if self._hub.last_op(slot) != _core.Op.RESET:
+                self.faults.not_reset.add(slot)
+            self.faults.owed.discard(slot)
+
+    def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
+        """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._backend.pump()
+        hub, noted = self._hub, self.faults.noted
+        while True:
+            # Envs whose failure we attend to on the way are done, but the hub forgets them.
+            done = hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline), part)
+            if hub.has_unheard:  # it was said before what is handed out now
+                self._hear()
+            if not hub.needs_attention:  # if it is not done either, it was the deadline
+                return done
+            if self.attend():
+                return False
+            self._backend.pump()  # what we attended to may have given them more to do
+
+    def take(self, limit: int, part: int, *, by_slot: bool) -> tuple[Any, ...]:
+        return self._hub.take(limit, by_slot, part)
+
+    def finish(self, wanted: int, part: int) -> tuple[Any, ...] | None:
+        """The short way to wait for some of a part (0: all) and take what is there; None when this is not the ordinary
+        case."""
+        return self._hub.finish(wanted, part) if self.faults.none else None
+
+    def discard(self, part: int) -> None:
+        """Waits for whatever is in flight and drops it, faults included."""
+        while pending := self._hub.pending(part):  # a death ends a wait early, and a reset may follow what was dropped
+            self.wait(pending, None, part)
+            self._hub.drop_ready(part)
+        self.faults.forget()
+
+    # -- messages ----------------------------------------------------------------------------------------
+
+    def call(self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None) -> Call:
+        """Sends the env of each slot its message; the answers come together as a `Call`.
+
+        A vector env gets the first one for its slots, and its answer is that of each of them. What the messages are
+        `about` is told again to envs that are built anew.
+        """
+        self.faults.check_alive(self._hub.env_of(slot) for slot in slots)
+        call, asked = Call(self._wait_for_call, self.faults), dict[int, int]()
+        for slot, parts in zip(slots, messages, strict=True):
+            env = self._hub.env_of(slot) // self._lanes * self._lanes
+            if env not in asked:
+                addressee = self._remembering(call, env, about, parts)
+                asked[env] = self._post(self._hub.worker_of(slot), env, parts, self._calls, addressee)
+            call.expect(asked[env], slot, self._hub.worker_of(slot))
+        return call
+
+    def _remembering(self, call: Call, env: int, about: Hashable, parts: Parts) -> Addressee:
+        if about is None:
+            return call
+        copies = [bytes(part) for part in parts]  # the caller may go on with the arrays in it
+        return Remembering(call, self.supervisor.standing, env, about, copies)
+
+    def tell_spares(self, call: Call, parts: Parts, about: Hashable = None) -> None:
+        """Sends each env that backs no slot a message, whose answer is waited for but not among the values."""
+        for spare in self.spares:
+            addressee = self._remembering(call, spare, about, parts)
+            call.await_also(self._post(spare, spare, parts, self._calls, addressee))
+
+    def tell(self, worker: int, parts: Parts) -> None:
+        """Sends a worker a message whose answer nobody waits for; only a failure of it is noted."""
+        self._post(worker, _core.WHOLE_WORKER, parts, self._calls)
+
+    def _post(
+        self,
+        worker: int,
+        env: int,
+        parts: Parts | None,
+        calls: dict[int, Addressee | None] | None = None,
+        addressee: Addressee | None = None,
+        op: _core.Op = _core.Op.MESSAGE,
+    ) -> int:
+        """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring.
+
+        `calls`: where to note who is told the answer; None: who closes the pool need not wait for one.
+        """
+        env_ids = self._backend.workers[worker].env_ids
+        self.faults.check_alive(env_ids)
+        while not self._hub.has_room(worker) or self.supervisor.is_leaving(worker):
+            self._pump_once(None)
+            self.faults.check_alive(env_ids)
+        return self._hub.post_message(op, worker, env, parts, calls, addressee)
+
+    def _wait_for_call(self, call: Call, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not call.done:
+            if self.closing:  # who closes pumps for himself
+                raise ClosedError("the pool was closed before all answers had come")
+            self._pump_once(deadline)
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def close_envs(self, deadline: float) -> Call:
+        """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
+        self.closing = True
+        self.supervisor.close()
+        farewells = Call(self._wait_for_call, self.faults)
+        for worker in self._backend.workers:
+            while not self.supervisor.is_gone(worker.index) and worker.is_alive() and time.monotonic() < deadline:
+                if self._hub.has_room(worker.index):
+                    sequence = self._hub.post_message(
+                        _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, farewells
+                    )
+                    farewells.expect(sequence, None, worker.index)
+                    break
+                self._pump_once(deadline)
+        while self._calls and time.monotonic() < deadline:
+            self._pump_once(deadline)
+        return farewells
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        self.closing = True
+        self.supervisor.release()
+        del self._hub
+
+    def raise_farewells(self, farewells: Call) -> None:
+        """Raises what went wrong while the envs were closed, if anything did."""
+        answers = farewells.answers()
+        if failures := [load_failure(failure) for answer in answers for failure in load_from_env(answer)]:
+            raise self.faults.error_for(failures)
+        if farewells.error is not None:
+            raise farewells.error
+
+    # -- whatever comes ----------------------------------------------------------------------------------
+
+    def _pump_once(self, deadline: float | None) -> None:
+        """Waits until an answer, a fault or the deadline comes, and deals with it."""
+        self._backend.pump()
+        self._hub.wait(_EVERYBODY, _remaining_ns(deadline))
+        self.attend()
+
+    def attend(self) -> bool:
+        """Deals with the answers, failures, deaths and restarts that have come; whether something has to be told.
+
+        One after another: whatever raises in between (Ctrl-C, any signal handler, a handler of logs) leaves what it has
+        interrupted, and the rest, for the next time.
+        """
+        hub, supervisor = self._hub, self.supervisor
+        if self.faults.owed:
+            self._settle_debts()  # that a send was interrupted before it could
+        if not hub.needs_attention and not supervisor.has_untold:
+            return self.faults.urgent
+        self._hear()  # first: what an env has logged comes before what it has raised
+        while (message := hub.first_message()) is not None:
+            self._deal_with(*message)
+        while (late := hub.first_late()) is not None:
+            supervisor.worker_late(*late)
+            hub.remove_late()
+        while (dead := hub.first_dead()) is not None:
+            self._note_death(*dead)
+        supervisor.look()
+        supervisor.tell()
+        return self.faults.urgent
+
+    def _hear(self) -> None:
+        self._hub.note_heard(self._hub.said())  # before: whoever handles a record may ask the pool for something
+        self._backend.hear(self._hub.said)
+
+    def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
+        """`slot`: whose command this answers, if it does."""
+        changes = Changes()
+        changes.do(self._hub.remove_message)
+        self._decide(worker, slot, sequence, flags, parts, changes)
+        changes.make()
+
+    def _decide(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes) -> None:
+        if flags & _core.RENEWAL_DUE:
+            assert slot is not None  # of an env that ended an episode
+            if flags & _core.UNDONE:
+                return self.supervisor.reset_left_to_successor(worker, slot, changes)
+            return self.supervisor.renewal_due(worker, None if flags & _core.SWAP_DUE else slot, parts, changes)
+        try:
+            failure = load_failure(parts) if flags & _core.IS_FAILURE else None
+        except Exception:  # no worker of ours would write that
+            if slot is not None and not flags & _core.IS_MESSAGE:
+                changes.do(self._hub.resend, slot)  # in flight again, as what its worker takes along when it goes
+            return self.supervisor.worker_late(worker, None)
+        addressee = None
+        if flags & _core.IS_MESSAGE:
+            addressee = self._calls.get(sequence)
+            changes.do(self._calls.pop, sequence, None)
+        if addressee is not None:
+            if failure is None:
+                addressee.answer(sequence, parts)
+            else:
+                addressee.fail(sequence, self.supervisor.call_failed(failure), changes)
+        elif failure is not None and flags & _core.IS_MESSAGE:
+            self.faults.add_failure(failure, changes)
+        elif failure is not None:
+            assert slot is not None  # of the env that failed
+            self.supervisor.env_failed(slot, failure, changes)
+
+    def _note_death(self, index: int, stranded: list[int], unanswered: list[int]) -> None:
+        changes = Changes()
+        changes.do(self._hub.remove_dead)
+        error = self.supervisor.worker_died(index, stranded, bool(unanswered), changes)
+        for sequence in unanswered:
+            if (addressee := self._calls.get(sequence)) is not None:
+                addressee.abandon(error)
+            changes.do(self._calls.pop, sequence, None)
+        changes.make()
+
+
+def _remaining_ns(deadline: float | None) -> int:
+    if deadline is None:
+        return _FOREVER
+    return int(max(0.0, min(deadline - time.monotonic(), _LONGEST)) * 1e9)

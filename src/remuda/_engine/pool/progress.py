@@ -1,0 +1,72 @@
+"""How far each env has come: what a report says about the moment when it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from remuda import _core
+from remuda._engine.pool.seeds import Seeds
+from remuda._wire.layout import Layout
+from remuda.errors import Whereabouts
+
+OperationOf: TypeAlias = Callable[[str, Whereabouts], tuple[str, Whereabouts]]
+
+
+class Tracker:
+    """Knows every env's episode, step, seed and last action. It costs nothing until somebody asks."""
+
+    def __init__(
+        self,
+        hub: _core.Hub,
+        layout: Layout,
+        arena: _core.Arena,
+        seeds: Seeds,
+        operation_of: OperationOf | None = None,
+    ) -> None:
+        """`operation_of`: knows better, where steps and calls stand for something else."""
+        self._hub, self._action = hub, layout.action
+        self._actions = layout.action_columns(arena)
+        self._seeds, self._operation_of = seeds, operation_of
+
+    def next_resets(self, env_ids: Sequence[int]) -> list[int]:
+        """The number that the next reset of each of these will have."""
+        return [self._hub.progress(env_id)[0] + 1 for env_id in env_ids]
+
+    def tell(self, env_id: int, operation: str) -> tuple[str, Whereabouts]:
+        """What an env is in, by the name that reports have for it, and how far it has come."""
+        where = self._where(env_id)
+        return (operation, where) if self._operation_of is None else self._operation_of(operation, where)
+
+    def where(self, env_id: int) -> Whereabouts:
+        return self.tell(env_id, "nothing")[1]
+
+    @property
+    def renames(self) -> bool:
+        """Whether a call may stand for something else."""
+        return self._operation_of is not None
+
+    def _where(self, env_id: int) -> Whereabouts:
+        resets, steps = self._hub.progress(env_id)
+        seed, resets_since_seed = self._seeds.latest(env_id, resets, self._hub.seeded(env_id))
+        return Whereabouts(
+            env_id=env_id,
+            episode=resets - 1 if resets else None,
+            step=steps,
+            seed=seed,
+            resets_since_seed=resets_since_seed,
+            action=self._last_action(env_id) if steps else None,
+        )
+
+    def _last_action(self, env_id: int) -> Any:
+        if self._action.num_objects:  # those are not kept
+            return None
+        if (slot := self._hub.slot_of(env_id)) is None:
+            return None  # a spare has forgotten
+        row = self._hub.action_row(slot)
+        return self._action.build_one([column.read(row) for column in self._actions], [])
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        self._actions = []
+        del self._hub

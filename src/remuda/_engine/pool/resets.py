@@ -1,0 +1,117 @@
+"""Resets as the caller asks for them, and what those are given that nobody asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from remuda import _core
+from remuda._engine.pool.action_spaces import ActionSpaces
+from remuda._engine.pool.exchange import Exchange
+from remuda._engine.pool.progress import Tracker
+from remuda._engine.pool.seeding import (
+    entropy_for,
+    options_for,
+    pickled_options,
+    reset_arguments,
+    split_seed,
+    vector_reset_arguments,
+)
+from remuda._engine.pool.seeds import Order, Seed, Seeds
+from remuda._wire.pickling import dump, dump_for_worker
+from remuda._worker.host import EnvHost, Request
+from remuda._worker.reset_defaults import ResetDefaults
+
+if TYPE_CHECKING:
+    from remuda._engine.startup.start import Started
+
+Options: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
+
+
+class Resets:
+    """Sends resets with their seeds and options, and has workers remember options for those that come later."""
+
+    def __init__(
+        self,
+        parts: Started,
+        seeds: Seeds,
+        defaults: ResetDefaults,
+        spaces: ActionSpaces | None,
+        tracker: Tracker,
+        exchange: Exchange,
+    ) -> None:
+        """`spaces`: to be seeded like the envs; None: they are the caller's affair."""
+        self._hub, self._layout = parts.hub, parts.layout
+        self._env_ids_of = [worker.env_ids for worker in parts.backend.workers]
+        self._seeds, self._defaults, self._spaces = seeds, defaults, spaces
+        self._tracker, self._exchange = tracker, exchange
+
+    def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
+        """Raises before anything is sent."""
+        envs = [self._hub.env_of(slot) for slot in slots]
+        numbers = self._tracker.next_resets(envs)
+        orders = self._seeds.orders(seed, slots, envs)
+        arguments = self._arguments(orders, options_for(options, slots), slots)
+        blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
+        self._exchange.send(_core.Op.RESET, slots, [], blobs, part, to_all=to_all)
+        self._seeds.note(orders, envs, numbers)
+        if self._spaces is not None:
+            self._spaces.seed(slots, entropy_for(seed, slots))
+        self._exchange.faults.not_reset.difference_update(slots)
+
+    def _arguments(
+        self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
+    ) -> list[dict[str, Any] | None]:
+        if self._layout.vector_size is not None:
+            return vector_reset_arguments(orders, options, slots, self._layout.lanes)
+        return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
+
+    def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options) -> None:
+        """To a whole pool. With a seed all envs take the places that they had first: what follows is a function of it.
+
+        Raises before anything is sent, unless a spare's worker dies while it is being told.
+        """
+        spares = range(len(slots), self._layout.num_envs)
+        of_slots, of_spares = split_seed(seed, len(slots), self._layout.num_envs)
+        options_for(options, slots)
+        for ids, part_of_seed in ((slots, of_slots), (spares, of_spares)):
+            self._seeds.orders(part_of_seed, ids, ids)
+        if seed is not None:
+            self._hub.seat_in_order()
+        self.send(slots, of_slots, options, 0, to_all=True)
+        self._prepare(self._exchange.spares, of_spares, dict(options) if isinstance(options, Mapping) else None)
+
+    def _prepare(self, spares: Sequence[int], seed: Seed, options: dict[str, Any] | None) -> None:
+        for spare, order in zip(spares, self._seeds.orders(seed, spares, spares), strict=True):
+            arguments, numbers = reset_arguments(order, options), self._tracker.next_resets([spare])
+            self._exchange.prepare(spare, None if arguments is None else dump_for_worker(arguments))
+            self._seeds.note([order], [spare], numbers)
+
+    def remember(self, slots: Sequence[int] | None, options: Options) -> None:
+        """Raises before anything is sent, unless a worker dies while it is being told. `slots`: None for all."""
+        pickles = self._pickles(slots, options)
+        self._exchange.faults.check_alive(pickles)
+        self._defaults.remember_options(pickles)  # first: successors of whoever dies now get them too
+        for worker, env_ids in enumerate(self._env_ids_of):
+            if part := {env: pickles[env] for env in env_ids if env in pickles}:
+                self._exchange.tell(worker, dump(Request(EnvHost.remember_options, (part,))))
+
+    def _pickles(self, slots: Sequence[int] | None, options: Options) -> dict[int, bytes | None]:
+        """By env."""
+        if self._layout.vector_size is not None:
+            raise ValueError(
+                f"expected envs that are reset one by one, got vector_size={self._layout.vector_size}: vector envs "
+                "reset theirs by themselves, without options; pass options= to reset()"
+            )
+        if not self._layout.spares:
+            return pickled_options(options, range(self._layout.num_envs) if slots is None else slots)
+        if slots is not None or not (options is None or isinstance(options, Mapping)):
+            raise ValueError(
+                "expected one mapping (or None) for all envs where there are spares, each of which may back any slot, "
+                f"got {options!r}{'' if slots is None else f' for env_ids {list(slots)}'}"
+            )
+        return pickled_options(options, range(self._layout.num_envs))
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        del self._hub

@@ -1,0 +1,1 @@
+"""From env factories to running workers."""

@@ -1,0 +1,350 @@
+"""From a list of env factories to running workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from gymnasium import Space
+
+from remuda import _core
+from remuda._backends.base import Assignment, Backend
+from remuda._backends.process.backend import ProcessBackend
+from remuda._backends.serial import SerialBackend
+from remuda._backends.thread import ThreadBackend
+from remuda._engine.pool.arguments import check_timeout
+from remuda._engine.pool.progress import OperationOf
+from remuda._engine.pool.seeds import SEEDINGS, Seeding
+from remuda._engine.startup.space_checks import check_agreement, check_autoreset
+from remuda._engine.supervision.fault_policy import FaultPolicy
+from remuda._engine.supervision.recording import Factories, Recorder, Recording
+from remuda._relay.output import WorkerOutput, check_output
+from remuda._system.memory import check_memory
+from remuda._wire.layout import AUTORESET, Layout
+from remuda._worker.host import EnvReport
+from remuda._worker.worker_info import WorkerInfo
+
+EnvFn: TypeAlias = Callable[[], Any]
+BackendName: TypeAlias = Literal["process", "thread", "serial"]
+StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
+AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
+
+BACKENDS = ("process", "thread", "serial")
+
+# How long the pool and its workers may spin before they sleep, where they do not crowd the cores.
+_SPIN_NS = 1_000_000
+
+_LEAST_OBJECT_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pool runs its envs; checked when made. The meaning of each field is documented at `Pool`."""
+
+    num_envs: int  # the spares counted
+    num_workers: int
+    backend: BackendName = "process"
+    start_method: StartMethod = "forkserver"
+    autoreset: AutoresetMode = "next_step"
+    frames: int = 4
+    object_bytes: int = 1 << 16
+    observation_space: Space[Any] | None = None
+    preload: Sequence[str] = field(default_factory=tuple)
+    threads_per_worker: int | None = 1
+    start_timeout: float | None = 60.0
+    max_concurrency: int | None = None
+    pin_workers: bool = False
+    worker_output: WorkerOutput = "inherit"
+    name: str = "remuda"
+    faults: FaultPolicy = field(default_factory=FaultPolicy)
+    record: Recording | None = None
+    spares: int = 0
+    seeding: Seeding = "gymnasium"
+    vector_size: int | None = None
+    resets_ahead: bool = False
+    starts_serially: bool = False
+    operation_of: OperationOf | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_envs < 1:
+            raise ValueError("expected at least one env, got an empty list of env_fns")
+        self._check_workers()
+        for name in ("max_concurrency", "threads_per_worker"):
+            number = getattr(self, name)
+            if number is not None and not (_is_int(number) and number >= 1):
+                raise ValueError(f"expected {name} to be an int from 1 up, or None, got {number!r}")
+        if self.backend not in BACKENDS:
+            raise ValueError(f"expected backend to be one of {BACKENDS}, got {self.backend!r}")
+        if self.autoreset not in tuple(AUTORESET):
+            raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {self.autoreset!r}")
+        if self.seeding not in SEEDINGS:
+            raise ValueError(f"expected seeding to be one of {SEEDINGS}, got {self.seeding!r}")
+        if not _is_int(self.frames) or not 1 <= self.frames < _core.MAX_FRAMES:
+            raise ValueError(f"expected frames to be an int from 1 to {_core.MAX_FRAMES - 1}, got {self.frames!r}")
+        if not _is_int(self.object_bytes) or self.object_bytes < _LEAST_OBJECT_BYTES:
+            raise ValueError(
+                f"expected object_bytes to be an int from {_LEAST_OBJECT_BYTES} up, got {self.object_bytes!r}"
+            )
+        if self.observation_space is not None and not isinstance(self.observation_space, Space):
+            raise TypeError(
+                f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
+            )
+        self._check_vectors()
+        self._check_spares()
+        self._check_resets_ahead()
+        check_output(self.worker_output)
+        if self.backend != "process" and self.worker_output != "inherit":
+            raise ValueError(
+                f"expected worker_output='inherit' for backend={self.backend!r}, got {self.worker_output!r}: its "
+                "workers run in this process and write where it writes; use backend='process', or redirect the process"
+            )
+        check_timeout(self.start_timeout, "start_timeout")
+        if self.start_timeout is not None and self.start_timeout < 0:
+            raise ValueError(f"expected start_timeout to be at least 0, or None, got {self.start_timeout}")
+
+    def _check_workers(self) -> None:
+        most, what = self.num_envs // self.lanes, "envs" if self.vector_size is None else "vector envs"
+        if not _is_int(self.num_workers) or not 1 <= self.num_workers <= most:
+            raise ValueError(
+                f"expected num_workers to be 'auto', None, or an int from 1 to {most} (the number of {what}), "
+                f"got {self.num_workers!r}"
+            )
+
+    def _check_vectors(self) -> None:
+        """What needs envs that can be reset, built or recorded one by one."""
+        if self.vector_size is None:
+            return
+        refused = [
+            (self.spares != 0, "spares=0", self.spares),
+            (self.autoreset == "background", "autoreset='next_step', 'same_step' or 'disabled'", self.autoreset),
+            (self.resets_ahead, "resets_ahead=False", self.resets_ahead),
+            (self.faults.renew_every is not None, "renew_every=None", self.faults.renew_every),
+            (self.record is not None, "record=None", self.record),
+            (self.seeding == "per_episode", "seeding='gymnasium'", self.seeding),
+        ]
+        for is_refused, expected, got in refused:
+            if is_refused:
+                raise ValueError(
+                    f"expected {expected} with vector_size={self.vector_size}, got {got!r}: the envs in a vector env "
+                    "are neither reset nor built one by one"
+                )
+        if self.faults.restarts and self.backend != "process":
+            raise ValueError(
+                f"expected backend='process' with vector_size={self.vector_size} and faults='restart', got "
+                f"{self.backend!r}: a vector env that failed is built anew with its process"
+            )
+
+    def _check_spares(self) -> None:
+        if not _is_int(self.spares) or not 0 <= self.spares < self.num_envs:
+            raise ValueError(
+                f"expected spares to be an int from 0 to {self.num_envs - 1} (one less than there are env_fns), "
+                f"got {self.spares!r}"
+            )
+        if self.spares and self.num_workers != self.num_envs:
+            raise ValueError(
+                f"expected num_workers=None (one for each env) with spares={self.spares}, got {self.num_workers}: "
+                "the slow reset of one env would hold up the others of its worker"
+            )
+        if self.spares and self.max_concurrency is not None:
+            raise ValueError(
+                f"expected max_concurrency=None with spares={self.spares}, got {self.max_concurrency}: "
+                "spares reset while others step"
+            )
+
+    def _check_resets_ahead(self) -> None:
+        if self.resets_ahead and self.autoreset not in {"next_step", "background"}:
+            raise ValueError(
+                f"expected autoreset='next_step' with resets_ahead=True, got {self.autoreset!r}: with 'same_step' an "
+                "env is reset within the step that ends its episode, with 'disabled' when it is told to"
+            )
+        if self.resets_ahead and self.max_concurrency is not None:
+            raise ValueError(
+                f"expected max_concurrency=None with resets_ahead=True, got {self.max_concurrency}: who resets in "
+                "advance does so beside others that step"
+            )
+
+    @property
+    def lanes(self) -> int:
+        """How many envs, which are neighbours, come from one factory."""
+        return self.vector_size or 1
+
+    @property
+    def has_resets_ahead(self) -> bool:
+        """Whether a worker resets an env as soon as its episode is over, and not when it is told to."""
+        wanted = self.resets_ahead or self.spares > 0 or self.autoreset == "background"
+        return wanted and self.max_concurrency is None
+
+    def make_backend(self) -> Backend:
+        if self.backend == "serial":
+            return SerialBackend()
+        if self.backend == "thread":
+            return ThreadBackend()
+        return ProcessBackend(
+            self.start_method,
+            self.threads_per_worker,
+            self.preload,
+            self.pin_workers,
+            self.name,
+            self.worker_output,
+            self.starts_serially,
+        )
+
+    @property
+    def has_successors(self) -> bool:
+        """Whether a worker may have to be replaced."""
+        return self.backend == "process" and (self.faults.restarts or self.faults.renew_every is not None)
+
+    def envs_of_worker(self) -> tuple[int, ...]:
+        """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
+        share, rest = divmod(self.num_envs // self.lanes, self.num_workers)
+        return tuple((share + (w < rest)) * self.lanes for w in range(self.num_workers))
+
+
+@dataclass(frozen=True)
+class Started:
+    """A pool's running parts."""
+
+    backend: Backend
+    hub: _core.Hub
+    arena: _core.Arena
+    layout: Layout
+    reports: list[EnvReport]
+    recorder: Recorder | None = None
+
+    def open_short_way(self) -> bool:
+        """Whether steps can take the short way through the core: one plain column of actions, and workers that run
+        by themselves."""
+        action = self.layout.action
+        if not action.is_single_column or isinstance(self.backend, SerialBackend):
+            return False
+        column = action.columns[0]
+        if column.choices is None:
+            return True
+        if not column.choices.is_range or column.dtype != np.int64:
+            return False
+        self.hub.set_choices(int(column.choices.low), int(column.choices.high))
+        return True
+
+
+def check_env_fns(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
+    try:
+        factories = list(env_fns)
+    except TypeError:
+        raise TypeError(
+            f"expected env_fns to be a sequence of functions that build an env each, got {env_fns!r}"
+        ) from None
+    for i, env_fn in enumerate(factories):
+        if not callable(env_fn):
+            raise TypeError(f"expected env_fns[{i}] to be a function that builds an env, got {env_fn!r}")
+    return factories
+
+
+def check_vector_size(vector_size: Any) -> int | None:
+    if vector_size is not None and not (_is_int(vector_size) and vector_size >= 1):
+        raise ValueError(f"expected vector_size to be an int from 1 up, or None, got {vector_size!r}")
+    return None if vector_size is None else int(vector_size)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(preload, str):
+        raise TypeError(f"expected preload to be a sequence of module names, got {preload!r}; write [{preload!r}]")
+    return tuple(preload)
+
+
+def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
+    """Starts the workers, lets them build the envs, and lays out the shared memory.
+
+    Whatever it raises, nothing is left behind.
+    """
+    factories = None if settings.record is None else Factories(env_fns)
+    backend = settings.make_backend()
+    workers = backend.build(_assignments(settings, env_fns), settings.start_timeout)
+    try:
+        reports = [report for worker in workers for report in worker]
+        layout = _layout(settings, reports, cores)
+        check_memory(layout.plan.bytes)
+        arena = _core.Arena.create(layout.plan.bytes)
+        hub = _hub(settings, layout, arena, backend)
+        backend.attach(layout, arena)
+        if not settings.has_successors:
+            arena.close_fd()
+        backend.watch(hub)
+        recorder = None
+        if settings.record is not None and factories is not None:
+            recorder = Recorder(settings.record, factories, settings.backend, backend, layout, arena, reports)
+    except BaseException:
+        backend.stop(0)
+        raise
+    return Started(backend, hub, arena, layout, reports, recorder)
+
+
+def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
+    assignments, first = [], 0
+    for index, count in enumerate(settings.envs_of_worker()):
+        info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))
+        rebuilds = settings.faults.restarts or settings.faults.renew_every is not None
+        factories = env_fns[first // settings.lanes : (first + count) // settings.lanes]
+        assignments.append(Assignment(info, factories, rebuilds, settings.vector_size))
+        first += count
+    return assignments
+
+
+def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Layout:
+    override = settings.observation_space
+    observation_space = reports[0].observation_space if override is None else override
+    action_space = reports[0].action_space
+    # An override is what the caller wants; whether each observation fits it shows when it comes.
+    if override is None:
+        check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
+    check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
+    if settings.vector_size is not None:
+        check_autoreset(settings.autoreset, [report.metadata for report in reports[:: settings.vector_size]])
+    return Layout(
+        envs_of_worker=settings.envs_of_worker(),
+        frames=settings.frames,
+        autoreset=settings.autoreset,
+        observation_space=observation_space,
+        action_space=action_space,
+        spin_ns=_spin_ns(settings, cores),
+        blob_bytes=-(-settings.object_bytes // 64) * 64,  # whole cache lines: what follows is aligned to them
+        keeps_last=settings.faults.restarts,
+        renew_every=settings.faults.renew_every or 0,
+        renews_workers=settings.backend == "process",
+        log_bytes=0 if settings.record is None else settings.record.bytes_per_env,
+        spares=settings.spares,
+        resets_ahead=settings.has_resets_ahead,
+        vector_size=settings.vector_size,
+    )
+
+
+def _spin_ns(settings: Settings, cores: int) -> tuple[int, int]:
+    """Of a worker, of the pool. Who spins where others want the core takes it from somebody who works."""
+    if settings.backend != "process" or settings.num_workers > cores or cores == 1:
+        return 0, 0
+    return _SPIN_NS, _SPIN_NS if settings.num_workers < cores else 0
+
+
+def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
+    return _core.Hub(
+        arena=arena,
+        plan=layout.plan,
+        envs_of_worker=list(layout.envs_of_worker),
+        autoreset=AUTORESET[layout.autoreset],
+        columns=layout.fixed_columns(arena) + layout.obs_columns(arena),
+        final_columns=layout.final_columns(arena),
+        actions=layout.action_columns(arena),
+        receive=backend.receive,
+        send=backend.send,
+        spin_ns=layout.spin_ns[1],
+        # The serial backend runs one env at a time as it is.
+        max_running=settings.num_workers
+        if settings.max_concurrency is None or settings.backend == "serial"
+        else settings.max_concurrency,
+        lanes=settings.lanes,
+    )

@@ -1,0 +1,1 @@
+"""Faults of envs, and the restarts that follow."""

@@ -1,0 +1,118 @@
+"""What a pool does when an env fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from remuda._engine.pool.arguments import check_timeout
+from remuda._keywords import names_keywords
+
+OnFault: TypeAlias = Literal["raise", "restart"]
+_CHOICES = ("raise", "restart")
+
+
+@names_keywords
+@dataclass(frozen=True)
+class FaultPolicy:
+    """What counts as a fault besides crashes and exceptions, and what follows from one.
+
+    A *fault* is the death of a worker, an exception in an env, a missed deadline, or a worker that talks nonsense.
+
+    Attributes:
+        on_fault: "raise": the next `recv` raises; the pool can still be closed, and the other envs' results taken.
+            "restart": the env's episode ends truncated, with reward 0, its last observation once more and the
+            `Fault` as `info["fault"]`; the env is built anew and rejoins through the pool's autoreset. Nobody else
+            misses a step. A fault in a reset has no episode to end: the reset is tried again.
+        step_timeout, reset_timeout, call_timeout: Seconds that one env may take for one step, one reset (autoresets
+            too), one call. Its worker is killed when they are over, wherever it hangs. They are looked at while the
+            pool waits. None for no limit. Worker processes only.
+        max_restarts, period: So many restarts of one env within `period` seconds are borne; one more, and the pool
+            raises RestartLimitError. Intensity and period of Erlang/OTP's supervisors.
+        max_pool_restarts: The same for all envs of the pool together; None for no limit of its own.
+        backoff, max_backoff: Seconds to wait before a worker's second restart within the period, twice as long before
+            each further one, and at most. The first is at once. So an env whose worker is killed every other second
+            is never away for more than a second and its build; raise both where builds are dear, or fail for long.
+        renew_every: Build an env anew after so many episodes, for simulators that rot. A worker with one env is
+            replaced as a whole, memory leaks and all; with several, each env is closed and built again. None: never.
+    """
+
+    on_fault: OnFault = "raise"
+    step_timeout: float | None = None
+    reset_timeout: float | None = None
+    call_timeout: float | None = None
+    max_restarts: int = 5
+    period: float = 60.0
+    max_pool_restarts: int | None = None
+    backoff: float = 0.1
+    max_backoff: float = 1.0
+    renew_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_fault not in _CHOICES:
+            raise ValueError(f"expected on_fault to be one of {_CHOICES}, got {self.on_fault!r}")
+        for name in _TIMEOUTS:
+            _check_positive(name, getattr(self, name), or_none=True)
+        _check_positive("period", self.period)
+        for name in ("backoff", "max_backoff"):
+            check_timeout(getattr(self, name), name)
+            if getattr(self, name) is None or getattr(self, name) < 0:
+                raise ValueError(f"expected {name} to be at least 0, got {getattr(self, name)}")
+        _check_count("max_restarts", self.max_restarts, least=0)
+        if self.max_pool_restarts is not None:
+            _check_count("max_pool_restarts", self.max_pool_restarts, least=0)
+        if self.renew_every is not None:
+            _check_count("renew_every", self.renew_every, least=1)
+
+    @classmethod
+    def of(cls, faults: Any) -> FaultPolicy:
+        """What an argument `faults` means: "raise", "restart", or a policy.
+
+        Raises:
+            TypeError, ValueError: It is something else.
+        """
+        if isinstance(faults, FaultPolicy):
+            return faults
+        if isinstance(faults, str) and faults in _CHOICES:
+            return cls(on_fault=faults)  # type: ignore[arg-type]  # it is one of them
+        kind = ValueError if isinstance(faults, str) else TypeError
+        raise kind(f"expected faults to be 'raise', 'restart' or a FaultPolicy, got {faults!r}")
+
+    @property
+    def restarts(self) -> bool:
+        return self.on_fault == "restart"
+
+    @property
+    def has_deadlines(self) -> bool:
+        return any(getattr(self, name) is not None for name in _TIMEOUTS)
+
+    def delay(self, restarts: int) -> float:
+        """Seconds before the next restart of a worker that had so many within the period."""
+        if restarts == 0:
+            return 0.0
+        return min(self.backoff * 2.0 ** min(restarts - 1, 60), self.max_backoff)
+
+
+_TIMEOUTS = ("step_timeout", "reset_timeout", "call_timeout")
+
+
+def policy_for(faults: Any, backend: str) -> FaultPolicy:
+    """What the pool's argument `faults` means."""
+    policy = FaultPolicy.of(faults)
+    if policy.has_deadlines and backend != "process":
+        raise ValueError(
+            f"expected no deadlines with backend={backend!r}: only a process can be stopped from outside; "
+            "use backend='process'"
+        )
+    return policy
+
+
+def _check_positive(name: str, value: float | None, *, or_none: bool = False) -> None:
+    check_timeout(value, name)
+    if (value is None and not or_none) or (value is not None and value <= 0):
+        raise ValueError(f"expected {name} to be more than 0{', or None' if or_none else ''}, got {value}")
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"expected {name} to be an int from {least} up, got {value!r}")

@@ -1,0 +1,130 @@
+"""What has gone wrong in a pool, and what can no longer be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from remuda._engine.supervision.changes import Changes
+from remuda.errors import (
+    BrokenPoolError,
+    EnvError,
+    Failure,
+    RemudaError,
+    RestartLimitError,
+    StateError,
+    WorkerDiedError,
+    name_some,
+)
+
+
+class Faults:
+    """Keeps faults until they are raised, and remembers which envs they cost.
+
+    A slot whose env raised must be reset before it can step again; an env whose worker died is lost.
+    """
+
+    def __init__(self, num_slots: int, in_callers_thread: bool) -> None:
+        self.not_reset = set(range(num_slots))
+        self.noted = 0  # how many failures of envs there have been
+        self._in_callers_thread = in_callers_thread
+        self.owed: set[int] = set()  # slots whose next result says that their episode was cut off
+        self._lost: dict[int, RemudaError] = {}
+        self._failures: list[Failure] = []
+        self._deaths: list[WorkerDiedError] = []
+        self._limits: list[RestartLimitError] = []
+
+    @property
+    def none(self) -> bool:
+        """Whether every env can step."""
+        return not self.not_reset and not self._lost and not self.owed
+
+    @property
+    def urgent(self) -> bool:
+        """Whether envs were lost that somebody waits for."""
+        return bool(self._deaths or self._limits)
+
+    def add_failure(self, failure: Failure, changes: Changes, slot: int | None = None) -> None:
+        """`slot`: that had the env, and waits for its result."""
+        changes.do(self._failures.append, failure)
+        if slot is not None:
+            changes.do(setattr, self, "noted", self.noted + 1)
+            changes.do(self.not_reset.add, slot)
+
+    def add_interrupt(self, failure: Failure, changes: Changes) -> None:
+        """It is to be raised, but its env goes on."""
+        changes.do(self._failures.append, failure)
+
+    def add_death(self, death: WorkerDiedError, changes: Changes, *, tell: bool) -> None:
+        """`tell`: somebody waits for this worker, so the death is to be raised."""
+        changes.do(self._lost.update, dict.fromkeys(death.env_ids, death))
+        if tell:
+            changes.do(self._deaths.append, death)
+
+    def tell_again(self, env_id: int, changes: Changes) -> None:
+        """Somebody waits for an env that was lost before."""
+        error = self._lost[env_id]
+        if isinstance(error, WorkerDiedError) and error not in self._deaths:
+            changes.do(self._deaths.append, error)
+        elif isinstance(error, RestartLimitError) and error not in self._limits:
+            changes.do(self._limits.append, error)
+
+    def add_loss(self, env_ids: Sequence[int], error: RestartLimitError, changes: Changes) -> None:
+        """These envs failed too often."""
+        changes.do(self._lost.update, dict.fromkeys(env_ids, error))
+        changes.do(self._limits.append, error)
+
+    def is_lost(self, env_id: int) -> bool:
+        return env_id in self._lost
+
+    def lost(self, env_id: int) -> RemudaError:
+        """Why an env was lost."""
+        return self._lost[env_id]
+
+    def forget(self) -> None:
+        """Drops what has not been raised; envs that are lost or not reset stay so."""
+        for told in (self._failures, self._deaths, self._limits):
+            told.clear()
+
+    def raise_any(self) -> None:
+        """Raises the faults that have come up since the last time, as one error: deaths first, for they cost more."""
+        if self._limits:
+            raise self._limits.pop(0)
+        if (error := self._first_error()) is not None:
+            changes = Changes()
+            for told in (self._deaths, self._failures):
+                changes.do(told.clear)
+            changes.make()
+            raise error
+
+    def _first_error(self) -> BaseException | None:
+        """With all others of its time."""
+        if not self._deaths:
+            return self.error_for(list(self._failures)) if self._failures else None
+        raised = [EnvError(list(self._failures))] if self._failures else []
+        first = self._deaths[0]
+        first.others = (*self._deaths[1:], *raised)
+        return first
+
+    def is_interrupt(self, failure: Failure) -> bool:
+        """Whether it is the caller's own Ctrl-C."""
+        return self._in_callers_thread and isinstance(failure.exception, KeyboardInterrupt)
+
+    def error_for(self, failures: Sequence[Failure]) -> BaseException:
+        """What to raise for them. Ctrl-C may hit an env that the caller steps itself: it is still the caller's."""
+        error = EnvError(failures)
+        if not any(map(self.is_interrupt, failures)):
+            return error
+        interrupt = KeyboardInterrupt()
+        interrupt.__cause__ = error
+        return interrupt
+
+    def check_alive(self, env_ids: Iterable[int]) -> None:
+        for env_id in env_ids if self._lost else ():
+            if env_id in self._lost:
+                raise BrokenPoolError(
+                    f"env {env_id} was lost to an earlier fault; close the pool and make a new one"
+                ) from self._lost[env_id]
+
+    def check_reset(self, slots: Iterable[int]) -> None:
+        if self.not_reset and (missing := sorted(self.not_reset.intersection(slots))):
+            raise StateError(f"expected envs that have been reset, got {name_some('env', missing)}; call reset first")

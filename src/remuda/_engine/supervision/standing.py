@@ -1,0 +1,48 @@
+"""What envs were told that holds until they are told otherwise: those that are built anew are told it again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from remuda._engine.pool.calls import Addressee
+from remuda._engine.supervision.changes import Changes
+from remuda._wire.pickling import Parts, dump
+from remuda._worker.host import EnvHost, Request, remember
+from remuda.errors import Failure, RemudaError
+
+
+class Standing:
+    """By env and by what it was about. Workers keep the same for envs that they build anew themselves."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, dict[Hashable, Parts]] = {}
+
+    def remember(self, env: int, about: Hashable, request: Parts) -> None:
+        remember(self._told.setdefault(env, {}), about, request)
+
+    def for_successor(self, env_ids: Sequence[int], restarts: int) -> Parts | None:
+        """The message for another worker with these envs; None where they were told nothing."""
+        told = {env: self._told[env] for env in env_ids if env in self._told}
+        return dump(Request(EnvHost.tell_again, (told, restarts))) if told else None
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """Takes the answer of an env to what it was told, and remembers that it was told so."""
+
+    addressee: Addressee
+    standing: Standing
+    env: int
+    about: Hashable
+    request: Parts
+
+    def answer(self, sequence: int, parts: Parts) -> None:
+        self.standing.remember(self.env, self.about, self.request)
+        self.addressee.answer(sequence, parts)
+
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+        self.addressee.fail(sequence, failure, changes)
+
+    def abandon(self, error: RemudaError) -> None:
+        self.addressee.abandon(error)

@@ -1,0 +1,187 @@
+"""A worker's end of the relay: its logs and warnings become datagrams, and nothing ever waits for that."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, TextIO
+
+from remuda._relay.records import dump_record, dump_warning
+from remuda._relay.verbosity import Verbosity, loggers
+from remuda._wire.registrations import says_nothing_new
+
+_QUEUE_BYTES = 1 << 20  # of datagrams that wait for room in the socket
+
+
+class Mouth:
+    """Sends datagrams, or lets them wait, or drops the oldest of them; never blocks, never raises. Thread-safe."""
+
+    def __init__(self, sock: socket.socket, worker: int) -> None:
+        self._sock, self.worker = sock, worker
+        self.before_word: Callable[[], None] = lambda: None  # called before each datagram; must not raise
+        self._waiter: threading.Thread | None = None  # runs while datagrams wait for room
+        self._start_anew()
+        os.register_at_fork(after_in_child=self._start_anew)
+
+    def _start_anew(self) -> None:
+        """In a forked child what waits is the parent's to say, and another thread may have held the lock."""
+        self._lock = threading.RLock()  # a finalizer may log in the middle of anything
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = self._dropped = 0
+        self._draining = False
+
+    def say(self, datagram: bytes) -> None:
+        with self._lock:
+            self.before_word()
+            self._queue.append(datagram)
+            self._queued_bytes += len(datagram)
+            if not self._drain():
+                self._make_room()
+                self._wait_for_room()
+
+    def flush(self, seconds: float) -> None:
+        """Waits so long at most for what waits to be sent."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with self._lock:
+                if self._drain():
+                    return
+            if (left := deadline - time.monotonic()) <= 0:
+                return
+            _await_room(self._sock, left)
+
+    def _drain(self) -> bool:
+        """Sends what there is room for; whether that was all."""
+        if self._draining:  # we are that finalizer: who runs below us goes on until the queue is empty
+            return True
+        self._draining = True
+        try:
+            return self._drain_queue()
+        finally:
+            self._draining = False
+
+    def _drain_queue(self) -> bool:
+        if self._dropped:
+            if not self._send(self._loss()):
+                return False
+            self._dropped = 0
+        while self._queue:
+            if not self._send(self._queue[0]):
+                return False
+            self._forget_oldest()
+        return True
+
+    def _send(self, datagram: bytes) -> bool:
+        try:
+            self._sock.send(datagram, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # the pool has closed its end: there is nobody to tell
+        return True
+
+    def _make_room(self) -> None:
+        while self._queued_bytes > _QUEUE_BYTES:
+            self._forget_oldest()
+            self._dropped += 1
+
+    def _forget_oldest(self) -> None:
+        self._queued_bytes -= len(self._queue.popleft())
+
+    def _loss(self) -> bytes:
+        record = logging.makeLogRecord(
+            {
+                "name": "remuda",
+                "levelno": logging.WARNING,
+                "levelname": logging.getLevelName(logging.WARNING),
+                "msg": "%d log records were dropped: they came faster than the pool could read them",
+                "args": (self._dropped,),
+            }
+        )
+        return dump_record(record, self.worker, None)
+
+    def _wait_for_room(self) -> None:
+        if self._waiter is None or not self._waiter.is_alive():
+            self._waiter = threading.Thread(target=self._send_the_rest, name="remuda-relay", daemon=True)
+            with suppress(RuntimeError):  # no more threads to be had: the next datagram tries again
+                self._waiter.start()
+
+    def _send_the_rest(self) -> None:
+        while True:
+            _await_room(self._sock, None)
+            with self._lock:
+                if self._drain():
+                    self._waiter = None
+                    return
+
+
+def _await_room(sock: socket.socket, seconds: float | None) -> None:
+    poller = select.poll()
+    poller.register(sock, select.POLLOUT)
+    poller.poll(None if seconds is None else seconds * 1000)
+
+
+class Teller(logging.Handler):
+    """Tells the pool's process what is logged and warned in this one."""
+
+    def __init__(self, mouth: Mouth, current_env: Callable[[], int | None]) -> None:
+        super().__init__()
+        self._mouth, self._worker, self._current_env = mouth, mouth.worker, current_env
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._mouth.say(dump_record(record, self._worker, self._current_env()))
+        except Exception:
+            self.handleError(record)
+
+    def show_warning(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        """Stands in for `warnings.showwarning`."""
+        if file is not None:
+            file.write(warnings.formatwarning(message, category, filename, lineno, line))
+            return
+        if says_nothing_new(filename, sys._getframe(1)):
+            return
+        warning = message if isinstance(message, Warning) else category(message)
+        module = _module_of(filename, sys._getframe(1))
+        self._mouth.say(dump_warning(warning, filename, lineno, module, self._worker, self._current_env()))
+
+
+def _module_of(filename: str, frame: FrameType | None) -> str:
+    """The module that the warning is about, for filters that ask for it; as Python does, by the file where need be."""
+    while frame is not None and frame.f_code.co_filename != filename:
+        frame = frame.f_back
+    name: Any = None if frame is None else frame.f_globals.get("__name__")
+    return name if isinstance(name, str) else filename.removesuffix(".py")
+
+
+def start_telling(mouth: Mouth, verbosity: Verbosity, current_env: Callable[[], int | None]) -> None:
+    """Has all that this process logs and warns from now on told, as far as `verbosity` lets it be made.
+
+    Handlers and filters that were inherited go: the pool's process has them too, and asks them itself.
+    """
+    teller = Teller(mouth, current_env)
+    for logger in (logging.root, *loggers()):
+        logger.handlers[:] = []
+        logger.filters[:] = []
+        logger.propagate = True
+    verbosity.apply()
+    logging.root.addHandler(teller)
+    warnings.showwarning = teller.show_warning

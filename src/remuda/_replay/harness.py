@@ -1,0 +1,151 @@
+"""One env in this process, behind the loop that a worker has: every check that it met then, it meets again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from remuda import _core
+from remuda._crash.episode_start import restore_random_state
+from remuda._crash.record import Record
+from remuda._replay.plan import Deed, Reset
+from remuda._replay.unpickling import Unsealed, options_of
+from remuda._wire.channel import LocalChannel
+from remuda._wire.layout import Layout
+from remuda._wire.pickling import Parts, dump
+from remuda._worker.host import BuildError, EnvHost
+from remuda._worker.worker_info import WorkerInfo, worker_context
+from remuda.errors import RecordError
+
+
+class _Witness(EnvHost):
+    """A host that keeps what its env raised, as it was raised."""
+
+    error: BaseException | None = None
+    operation = ""
+
+    def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
+        self.error, self.operation = error, operation
+        return super().describe(error, slot, operation)
+
+
+class Stage:
+    """Builds the env of a record and does to it what a script says.
+
+    Attributes:
+        env: The env.
+        error: What it raised last; None when it did not.
+        operation: In what: "reset" or "step".
+        is_spoilt: Whether what came back last made no sense, as after native code has written over it.
+    """
+
+    def __init__(self, record: Record, unsealed: Unsealed) -> None:
+        """Raises whatever the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
+        self._record, self._unsealed = record, unsealed
+        info = WorkerInfo(record.worker, record.num_workers, record.env_ids)
+        self._channel, theirs = LocalChannel.pair()
+        self._host = _Witness(WorkerInfo(0, 1, (0,)), theirs, rebuilds=False)
+
+        def build() -> Any:
+            with worker_context(info):
+                return unsealed.env_fn()
+
+        try:
+            (report,) = self._host.build([build])
+        except BuildError as error:
+            raise (error.__cause__ or error) from None
+        space = unsealed.observation_space or report.observation_space
+        self._layout = Layout((1,), 1, "disabled", space, report.action_space)
+        self._check_actions()
+        arena = _core.Arena.create(self._layout.plan.bytes)
+        self._loop = self._host.start(self._layout, arena)
+        self._hub = self._make_hub(arena)
+        arena.close_fd()
+        self.env = self._host.envs[0]
+        self.is_spoilt = False
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._host.error
+
+    @property
+    def operation(self) -> str:
+        return self._host.operation
+
+    def perform(self, deed: Deed) -> None:
+        """What it raises is in `error` afterwards."""
+        if isinstance(deed, Reset):
+            arguments = self.prepare(deed)
+            self._do(_core.Op.RESET, [], dump(arguments) if arguments else None)
+        else:
+            objects = self._objects_of(deed.index)
+            arrays = [np.ascontiguousarray(column[deed.index : deed.index + 1]) for column in self._record.actions]
+            self._do(_core.Op.STEP, arrays, dump(objects) if objects else None)
+
+    def prepare(self, deed: Reset) -> dict[str, Any]:
+        """Puts the env's generator into the state that it had before this reset; returns the reset's arguments."""
+        beginning = deed.beginning
+        if beginning is None:
+            return {}
+        if beginning.random is not None:
+            try:
+                restore_random_state(self.env, beginning.random)
+            except ValueError as error:
+                raise RecordError(f"{self._record.path} is damaged: {error}") from error
+        arguments = {"seed": beginning.seed, "options": options_of(self._record, beginning, self._unsealed.leave)}
+        return {name: value for name, value in arguments.items() if value is not None}
+
+    def action(self, index: int) -> Any:
+        """As the env gets it."""
+        return self._layout.action.build_one(
+            [column[index] for column in self._record.actions], self._objects_of(index)
+        )
+
+    def close(self) -> None:
+        """Closes the env; what it raises then is of no interest."""
+        self._host.close_quietly()
+        del self._hub, self._loop
+
+    def _do(self, op: _core.Op, arrays: list[Any], parts: Parts | None) -> None:
+        self._host.error = None
+        self._hub.send(op, None, arrays, None if parts is None else [parts])
+        self._loop.run_available()
+        self._hub.wait(1, 0)
+        self.is_spoilt = not self._hub.ready() and self._host.error is None
+        if self._hub.ready():
+            self._hub.take(1)
+
+    def _objects_of(self, index: int) -> list[Any]:
+        if not self._layout.action.num_objects:
+            return []
+        if index not in self._unsealed.objects:
+            raise RecordError(
+                f"{self._record.path} lacks the action of its entry {index}, for there was no room for all of them; "
+                "record more with Recording(bytes_per_env=...)"
+            )
+        return self._unsealed.objects[index]
+
+    def _make_hub(self, arena: _core.Arena) -> _core.Hub:
+        return _core.Hub(
+            arena=arena,
+            plan=self._layout.plan,
+            envs_of_worker=[1],
+            autoreset=_core.Autoreset.DISABLED,
+            columns=self._layout.fixed_columns(arena) + self._layout.obs_columns(arena),
+            final_columns=[],
+            actions=self._layout.action_columns(arena),
+            receive=lambda _: self._channel.recv(),
+            send=lambda _, parts: self._channel.send(parts),
+            spin_ns=0,
+            max_running=1,
+        )
+
+    def _check_actions(self) -> None:
+        theirs = [(column.dtype, column.shape[1:]) for column in self._record.actions]
+        ours = [(column.dtype, column.shape) for column in self._layout.action.columns]
+        if theirs != ours or bool(self._layout.action.num_objects) != ("actions" in self._record.pickles):
+            raise RecordError(
+                f"expected an env with the action space {self._record.action_space}, "
+                f"got {self._layout.action_space}: it is not the env of {self._record.path}"
+            )

@@ -1,0 +1,115 @@
+"""What is to be done to an env so that it fails again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from remuda import _core
+from remuda._crash.record import Beginning, Record
+from remuda.errors import RecordError
+
+Extent: TypeAlias = Literal["episode", "history"]
+
+
+@dataclass(frozen=True)
+class Reset:
+    """`beginning`: the seed, options and random state to reset with; None: as an autoreset does."""
+
+    beginning: Beginning | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Attributes:
+    index: Of the record's row that has the action.
+    number: Of the step in its episode, from 1.
+    """
+
+    index: int
+    number: int
+
+
+Deed: TypeAlias = "Reset | Step"
+
+
+@dataclass(frozen=True)
+class Script:
+    """Attributes:
+    extent: "episode": the last one alone; "history": all that was done since the last reset with a seed.
+    deeds: In order; the last is the one that the env failed in.
+    is_cut: Whether it was cut short: then the last is one before that, and only to be looked at.
+    """
+
+    extent: Extent
+    deeds: Sequence[Deed]
+    is_cut: bool = False
+
+
+def extents(record: Record) -> list[Extent]:
+    """How much can be replayed: the least first, for it takes the least time.
+
+    Raises:
+        RecordError: Nothing can, and why.
+    """
+    possible: list[Extent] = []
+    if record.is_whole:
+        possible.append("episode")
+    if record.seeded_at is not None and (not possible or record.seeded_at != record.begins_at):
+        possible.append("history")
+    if not possible:
+        raise RecordError(f"{record.path} cannot be replayed: {_why_not(record)}")
+    return possible
+
+
+def write_script(record: Record, extent: Extent, until_step: int | None = None) -> Script:
+    """The script of that extent; `until_step`: it ends with that step of the last episode."""
+    deeds = _history(record) if extent == "history" else _episode(record)
+    last = max(i for i, deed in enumerate(deeds) if isinstance(deed, Reset))
+    if until_step is None or last + until_step >= len(deeds):
+        return Script(extent, deeds)
+    return Script(extent, deeds[: last + until_step + 1], is_cut=True)
+
+
+def _history(record: Record) -> list[Deed]:
+    assert record.seeded_at is not None  # or it is not offered
+    return [Reset(record.seeded), *_deeds(record, record.seeded_at + 1)]
+
+
+def _episode(record: Record) -> list[Deed]:
+    assert record.begins_at is not None  # or it is not offered
+    return [*_warm_up(record), Reset(record.beginning), *_deeds(record, record.begins_at + 1)]
+
+
+def _warm_up(record: Record) -> list[Deed]:
+    """An env that had been reset before is not what it is fresh from its factory."""
+    if record.is_first_episode or record.beginning is None or record.beginning.seed is not None:
+        return []
+    return [Reset(record.seeded)]
+
+
+def _deeds(record: Record, first: int) -> list[Deed]:
+    deeds: list[Deed] = []
+    number = 0
+    for index in range(first, len(record.kinds)):
+        is_step = record.kinds[index] == _core.Entry.STEP.value
+        number = number + 1 if is_step else 0
+        deeds.append(Step(index, number) if is_step else Reset())
+    return deeds
+
+
+def _why_not(record: Record) -> str:
+    beginning = record.beginning
+    if record.begins_at is None:
+        if _core.Entry.MADE.value in record.kinds:
+            return "the env failed before its first reset"
+        return (
+            f"its {len(record.kinds)} latest actions are there, but the episode began before them; "
+            "record more with Recording(bytes_per_env=...)"
+        )
+    if beginning is None:
+        return "how the episode began is not known: the worker was killed while it noted that, or wrote over it"
+    if beginning.options_lost:
+        return f"the options of its reset are missing: {beginning.options_lost}"
+    return f"its random state is unknown ({beginning.random_unknown}), and it had no seed"

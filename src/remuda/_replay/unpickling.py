@@ -1,0 +1,140 @@
+"""What of a record is code, and runs when it is loaded: only with the user's leave."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymnasium import Space
+from gymnasium.envs.registration import registry
+
+from remuda._crash.record import Beginning, Record
+from remuda._wire.pickling import load_from_env
+from remuda.errors import RecordError
+
+
+@dataclass(frozen=True)
+class Leave:
+    """What the user allows.
+
+    Attributes:
+        trust: To load the record's pickles.
+        factory: To build the env with this "module:function" instead of the recorded factory; None: with that.
+    """
+
+    trust: bool = False
+    factory: str | None = None
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether anything can be replayed with it."""
+        return self.trust or self.factory is not None
+
+
+@dataclass(frozen=True)
+class Unsealed:
+    """Attributes:
+    env_fn: Builds the env.
+    leave: What the user allows.
+    observation_space: That the pool's rows were laid out for; None: the env's own.
+    objects: By index of a step: the parts of its action that have no column.
+    """
+
+    env_fn: Callable[[], Any]
+    leave: Leave
+    observation_space: Space[Any] | None = None
+    objects: Mapping[int, list[Any]] = field(default_factory=dict)
+
+
+def unseal(record: Record, leave: Leave) -> Unsealed:
+    """Loads the code of a record, as far as the user allows it.
+
+    Raises:
+        RecordError: It cannot be loaded, or is needed and not allowed.
+    """
+    if leave.trust:
+        _go_where_it_was(record)
+    env_fn = _recorded_factory(record, leave) if leave.factory is None else find_factory(leave.factory)
+    if "actions" in record.pickles and not leave.trust:
+        raise RecordError(f"{record.path} has actions that are pickled code: replaying them needs --trust")
+    if not leave.trust:
+        return Unsealed(env_fn, leave)
+    _register_spec(record)
+    objects = _load(record, "actions") if "actions" in record.pickles else {}
+    space = _load(record, "observation_space") if leave.factory is None else None
+    return Unsealed(env_fn, leave, space, {index: load_from_env(parts) for index, parts in objects.items()})
+
+
+def options_of(record: Record, beginning: Beginning, leave: Leave) -> Any:
+    """The options of a reset. Raises RecordError when they are pickled and may not, or cannot, be loaded."""
+    if beginning.pickled_options is None:
+        return beginning.options
+    if not leave.trust:
+        raise RecordError(f"{record.path} has reset options that are pickled code: replaying them needs --trust")
+    return _unpickle(record, "options", beginning.pickled_options)
+
+
+def find_factory(name: str) -> Callable[[], Any]:
+    """The function that "module:function" names; modules in the working directory are found too."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise RecordError(f"expected module:function as the factory, got {name!r}")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RecordError(f"expected a factory named {name}: {error}") from error
+    if not callable(found):
+        raise RecordError(f"expected a function that builds an env, got {found!r} for {name}")
+    return found  # type: ignore[no-any-return]
+
+
+def _recorded_factory(record: Record, leave: Leave) -> Callable[[], Any]:
+    if not leave.trust:
+        raise RecordError(f"{record.path} has a factory that is pickled code: replaying it needs --trust or --factory")
+    if "factory" not in record.pickles:
+        raise RecordError(f"{record.path} has no factory ({record.factory}): name one with --factory module:function")
+    env_fn = _load(record, "factory")
+    if not callable(env_fn):
+        raise RecordError(f"expected a function that builds an env, got {env_fn!r} in {record.path}")
+    return env_fn  # type: ignore[no-any-return]
+
+
+def _load(record: Record, name: str) -> Any:
+    return _unpickle(record, name, record.pickles[name])
+
+
+def _unpickle(record: Record, name: str, pickled: bytes) -> Any:
+    then, now = record.versions.get("python", ""), platform.python_version()
+    if then.split(".")[:2] != now.split(".")[:2]:  # pickled bytecode of another version may crash this one
+        raise RecordError(
+            f"{record.path} was written by Python {then}, and this is {now}, which cannot load its pickles: "
+            "use that one, or --factory module:function"
+        )
+    try:
+        return load_from_env([pickled])
+    except Exception as error:
+        raise RecordError(
+            f"the pickled {name} of {record.path} cannot be loaded here ({type(error).__name__}: {error}); "
+            "is everything installed that was there then? Else name a factory with --factory module:function"
+        ) from error
+
+
+def _go_where_it_was(record: Record) -> None:
+    """Modules and files are to be found as they were then."""
+    sys.path += [entry for entry in record.sys_path if entry not in sys.path]
+    with suppress(OSError):
+        os.chdir(record.cwd)
+
+
+def _register_spec(record: Record) -> None:
+    """The program had registered the env's id; the factory may look it up."""
+    if record.spec_id is not None and record.spec_id not in registry and "spec" in record.pickles:
+        registry[record.spec_id] = _load(record, "spec")

@@ -1,0 +1,1 @@
+"""What the operating system allows this process: cores, memory, descriptors, control groups."""

@@ -1,0 +1,53 @@
+"""How many CPU cores this process may use: its affinity mask, cut down to its control group's quota.
+
+A container limited to 1.5 cores on a 64-core machine still sees 64 in its affinity mask, so both are asked.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from remuda._system.cgroups import ROOT, control_groups, read_text
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """Number of cores the process may use, at least 1; a quota of 1.5 cores counts as 2.
+
+    ``root`` is the directory that holds ``proc`` and ``sys``.
+    """
+    allowed = usable_cpus()
+    quota = cpu_quota(root)
+    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """Cores' worth of CPU time the control groups allow, None without a limit.
+
+    Limits nest: a group may use no more than any group above it, so the tightest one counts.
+    """
+    quotas = (
+        _v2_quota(group) if version == 2 else _v1_quota(group)
+        for version, groups in control_groups("cpu", root)
+        for group in groups
+    )
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def usable_cpus() -> int:
+    """Number of cores that the process may run on, whatever share of them it may have."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _v2_quota(group: Path) -> float | None:
+    limit, _, period = (read_text(group / "cpu.max") or "max").partition(" ")
+    return None if limit.strip() == "max" else int(limit) / int(period or 100_000)
+
+
+def _v1_quota(group: Path) -> float | None:
+    limit = int(read_text(group / "cpu.cfs_quota_us") or -1)
+    period = int(read_text(group / "cpu.cfs_period_us") or 100_000)
+    return limit / period if limit > 0 else None

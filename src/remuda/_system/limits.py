@@ -1,0 +1,81 @@
+"""What the system allows this process, asked before anything is started: half a pool helps nobody."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from remuda._system.cgroups import ROOT, control_groups, read_number
+from remuda.errors import ResourceError
+
+try:
+    import resource
+except ImportError:  # no such system has worker processes
+    pass
+
+_PER_WORKER = 2  # its socket and its pidfd
+_WHILE_STARTING = 14  # the other ends, a fork server's socket, pipes of `subprocess`, the pool's memory, the relay
+
+
+def check_descriptors(workers: int, *, with_output: bool) -> None:
+    """Raises ResourceError when so many more worker processes need more file descriptors than are free.
+
+    With output, each also has a file of its own that it writes to.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or (used := _open_descriptors()) is None:
+        return
+    needed, free = (_PER_WORKER + with_output) * workers + _WHILE_STARTING, max(0, soft - used)
+    if needed > free:
+        raise ResourceError(
+            errno.EMFILE,
+            f"expected {needed} free file descriptors for {workers} worker processes, got {free} "
+            f"(of the {soft} that `ulimit -n` allows, {used} are open); {_remedy(used + needed, soft, hard)}",
+        )
+
+
+def _open_descriptors() -> int | None:
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1  # but for the one that is listing
+    except OSError:
+        return None  # it is not told, or there is not even one left: whoever needs one will say so
+
+
+def _remedy(wanted: int, soft: int, hard: int) -> str:
+    fewer = "use fewer workers (num_workers=...)"
+    if hard != resource.RLIM_INFINITY and wanted > hard:
+        return f"{fewer}, or have the hard limit of {hard} raised"
+    return (
+        f"raise the soft limit before you make the pool: `ulimit -n {wanted}`, or "
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({wanted}, {hard})); or {fewer}"
+    )
+
+
+def no_more_processes(error: OSError) -> ResourceError:
+    """What to say when the system refuses to fork with EAGAIN."""
+    soft, hard = (_told(limit) for limit in resource.getrlimit(resource.RLIMIT_NPROC))
+    limits = f"`ulimit -u` allows this user {soft} (hard limit {hard}), threads counted"
+    if (cgroup := _cgroup_limit()) is not None:
+        limits += f"; its control group has {cgroup}"
+    return ResourceError(
+        errno.EAGAIN,
+        f"expected to start a worker process, got {os.strerror(error.errno or errno.EAGAIN)!r}: the system allows no "
+        f"more processes; {limits}; use fewer workers (num_workers=...), end other processes, or raise the limit",
+    )
+
+
+def _told(limit: int) -> str:
+    return "any number" if limit == resource.RLIM_INFINITY else str(limit)
+
+
+def _cgroup_limit(root: Path = ROOT) -> str | None:
+    """Of the control group around us that has least room left."""
+    tightest: tuple[int, str] | None = None
+    for _, groups in control_groups("pids", root):
+        for group in groups:
+            most, current = read_number(group / "pids.max"), read_number(group / "pids.current")
+            if most is not None and current is not None:
+                found = most - current, f"{current} of {most} (in {group})"
+                tightest = found if tightest is None else min(tightest, found)
+    return None if tightest is None else tightest[1]

@@ -1,0 +1,54 @@
+"""Whether the machine has the memory that a pool is about to reserve.
+
+Reserving more shared memory than there is does not fail: the kernel kills somebody. So it is asked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from remuda._system.cgroups import ROOT, control_groups, read_number, read_text
+
+
+def check_memory(needed: int, root: Path = ROOT) -> None:
+    """Raises MemoryError when fewer than `needed` bytes are available."""
+    tightest = min(_rooms(root), default=None)
+    if tightest is not None and needed > tightest[0]:
+        available, where = tightest
+        raise MemoryError(
+            f"expected {needed / 2**20:.0f} MB of free memory for the pool's batches, got {available / 2**20:.0f} MB "
+            f"(as {where} has it); use fewer envs, fewer frames or smaller observations"
+        )
+
+
+def available_memory(root: Path = ROOT) -> int | None:
+    """Bytes that may still be used: the machine's, or those of the control group around us that has least left. None:
+    nothing says."""
+    return min((room for room, _ in _rooms(root)), default=None)
+
+
+def _rooms(root: Path) -> Iterator[tuple[int, str]]:
+    """(bytes that may still be used, where that is told) of everything that limits us."""
+    for line in read_text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024, str(root / "proc/meminfo")
+    for version, groups in control_groups("memory", root):
+        limit, usage, total = _FILES[version]
+        for group in groups:
+            allowed, used = read_number(group / limit), read_number(group / usage)
+            if allowed is not None and used is not None:
+                yield max(0, allowed - max(0, used - _file_pages(group, total))), str(group / limit)
+
+
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    2: ("memory.max", "memory.current", ""),
+}
+
+
+def _file_pages(group: Path, total: str) -> int:
+    """Bytes of files that are kept in memory as long as nobody needs it."""
+    told = dict(line.split(" ", 1) for line in read_text(group / "memory.stat").splitlines() if " " in line)
+    pages = [told.get(f"{total}{name}", "").strip() for name in ("active_file", "inactive_file")]
+    return sum(int(count) for count in pages if count.isdigit())

@@ -1,0 +1,74 @@
+"""Whether the kernel killed a worker because memory had run out: from outside it is a SIGKILL like any other.
+
+The kernel counts whom it kills, in the control group that the victim belongs to (with version 2 in those around it too)
+and for the whole machine. What has been counted since the pool was made, and has not explained an earlier death yet,
+explains this one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remuda._system.cgroups import ROOT, control_groups, read_text
+from remuda.errors import MemoryVerdict
+
+
+class OomWatch:
+    """Remembers the counters as they were when it was made.
+
+    The counter of our own control group is told apart from those further out, which count kills of others too.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        own, outer = _counters(root)
+        self._own, self._outer = _known(own), _known(outer)
+
+    def judge(self) -> MemoryVerdict:
+        """Of a worker that was killed by SIGKILL just now. A kill counted once explains one death."""
+        own, outer = _take_one(self._own), _take_one(self._outer)
+        if own is not None:
+            return MemoryVerdict(True, f"the kernel ran out of memory ({own})")
+        if outer is not None:
+            # Kernels count a kill in the victim's own group. Where that does not show, any other may be meant.
+            unsure = "perhaps" if self._own else "most likely"
+            verdict = None if self._own else True
+            return MemoryVerdict(verdict, f"{unsure} the kernel ran out of memory ({outer}, which counts others too)")
+        if not self._own and not self._outer:
+            return MemoryVerdict(None, "whether memory had run out cannot be read here: see `dmesg`")
+        return MemoryVerdict(
+            False,
+            "not by the kernel's out-of-memory killer as far as its counters show; "
+            "somebody's `kill -9`, or a daemon like systemd-oomd?",
+        )
+
+
+def _take_one(counters: dict[Path, int]) -> str | None:
+    """What the first that rose says. Every one that rose has counted the same kill."""
+    told = None
+    for path, before in counters.items():
+        now = _read(path)
+        if now is not None and now > before:
+            counters[path] = before + 1
+            told = told or f"oom_kill rose from {before} to {now} in {path}"
+    return told
+
+
+def _counters(root: Path) -> tuple[list[Path], list[Path]]:
+    """Of our own control group, and those further out, the nearest first."""
+    for version, groups in control_groups("memory", root):
+        files = [group / ("memory.oom_control" if version == 1 else "memory.events") for group in groups]
+        if found := [file for file in files if _read(file) is not None]:
+            return found[:1], found[1:]
+    return [], [root / "proc/vmstat"]
+
+
+def _known(paths: list[Path]) -> dict[Path, int]:
+    return {path: count for path in paths if (count := _read(path)) is not None}
+
+
+def _read(path: Path) -> int | None:
+    for line in read_text(path).splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill" and count.strip().isdigit():
+            return int(count)
+    return None

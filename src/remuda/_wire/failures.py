@@ -1,0 +1,96 @@
+"""How an exception travels between processes, and becomes a `Failure` of an env on the other side."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+
+from remuda._wire.pickling import Parts, load, load_from_env
+from remuda._wire.texts import text_of
+from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
+
+
+def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
+    """(class, text, traceback, pickle | None) of an exception; the pickle only if it survives a round trip.
+
+    Asking an exception anything may raise. What is raised by Ctrl-C meanwhile is told instead of it.
+    """
+    try:
+        return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
+    except KeyboardInterrupt as interrupt:
+        return portable(interrupt)
+
+
+_NO_TEXT = "<its text cannot be made>"
+
+
+def name_of(error: BaseException) -> str:
+    kind = type(error)
+    module = text_of(kind, lambda kind: f"{kind.__module__}.", otherwise="")
+    return f"{module}{kind.__qualname__}".removeprefix("builtins.")
+
+
+def traceback_of(error: BaseException) -> str:
+    def format_all(error: BaseException) -> str:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+    return text_of(error, format_all, otherwise=f"{name_of(error)}: <its traceback cannot be made>")
+
+
+def _pickle_exception(error: BaseException) -> bytes | None:
+    try:
+        pickled: bytes = cloudpickle.dumps(error, protocol=5)
+        loaded = load([pickled])
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # it holds a lock, its constructor wants other arguments, ...: its text must do
+        return None
+    same = type(loaded) is type(error) or type(error).__module__ == "__main__"
+    return pickled if same and _can_be_handled(loaded) else None
+
+
+def _can_be_handled(exception: Any) -> bool:
+    """Whether it is an exception, and can be asked whether it is of some class."""
+    try:
+        return issubclass(type(exception), BaseException) and exception.__class__ is type(exception)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # of its `__class__`
+        return False
+
+
+def load_failure(parts: Parts) -> Failure:
+    """What `EnvHost.describe` made, on the other side."""
+    slot, worker, operation, name, message, text, pickled = load_from_env(parts)
+    return Failure(slot, worker, operation, load_exception(text, pickled), name, message, text)
+
+
+def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
+    """The last two of what `portable` made as an exception; None when it cannot be had here."""
+    if pickled is None:
+        return None
+    try:
+        exception: BaseException = load_from_env([pickled])
+        if not _can_be_handled(exception):
+            return None
+        exception.__cause__ = RemoteTraceback(text)
+    except Exception:  # a class that cannot be imported here: its text must do
+        return None
+    return exception
+
+
+def not_loaded(env_id: int | None, worker: int, operation: str, what: str, error: Exception) -> Failure:
+    """An env's failure to give what can be unpickled here."""
+    message = f"expected {what} that can be unpickled in the pool's process, got one that cannot: {text_of(error)}"
+    return Failure(env_id, worker, operation, error, name_of(error), message, traceback_of(error))
+
+
+def build_error(failures: Sequence[Failure]) -> Exception:
+    """A factory that gave no env is the caller's mistake; one that raised is the env's."""
+    for failure in failures:
+        if isinstance(failure.exception, InvalidEnvError):
+            return failure.exception
+    return EnvError(failures)

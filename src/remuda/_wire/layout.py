@@ -1,0 +1,197 @@
+"""What a row holds: the plan of a pool's shared memory, computed alike by the pool and its workers."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+
+from remuda import _core
+from remuda._wire.codec import ColumnSpec, SpaceCodec
+
+AUTORESET = {
+    "next_step": _core.Autoreset.NEXT_STEP,
+    "same_step": _core.Autoreset.SAME_STEP,
+    "disabled": _core.Autoreset.DISABLED,
+    "background": _core.Autoreset.BACKGROUND,
+}
+
+# The core's fixed columns, in its order: reward, terminated, truncated, and the mask of info columns.
+_FIXED = [
+    (np.dtype(np.float64), 8),
+    (np.dtype(np.bool_), 1),
+    (np.dtype(np.bool_), 1),
+    (np.dtype(np.uint64), 8),
+]
+
+
+_LOG_ROWS = 1 << 31
+_LEAST_ENTRIES = 16  # of a log, however long an action is
+
+
+@dataclass(frozen=True)
+class InfoColumn:
+    """A numeric info key that has a column: values of exactly `type` travel in it."""
+
+    key: str
+    type: type
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int  # within a row's room for infos
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The few numbers from which every offset in the arena follows.
+
+    Attributes:
+        envs_of_worker: How many envs each worker hosts; they are dealt out in order, the spares last.
+        frames: Frames that can be lent, the scratch frame not counted.
+        observation_space, action_space: Of a single env.
+        info_bytes: Room for info columns in each row.
+        blob_bytes: Room for pickled matter in flight, per worker and direction.
+        keeps_last: Whether each slot's last observation is kept, for when its env fails.
+        renew_every: Episodes after which an env is built anew; 0: never.
+        renews_workers: Whether a worker with a single env is replaced for that, rather than its env.
+        log_bytes: Of each env's log of what was done to it, for when it fails; 0: there is none.
+        spares: How many envs back no slot at first.
+        vector_size: Where each env that a factory builds is a vector env, the number of those in it, which are the envs
+            here: neighbours, and of one worker.
+        resets_ahead: Whether a worker resets an env as soon as its episode is over, and not when it is told to.
+        spin_ns: How long a worker and the pool may spin before they sleep.
+    """
+
+    envs_of_worker: tuple[int, ...]
+    frames: int
+    autoreset: str
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    spin_ns: tuple[int, int] = (0, 0)  # of a worker, of the pool
+    info_bytes: int = 512
+    blob_bytes: int = 1 << 16
+    keeps_last: bool = False
+    renew_every: int = 0
+    renews_workers: bool = False
+    log_bytes: int = 0
+    spares: int = 0
+    resets_ahead: bool = False
+    vector_size: int | None = None
+    observation: SpaceCodec = field(init=False, repr=False, compare=False)
+    action: SpaceCodec = field(init=False, repr=False, compare=False)
+    plan: _core.Plan = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("observation", SpaceCodec(self.observation_space)),
+            ("action", SpaceCodec(self.action_space)),
+        ):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "plan", self._make_plan())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layout, (
+            self.envs_of_worker,
+            self.frames,
+            self.autoreset,
+            self.observation_space,
+            self.action_space,
+            self.spin_ns,
+            self.info_bytes,
+            self.blob_bytes,
+            self.keeps_last,
+            self.renew_every,
+            self.renews_workers,
+            self.log_bytes,
+            self.spares,
+            self.resets_ahead,
+            self.vector_size,
+        )
+
+    @property
+    def num_envs(self) -> int:
+        """The spares counted."""
+        return sum(self.envs_of_worker)
+
+    @property
+    def num_slots(self) -> int:
+        return self.num_envs - self.spares
+
+    @property
+    def lanes(self) -> int:
+        """How many neighbouring slots one env object has."""
+        return self.vector_size or 1
+
+    def renews_in_place(self, worker: int) -> bool:
+        return not (self.renews_workers and self.envs_of_worker[worker] == 1)
+
+    def first_env(self, worker: int) -> int:
+        return sum(self.envs_of_worker[:worker])
+
+    def worker_of(self, env: int) -> int:
+        """The one that hosts it."""
+        return bisect.bisect_right(list(itertools.accumulate(self.envs_of_worker)), env)
+
+    def _make_plan(self) -> _core.Plan:
+        leaves = [column.nbytes for column in self.observation.columns]
+        final_leaves = leaves if self.autoreset == "same_step" else []
+        log_entries, log_object_bytes = self._divide_log()
+        return _core.Plan(
+            workers=len(self.envs_of_worker),
+            slots=self.num_slots,
+            envs=self.num_envs,
+            frames=self.frames + 1,
+            ring_capacity=_power_of_two(64 + 2 * max(self.envs_of_worker)),
+            blob_bytes=self.blob_bytes,
+            action_bytes=[column.nbytes for column in self.action.columns],
+            column_bytes=[*(size for _, size in _FIXED), self.info_bytes, *leaves, *final_leaves],
+            keeps_last=self.keeps_last,
+            log_entries=log_entries,
+            log_object_bytes=log_object_bytes,
+        )
+
+    def _divide_log(self) -> tuple[int, int]:
+        """Its entries, and its bytes for what has no column."""
+        object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
+        entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
+        most = _LOG_ROWS // self.num_envs  # an index of a row is a number of 32 bits
+        entries = min((self.log_bytes - object_bytes) // entry_bytes, most)
+        return (max(entries, _LEAST_ENTRIES) if self.log_bytes else 0), object_bytes
+
+    # -- columns over an arena -------------------------------------------------------------------------
+
+    def fixed_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        offsets = self.plan.columns
+        return [arena.column(dtype, [], offset) for (dtype, _), offset in zip(_FIXED, offsets, strict=False)]
+
+    def obs_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        return _columns(arena, self.observation.columns, self.plan.columns[_core.FIRST_LEAF :])
+
+    def final_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        """The terminal observations of same-step autoreset; none in other modes."""
+        if self.autoreset != "same_step":
+            return []
+        first = _core.FIRST_LEAF + len(self.observation.columns)
+        return _columns(arena, self.observation.columns, self.plan.columns[first:])
+
+    def action_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        return _columns(arena, self.action.columns, self.plan.actions)
+
+    def log_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        """Of the actions in the logs."""
+        return _columns(arena, self.action.columns, self.plan.log_actions)
+
+    def info_column(self, arena: _core.Arena, column: InfoColumn) -> _core.Column:
+        offset = self.plan.columns[_core.INFO_COLUMN] + column.offset * self.plan.rows
+        return arena.column(column.dtype, list(column.shape), offset)
+
+
+def _columns(arena: _core.Arena, specs: list[ColumnSpec], offsets: list[int]) -> list[_core.Column]:
+    return [arena.column(s.dtype, list(s.shape), offset) for s, offset in zip(specs, offsets, strict=False)]
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()

@@ -1,0 +1,78 @@
+"""What is too large for a socket's buffer, in a file in memory that travels as a descriptor.
+
+Whoever sends it never waits for whoever reads it, nor has to be there any more; and what is the same for many is
+written once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from remuda._wire.pickling import Parts
+
+Address: TypeAlias = bytes  # where the parts of one message lie in a parcel
+
+_PART = struct.Struct("<QQ")  # offset and size
+_AT_ONCE = 1 << 30  # bytes; one call writes no more than 2 GiB
+
+
+class Parcel:
+    """A parcel in the making. `close` it when it has been sent, or will not be.
+
+    Attributes:
+        fd: Its descriptor.
+    """
+
+    def __init__(self) -> None:
+        self.fd = os.memfd_create("parcel of remuda", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self._end = 0
+        self._known: dict[bytes, bytes] = {}  # where what has been added lies, by its content
+
+    def add(self, parts: Parts) -> Address:
+        """Adds a message; returns where `fetch` finds it. What is there already is not written twice."""
+        return b"".join(map(self._place, parts))
+
+    def seal(self) -> None:
+        """No more is added, and whoever it is sent to can change nothing in it."""
+        self._known = {}
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def _place(self, part: object) -> bytes:
+        data = part if isinstance(part, bytes) else None
+        if data is not None and (known := self._known.get(data)) is not None:
+            return known
+        view = memoryview(part).cast("B")  # type: ignore[arg-type]
+        place = _PART.pack(self._end, view.nbytes)
+        self._end += view.nbytes
+        while view:
+            view = view[os.write(self.fd, view[:_AT_ONCE]) :]
+        if data is not None:
+            self._known[data] = place
+        return place
+
+
+def fetch(fd: int, address: Address | memoryview) -> Sequence[bytearray]:
+    """Reads a message. Raises EOFError where it is not."""
+    return [_read(fd, offset, size) for offset, size in _PART.iter_unpack(address)]
+
+
+def _read(fd: int, offset: int, size: int) -> bytearray:
+    data = bytearray(size)
+    missing = memoryview(data)
+    while missing:
+        count = os.preadv(fd, [missing[:_AT_ONCE]], offset)
+        if count == 0:
+            raise EOFError(f"expected {len(missing)} more bytes at {offset} of a parcel, got its end")
+        missing = missing[count:]
+        offset += count
+    return data

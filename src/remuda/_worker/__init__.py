@@ -1,0 +1,1 @@
+"""What runs inside a worker: hosting envs, and vector envs."""

@@ -1,0 +1,422 @@
+"""The Python side of a worker: builds its envs and does for the core's loop what is rare."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import cloudpickle
+from gymnasium import Space
+from gymnasium.envs.registration import EnvSpec
+
+from remuda import _core
+from remuda._crash.episode_start import describe_beginning
+from remuda._relay.log import logger
+from remuda._wire.channel import Channel
+from remuda._wire.failures import portable
+from remuda._wire.layout import AUTORESET, InfoColumn, Layout
+from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.texts import text_of
+from remuda._worker.reset_defaults import ResetDefaults, SeedBase
+from remuda._worker.worker_info import WorkerInfo, worker_context
+from remuda.errors import InvalidEnvError
+
+
+class _Missing:
+    """In the place of an env that could not be built anew: the old one was closed, and is not to be used again."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+
+    def reset(self, **_: Any) -> NoReturn:
+        raise InvalidEnvError(f"env {self.slot} could not be built anew")
+
+    def step(self, _: Any) -> NoReturn:
+        self.reset()
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class EnvReport:
+    """What a worker says of an env that it has built."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: EnvSpec | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a message asks of a worker: `function(env, ...)`, or `function(host, ...)` when it has no env.
+
+    Attributes:
+        about: What an env is told by it that one built anew is told again, until it is told otherwise; None: nothing.
+        again: Told then, as `again(env, path, ...)`; None: the function once more. `path`: two numbers that differ for
+            each env that was built for this place.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+    about: Hashable = None
+    again: Callable[..., Any] | None = None
+
+    def __call__(self, target: Any) -> Any:
+        return self.function(target, *self.args, **(self.kwargs or {}))
+
+    def repeat(self, target: Any, path: tuple[int, int]) -> Any:
+        if self.again is None:
+            return self(target)
+        return self.again(target, path, *self.args, **(self.kwargs or {}))
+
+
+def remember(told: dict[Hashable, Parts], about: Hashable, parts: Parts) -> None:
+    """Put a request among those that an env was told, as the latest of them."""
+    told.pop(about, None)
+    told[about] = [bytes(part) for part in parts]  # copies: whose memory it is may go on with it
+
+
+class BuildError(Exception):
+    """A factory failed; carries what the pool is to be told."""
+
+    def __init__(self, failure: Parts) -> None:
+        super().__init__("an env could not be built")
+        self.failure = failure
+
+
+class EnvHost:
+    """The envs of one worker, and the hooks of its loop (see worker_loop.hpp).
+
+    Attributes:
+        info: Of its worker.
+        envs: What its factories built.
+        lanes: How many neighbouring slots each of those has.
+    """
+
+    lanes = 1
+
+    def __init__(
+        self,
+        info: WorkerInfo,
+        channel: Channel,
+        *,
+        rebuilds: bool,
+        before_goodbye: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Makes a host without envs.
+
+        Args:
+            info: Of its worker.
+            channel: To the pool.
+            rebuilds: An env may have to be built anew, so the factories are kept.
+            before_goodbye: Called when the envs are closed and the pool has not been told so yet.
+        """
+        self.info = info
+        self.envs: list[Any] = []
+        self._rebuilds, self._env_fns = rebuilds, list[Callable[[], Any]]()
+        self._reports: list[EnvReport] = []  # where an env may be built anew: of those that were built first
+        self._channel, self._before_goodbye = channel, before_goodbye
+        self._layout: Layout | None = None
+        self._arena: _core.Arena | None = None
+        self._loop: _core.WorkerLoop | None = None
+        self._defaults = ResetDefaults()
+        self._told: dict[int, dict[Hashable, Parts]] = {}  # by slot: requests, for envs that are built anew
+        self._restarts = self._rebuilds_so_far = 0
+        self._current: int | None = None  # the env that is being built or closed
+        self._info_columns = 0  # how many its loop has
+
+    @property
+    def current_env(self) -> int | None:
+        """The env whose code the loop's thread is running, if any. Any thread may ask."""
+        loop = self._loop
+        return self._current if self._current is not None or loop is None else loop.current_env
+
+    def note_word(self) -> None:
+        """Something is about to be logged to the pool. Any thread may say so."""
+        loop = self._loop
+        if loop is not None:  # before that, and afterwards, the pool hears all before it takes our word
+            loop.note_word()
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def build(self, env_fns: Sequence[Callable[[], Any]]) -> list[EnvReport]:
+        """Raises BuildError when a factory raises or gives no env of its own; what was built is closed."""
+        reports = []
+        if self._rebuilds:
+            self._env_fns = list(env_fns)
+        with worker_context(self.info):
+            for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
+                self._current = slot
+                try:
+                    env = env_fn()
+                    self._check(env, slot)
+                    self.envs.append(env)
+                    reports += [self._report(env)] * self.lanes
+                except BaseException as error:
+                    failure = self.describe(error, slot, "build")
+                    self.close_quietly()
+                    raise BuildError(failure) from error
+        self._current = None
+        self._reports = reports if self._rebuilds else []
+        return reports
+
+    @property
+    def first_slots(self) -> tuple[int, ...]:
+        """Of each env."""
+        return self.info.env_ids[:: self.lanes]
+
+    def name_of_factory(self, slot: int) -> str:
+        return f"env_fns[{slot // self.lanes}]"
+
+    def _check(self, env: Any, slot: int) -> None:
+        factory = self.name_of_factory(slot)
+        self._check_kind(env, factory)
+        for other, known in zip(self.first_slots, self.envs, strict=False):
+            if known is env:
+                raise InvalidEnvError(
+                    f"expected {factory} to build an env of its own, got the same object as "
+                    f"{self.name_of_factory(other)}"
+                )
+
+    def _check_kind(self, env: Any, factory: str) -> None:
+        if _is_vector_env(env):
+            raise InvalidEnvError(
+                f"expected {factory} to return a gymnasium.Env, got the vector env {env!r}; "
+                f"pass vector_size={env.num_envs}"
+            )
+        check_names(env, factory, "a gymnasium.Env", _ENV_NAMES)
+        check_spaces(env, factory, ("observation_space", "action_space"))
+
+    def _report(self, env: Any) -> EnvReport:
+        return report(env, env.observation_space, env.action_space)
+
+    def _env_at(self, slot: int) -> Any:
+        return self.envs[(slot - self.info.env_ids[0]) // self.lanes]
+
+    def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
+        """`defaults`: of a successor: what resets are given by now."""
+        self._layout, self._arena = layout, arena
+        self._defaults = defaults or ResetDefaults()
+        self._loop = _core.WorkerLoop(
+            arena=arena,
+            plan=layout.plan,
+            index=self.info.index,
+            first_env=layout.first_env(self.info.index),
+            lanes=layout.vector_size or 0,
+            autoreset=AUTORESET[layout.autoreset],
+            resets_ahead=layout.resets_ahead,
+            spin_ns=layout.spin_ns[0],
+            renew_every=layout.renew_every,
+            renews_in_place=layout.renews_in_place(self.info.index),
+            has_successors=layout.renews_workers,
+            envs=[self._env_at(slot) for slot in self.info.env_ids],
+            hooks=self,
+            obs_nest=layout.observation.nest,
+            obs=layout.obs_columns(arena),
+            final_obs=layout.final_columns(arena),
+            action_nest=layout.action.nest,
+            actions=layout.action_columns(arena),
+        )
+        self._loop.complete_resets(bool(self._defaults))
+        return self._loop
+
+    def close(self) -> Parts:
+        """Closes every env; returns how those that failed failed, as `describe` has it."""
+        failures = [self.describe(error, slot, "close") for slot, error in self.close_quietly()]
+        self._before_goodbye()
+        return dump(failures)
+
+    def close_quietly(self) -> list[tuple[int, BaseException]]:
+        """Closes every env; returns the exceptions of those that failed."""
+        errors: list[tuple[int, BaseException]] = []
+        for slot, env in zip(self.first_slots, self.envs, strict=False):
+            self._current = slot
+            try:
+                env.close()
+            except BaseException as error:
+                errors.append((slot, error))
+        self._current = None
+        self.envs, self._env_fns = [], []
+        # The loop and we refer to each other, and the core's side is invisible to Python's collector.
+        self._loop = self._arena = None
+        return errors
+
+    # -- hooks: what the loop cannot do by itself --------------------------------------------------------
+
+    def flatten(self, obs: Any) -> tuple[list[Any], list[Any]]:
+        return self._get_layout().observation.flatten(obs)
+
+    def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
+        """Terminal data as it is now: the reset that follows may overwrite it."""
+        with told_what("a terminal observation and info", (obs, info)):
+            frozen: bytes = cloudpickle.dumps((obs, info), protocol=5)
+        return frozen
+
+    def pack(self, objects: list[Any], info: Any, new_keys: list[str] | None, final: bytes | None) -> Parts:
+        with told_what("an observation and an info", (objects, info)):
+            return dump((objects, info, new_keys, final))
+
+    def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any]:
+        arguments: dict[str, Any] = load(parts)
+        if isinstance(arguments.get("seed"), SeedBase):  # for this reset and those that follow
+            self._defaults.bases[env] = arguments.pop("seed")
+            self._get_loop().complete_resets(True)
+        return arguments
+
+    def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        return self._defaults.complete(env, named, self._get_loop().count_episode)
+
+    def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
+        return describe_beginning(self._env_at(slot), arguments or {})
+
+    def action_objects(self, parts: Parts) -> list[Any]:
+        objects: list[Any] = load(parts)
+        return objects
+
+    def handle(self, slot: int | None, parts: Parts) -> Parts:
+        request: Request = load(parts)
+        result = request(self if slot is None else self._env_at(slot))
+        with told_what("a result", result):
+            answer = dump(result)
+        if request.about is not None and slot is not None and self._rebuilds:
+            remember(self._told.setdefault(slot, {}), request.about, parts)
+        return answer
+
+    def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
+        return dump((slot, self.info.index, operation, *portable(error)))
+
+    def renew(self, slot: int) -> None:
+        """Builds the env of a slot anew, in the place of the one that is there."""
+        i = slot - self.info.env_ids[0]
+        try:
+            self.envs[i].close()
+        except BaseException as error:  # it may be the reason why a new one is needed
+            logger.warning("env %d raised when it was closed to be built anew: %s", slot, text_of(error, repr))
+        self._put(i, _Missing(slot))
+        with worker_context(self.info):
+            env = self._env_fns[i]()
+        self._check(env, slot)
+        for name in ("observation_space", "action_space"):
+            if getattr(env, name) != getattr(self._reports[i], name):
+                raise InvalidEnvError(
+                    f"expected env_fns[{slot}] to build an env with the {name} of the one before, "
+                    f"{getattr(self._reports[i], name)}, got {getattr(env, name)}"
+                )
+        self._rebuilds_so_far += 1
+        self._repeat(slot, env)
+        self._put(i, env)
+
+    def _repeat(self, slot: int, env: Any) -> None:
+        for parts in self._told.get(slot, {}).values():
+            request: Request = load(parts)  # anew: the env before may have changed what it was given
+            request.repeat(env, (self._restarts, self._rebuilds_so_far))
+
+    def _put(self, i: int, env: Any) -> None:
+        self.envs[i] = env
+        self._get_loop().replace_env(self.info.env_ids[i], env)
+
+    def send(self, parts: Parts) -> None:
+        self._channel.send(parts)
+
+    def receive(self) -> Parts:
+        return self._channel.recv()
+
+    # -- requests that concern the whole worker ----------------------------------------------------------
+
+    def add_info_columns(self, columns: Sequence[InfoColumn], first: int = 0) -> None:
+        """These are the pool's columns from number `first` on. Those known already are passed over: a successor is told
+        all when it joins, and again what was announced while it was being built."""
+        assert self._arena is not None  # messages come only while the loop runs
+        for column in columns[max(0, self._info_columns - first) :]:
+            self._add_info_column(column, self._get_layout().info_column(self._arena, column))
+            self._info_columns += 1
+
+    def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
+        self._get_loop().add_info_column(column.key, column.type, place)
+
+    def tell_again(self, told: Mapping[int, dict[Hashable, Parts]], restarts: int) -> None:
+        """What the worker before us, which was one of so many that were replaced, had told its envs."""
+        self._restarts = restarts
+        self._told.update(told)
+        for slot in told:
+            self._repeat(slot, self._env_at(slot))
+
+    def remember_options(self, options: Mapping[int, bytes | None]) -> None:
+        self._defaults.remember_options(options)
+        self._get_loop().complete_resets(bool(self._defaults))
+        for env in options:
+            self._get_loop().reset_anew(env)
+
+    def _get_layout(self) -> Layout:
+        assert self._layout is not None  # set before the loop that calls us exists
+        return self._layout
+
+    def _get_loop(self) -> _core.WorkerLoop:
+        assert self._loop is not None  # it asks
+        return self._loop
+
+
+_ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
+
+
+def _is_vector_env(env: Any) -> bool:
+    """Whether it is one of Gymnasium's, or like them. (What answers to any name is none.)"""
+    return isinstance(getattr(env, "num_envs", None), int) and isinstance(
+        getattr(env, "single_observation_space", None), Space
+    )
+
+
+def check_names(env: Any, factory: str, kind: str, names: Sequence[str]) -> None:
+    """Raises InvalidEnvError when an env lacks any of these, or is a class."""
+    lacking = [name for name in names if not hasattr(env, name)]
+    if lacking or isinstance(env, type):
+        why = f"it has no {', '.join(lacking)}" if lacking else "a class, not yet an env"
+        raise InvalidEnvError(f"expected {factory} to return {kind}, got {env!r} ({why})")
+
+
+def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
+    """Raises InvalidEnvError when any of these is no space."""
+    for name in names:
+        if not isinstance(getattr(env, name), Space):
+            raise InvalidEnvError(
+                f"expected {factory} to return an env whose {name} is a gymnasium.Space, got {getattr(env, name)!r}"
+            )
+
+
+@contextmanager
+def told_what(what: str, value: Any) -> Iterator[None]:
+    """An error that says what it is that cannot be pickled, instead of only the innermost type."""
+    try:
+        yield
+    except Exception as error:
+        told = f"got {text_of(value, reprlib.repr)} ({text_of(error)})"
+        raise TypeError(f"expected {what} that can be pickled, {told}") from error
+
+
+def report(env: Any, observation_space: Space[Any], action_space: Space[Any]) -> EnvReport:
+    """`observation_space`, `action_space`: of a single env."""
+    return EnvReport(
+        observation_space=observation_space,
+        action_space=action_space,
+        metadata=dict(getattr(env, "metadata", None) or {}),
+        render_mode=getattr(env, "render_mode", None),
+        spec=_portable_spec(getattr(env, "spec", None)),
+    )
+
+
+def _portable_spec(spec: Any) -> EnvSpec | None:
+    """None for one that cannot be pickled: its keyword arguments may hold anything."""
+    if not isinstance(spec, EnvSpec):
+        return None
+    try:
+        cloudpickle.dumps(spec)
+    except Exception:
+        return None
+    return spec

@@ -1,0 +1,167 @@
+"""What runs in a worker process, from its first instruction to its last."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.envs.registration import registry
+
+from remuda import _core
+from remuda._relay.output import WorkerOutput, settle_output
+from remuda._relay.sender import Mouth, start_telling
+from remuda._relay.verbosity import Verbosity
+from remuda._wire.channel import SocketChannel
+from remuda._wire.parcel import Address, fetch
+from remuda._wire.pickling import dump, load
+from remuda._wire.registrations import load_registrations
+from remuda._worker.host import BuildError, told_what
+from remuda._worker.vector_host import make_host
+from remuda._worker.worker_info import WorkerInfo, settle_in_process
+
+_FLUSH_SECONDS = 5.0  # for logs that wait for room, before a report that the pool waits for
+
+# Libraries that start one thread per core in every worker, and how each is told not to.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# An MPI runtime takes a process with these for a rank of its own.
+_MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a worker is told first: who it is, and what to build."""
+
+    info: WorkerInfo
+    name: str
+    env_fns: Address | Sequence[Callable[[], Any]]  # where in the parcel they are, unless they are inherited
+    registrations: Address  # of Gymnasium ids of the pool's process; empty: inherited
+    verbosity: Verbosity
+    output: WorkerOutput
+    rebuilds: bool  # whether envs may have to be built anew later
+    vector_size: int | None  # each env is a vector env of so many
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """The pool's environment variables as a worker gets them."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(_MPI_PREFIXES)}
+    if threads is not None:
+        env.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+    return env
+
+
+def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
+    """Serves the pool at the other end of the socket `fd` until it says so, or until `owner` is no more.
+
+    `orders`: inherited; None: they come through the socket.
+    """
+    gc.freeze()  # what we share with whom we were forked from stays shared: no collection writes to it
+    # A group of its own: Ctrl-C in the terminal is the pool's business, and killing the group later takes
+    # along every simulator that an env has spawned.
+    if os.getpgid(0) != os.getpid():
+        os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # forgets one that came before
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or envs learned no exit codes of what they start
+    _core.tie_life_to(os.pidfd_open(owner))
+    np.random.seed()  # or all that were forked from one process would draw the same numbers
+    channel = SocketChannel(socket.socket(fileno=fd))
+    try:
+        if orders is None:
+            relay, parcel = channel.recv_fds(2)
+            (address,) = channel.recv()
+            orders = load(fetch(parcel, address))
+        else:
+            (relay,), parcel = channel.recv_fds(1), None
+            channel.recv()
+        _serve(channel, orders, relay, parcel)
+    except (EOFError, ConnectionError):
+        pass  # the pool is gone or gave up on us: there is nobody left to tell
+    finally:
+        channel.close()
+        flush_output()
+
+
+def _serve(channel: SocketChannel, orders: Orders, relay: int, parcel: int | None) -> None:
+    _introduce(orders)
+    mouth = Mouth(socket.socket(fileno=relay), orders.info.index)
+    host = make_host(
+        orders.info,
+        channel,
+        orders.vector_size,
+        rebuilds=orders.rebuilds,
+        before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS),
+    )
+    known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
+    mouth.before_word = lambda: host.note_word() if (host := known()) else None
+    start_telling(mouth, orders.verbosity, lambda: host.current_env if (host := known()) else None)
+
+    def report(*parts: Any) -> None:
+        mouth.flush(_FLUSH_SECONDS)
+        channel.send(parts)
+
+    try:
+        env_fns = _env_fns(orders, parcel)
+    except BaseException as error:
+        return report(b"failed", *host.describe(error, None, "build"))
+    try:
+        reports = host.build(env_fns)
+        with told_what("spaces and metadata", reports):
+            parts = dump(reports)
+    except BuildError as error:
+        return report(b"failed", *error.failure)
+    except Exception as error:
+        host.close_quietly()
+        return report(b"failed", *host.describe(error, None, "build"))
+    report(b"built", *parts)
+    del orders, env_fns, reports, parts
+    arena_fd, parcel = channel.recv_fds(2)
+    (address,) = channel.recv()
+    layout, info_columns, defaults = load(fetch(parcel, address))
+    os.close(parcel)
+    gc.freeze()  # the envs live as long as we do: no collection need look at them again
+    loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes), defaults)
+    os.close(arena_fd)
+    host.add_info_columns(info_columns)
+    loop.run()
+
+
+def _env_fns(orders: Orders, parcel: int | None) -> Sequence[Callable[[], Any]]:
+    if not isinstance(orders.env_fns, bytes):
+        return orders.env_fns
+    assert parcel is not None  # or they would be inherited
+    try:
+        ids = load_registrations(load(fetch(parcel, orders.registrations)))
+        registry.update(ids)
+        env_fns: Sequence[Callable[[], Any]] = load(fetch(parcel, orders.env_fns))
+        registry.update(ids)  # once more: the modules of the factories may have registered their own
+    finally:
+        os.close(parcel)
+    return env_fns
+
+
+def _introduce(orders: Orders) -> None:
+    settle_in_process(orders.info)
+    settle_output(orders.output)
+    try:
+        with open("/proc/self/comm", "w") as comm:  # what `ps` and `top` show
+            comm.write(orders.name[:15])
+    except OSError:
+        pass  # a name for people; nothing depends on it
+
+
+def flush_output() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # closed, or a pipe whose reader has left

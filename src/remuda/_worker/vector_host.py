@@ -1,0 +1,253 @@
+"""The Python side of a worker whose envs are vector envs: steps each once for all its slots."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from remuda import _core
+from remuda._wire.channel import Channel
+from remuda._wire.codec import SpaceCodec, coerce
+from remuda._wire.layout import InfoColumn, Layout
+from remuda._wire.pickling import Parts, load
+from remuda._worker.host import EnvHost, EnvReport, check_names, check_spaces, report
+from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.vector_infos import LaneInfos, Told, of_lane
+from remuda._worker.vector_rows import LaneRows
+from remuda._worker.worker_info import WorkerInfo
+from remuda.errors import InvalidEnvError
+
+# For each slot its flags and blob, or None where its row says everything; None when that is so for all.
+LaneExtras: TypeAlias = "list[tuple[int, Parts | None] | None] | None"
+
+_ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
+_OF_THE_END = ("final_obs", "_final_obs", "final_info", "_final_info")  # with same-step autoreset
+
+
+def make_host(info: WorkerInfo, channel: Channel, vector_size: int | None, **options: Any) -> EnvHost:
+    """A host of envs, or of vector envs of this size."""
+    if vector_size is None:
+        return EnvHost(info, channel, **options)
+    return VectorHost(info, channel, vector_size, **options)
+
+
+@dataclass(frozen=True)
+class _Finals:
+    """The ends of episodes in a step, where the vector env has begun the next ones.
+
+    Attributes:
+        lanes: (m,) int: whose.
+        leaves: Of their terminal observations: an (m, *shape) array for each column.
+        frozen: By lane: terminal observation and info, as far as columns do not have them as they were.
+    """
+
+    lanes: np.ndarray[Any, Any]
+    leaves: list[np.ndarray[Any, Any]]
+    frozen: dict[int, bytes | None]
+
+
+class VectorHost(EnvHost):
+    """The hooks of the loop for vector envs (see worker_lanes.cpp).
+
+    A hook takes everything apart that a vector env has returned, and then writes: when it raises, the rows are as they
+    were.
+    """
+
+    def __init__(self, info: WorkerInfo, channel: Channel, vector_size: int, **options: Any) -> None:
+        super().__init__(info, channel, **options)
+        self.lanes = vector_size
+        self._last_obs: dict[int, Any] = {}  # by first slot: as the vector env has returned it
+        self._rows: LaneRows | None = None
+        self._infos: LaneInfos | None = None
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def _check_kind(self, env: Any, factory: str) -> None:
+        what = f"a gymnasium.vector.VectorEnv of vector_size={self.lanes} envs"
+        if not hasattr(env, "num_envs") and hasattr(env, "observation_space"):
+            raise InvalidEnvError(f"expected {factory} to return {what}, got the single env {env!r}; omit vector_size")
+        check_names(env, factory, what, _ENV_NAMES)
+        if env.num_envs != self.lanes:
+            raise InvalidEnvError(
+                f"expected {factory} to return {what}, got one of {env.num_envs}, {env!r}; all must be of one size"
+            )
+        check_spaces(env, factory, ("single_observation_space", "single_action_space"))
+
+    def _report(self, env: Any) -> EnvReport:
+        return report(env, env.single_observation_space, env.single_action_space)
+
+    def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
+        self._rows = LaneRows(layout, arena)
+        self._infos = LaneInfos(self.lanes, self._rows.info_mask)
+        return super().start(layout, arena, defaults)
+
+    def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
+        rows: Any = place.view(self._get_layout().plan.rows)
+        self._dealer.add_column(column, rows)
+
+    def close_quietly(self) -> list[tuple[int, BaseException]]:
+        errors = super().close_quietly()
+        self._last_obs = {}
+        self._rows = self._infos = None  # they keep the memory of the pool
+        return errors
+
+    # -- hooks -----------------------------------------------------------------------------------------
+
+    def reset_lanes(self, slot: int, row: int, blobs: list[Parts | None] | None) -> LaneExtras:
+        """`blobs`: the first has the arguments for all."""
+        arguments = self.reset_arguments(slot, blobs[0]) if blobs is not None and blobs[0] is not None else {}
+        extras = self._begin(slot, row, arguments)
+        self._table.write_flags(row, 0.0, False, False)
+        return extras
+
+    def revive_lanes(self, slot: int, row: int) -> LaneExtras:
+        """A reset whose rows tell of the ends of other episodes: rewards, flags and terminal observations stand."""
+        extras = self._begin(slot, row, {}) or [None] * self.lanes
+        plain = (_core.HAS_FINAL, None)
+        return [plain if extra is None else (extra[0] | _core.HAS_FINAL, extra[1]) for extra in extras]
+
+    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> LaneExtras:
+        outcome = self._env_at(slot).reset(**arguments)
+        if not isinstance(outcome, tuple) or len(outcome) != 2:
+            raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
+        obs, infos = outcome
+        leaves, objects = self._flatten(obs)
+        told = self._dealer.take_apart(_checked(infos))
+        extras = self._extras(objects, told, None)
+        self._table.write_obs(row, leaves)
+        self._dealer.write(told, row)
+        self._last_obs[slot] = obs
+        return extras
+
+    def step_lanes(self, slot: int, row: int, action_row: int, blobs: list[Parts] | None) -> LaneExtras:
+        outcome = self._env_at(slot).step(self._read_actions(action_row, blobs))
+        if not isinstance(outcome, tuple) or len(outcome) != 5:
+            expected = "(observations, rewards, terminations, truncations, infos)"
+            raise TypeError(f"expected step() to return {expected}, got {reprlib.repr(outcome)}")
+        obs, infos = outcome[0], _checked(outcome[4])
+        leaves, objects = self._flatten(obs)
+        reward = self._one_each(outcome[1], np.dtype(np.float64), "rewards")
+        terminated = self._one_each(outcome[2], np.dtype(np.bool_), "terminations")
+        truncated = self._one_each(outcome[3], np.dtype(np.bool_), "truncations")
+        resets_itself = self._get_layout().autoreset == "same_step"
+        finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
+        told = self._dealer.take_apart(infos, _OF_THE_END if resets_itself else ())
+        extras = self._extras(objects, told, finals)
+        self._table.write_obs(row, leaves)
+        self._table.write_flags(row, reward, terminated, truncated)
+        if finals is not None:
+            self._table.write_final_obs(row, finals.lanes, finals.leaves)
+        self._dealer.write(told, row)
+        self._last_obs[slot] = obs
+        return extras
+
+    def observe_lanes(self, slot: int, row: int) -> LaneExtras:
+        if slot not in self._last_obs:
+            raise ValueError("there is no observation before the first reset")
+        leaves, objects = self._flatten(self._last_obs[slot])
+        told = self._dealer.take_apart({})
+        extras = self._extras(objects, told, None)
+        self._table.write_obs(row, leaves)
+        self._table.write_flags(row, 0.0, False, False)
+        self._dealer.write(told, row)
+        return extras
+
+    # -- in and out --------------------------------------------------------------------------------------
+
+    def _read_actions(self, row: int, blobs: list[Parts] | None) -> Any:
+        objects = [] if blobs is None else [load(parts) for parts in blobs]
+        return self._get_layout().action.build_batch(self._table.read_actions(row), objects)
+
+    def _flatten(self, obs: Any) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
+        return self._get_layout().observation.flatten_batch(obs, self.lanes, "obs")
+
+    def _one_each(self, value: Any, dtype: np.dtype[Any], name: str) -> np.ndarray[Any, Any]:
+        return coerce(value, dtype, (self.lanes,), name, ValueError)
+
+    def _find_finals(self, infos: dict[str, Any], done: np.ndarray[Any, Any]) -> _Finals | None:
+        if not done.any():
+            return None
+        if "final_obs" not in infos:
+            raise ValueError(
+                "expected 'final_obs' in the infos of a step that ended an episode with same-step autoreset, got the "
+                f"keys {list(infos)}; let the vector env put it there, or use autoreset='next_step'"
+            )
+        codec, lanes, all_obs = self._get_layout().observation, np.flatnonzero(done), infos["final_obs"]
+        ends = (
+            _ends_one_by_one(codec, lanes, all_obs)
+            if isinstance(all_obs, np.ndarray) and all_obs.dtype == object
+            else _ends_of_a_batch(codec, lanes, all_obs, self.lanes)
+        )
+        leaves, unlike_columns = ends
+        frozen: dict[int, bytes | None] = {}
+        for lane in lanes.tolist():
+            info = of_lane(infos.get("final_info", {}), lane, self.lanes) or {}
+            obs = unlike_columns.get(lane)
+            frozen[lane] = None if obs is None and not info else self.freeze(obs, info)
+        return _Finals(lanes, leaves, frozen)
+
+    def _extras(self, objects: list[list[Any]] | None, told: Told, finals: _Finals | None) -> LaneExtras:
+        if objects is None and told.rest is None and finals is None:
+            return None
+        return [
+            self._extra(
+                objects[lane] if objects is not None else [],
+                told.rest[lane] if told.rest is not None else {},
+                told.new_keys[lane] if told.rest is not None else [],
+                finals is not None and lane in finals.frozen,
+                finals.frozen.get(lane) if finals is not None else None,
+            )
+            for lane in range(self.lanes)
+        ]
+
+    def _extra(
+        self, objects: list[Any], rest: dict[str, Any], new_keys: list[str], is_final: bool, frozen: bytes | None
+    ) -> tuple[int, Parts | None] | None:
+        flags = (_core.HAS_FINAL if is_final else 0) | (_core.HAS_NEW_KEYS if new_keys else 0)
+        if not objects and not rest and frozen is None:
+            return (flags, None) if flags else None
+        return flags, self.pack(objects, rest or None, new_keys or None, frozen)
+
+    @property
+    def _table(self) -> LaneRows:
+        assert self._rows is not None  # hooks are called only while the loop runs
+        return self._rows
+
+    @property
+    def _dealer(self) -> LaneInfos:
+        assert self._infos is not None
+        return self._infos
+
+
+def _ends_one_by_one(
+    codec: SpaceCodec, lanes: np.ndarray[Any, Any], all_obs: np.ndarray[Any, Any]
+) -> tuple[list[np.ndarray[Any, Any]], dict[int, Any]]:
+    """The leaves of terminal observations, each as its env gave it, and those that columns do not keep as they are."""
+    flat, unlike_columns = [], {}
+    for lane in lanes.tolist():
+        obs = all_obs[lane]
+        leaves, _ = codec.flatten(obs, f"final_obs[{lane}]")
+        flat.append(leaves)
+        if not (codec.is_single_column and type(obs) is np.ndarray and leaves[0] is obs):
+            unlike_columns[lane] = obs
+    return [np.stack(column) for column in zip(*flat, strict=True)], unlike_columns
+
+
+def _ends_of_a_batch(
+    codec: SpaceCodec, lanes: np.ndarray[Any, Any], all_obs: Any, n: int
+) -> tuple[list[np.ndarray[Any, Any]], dict[int, Any]]:
+    """The same of a batched observation, the rows of the other envs in it meaning nothing."""
+    leaves, objects = codec.flatten_batch(all_obs, n, "final_obs")
+    unlike_columns = {}
+    if objects is not None:
+        unlike_columns = {i: codec.build_one([leaf[i, ...] for leaf in leaves], objects[i]) for i in lanes.tolist()}
+    return [leaf[lanes] for leaf in leaves], unlike_columns
+
+
+def _checked(infos: Any) -> dict[str, Any]:
+    if not isinstance(infos, dict):
+        raise TypeError(f"expected a dict as the infos, got {reprlib.repr(infos)}")
+    return infos

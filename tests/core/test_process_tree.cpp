@@ -1,0 +1,245 @@
+// All that carries a key is killed, wherever it has gone, and nobody else.
+#include "check.hpp"
+#include "os/descriptor.hpp"
+#include "os/process_tree.hpp"
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <set>
+#include <string>
+
+using namespace remuda;
+
+namespace {
+
+constexpr unsigned kLongest = 60;  // seconds, for those whom a broken search would leave behind for ever
+
+// Becomes a program that waits, with that environment.  `pipe` is closed by the exec: then all is in place.
+[[noreturn]] void become_sleeper(const std::string& variable) {
+  alarm(kLongest);  // an exec keeps it
+  char* const arguments[] = {const_cast<char*>("sleep"), const_cast<char*>("100000"), nullptr};
+  char* const environment[] = {const_cast<char*>("BEFORE=1"), const_cast<char*>(variable.c_str()),
+                               const_cast<char*>("AFTER=REMUDA_WORKER_KEY=mine"), nullptr};
+  execve("/bin/sleep", arguments, environment);
+  _exit(127);
+}
+
+// The sleepers' ends of these pipes close when they have become what they are to be.
+struct Pipe {
+  Pipe() { CHECK_EQ(pipe2(ends, O_CLOEXEC), 0); }
+  ~Pipe() { close(ends[0]); }
+  void await_execs() {
+    close(ends[1]);
+    char byte;
+    while (read(ends[0], &byte, 1) > 0) {
+    }
+  }
+  int ends[2];
+};
+
+pid_t start(const std::string& variable, bool own_session = false) {
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid != 0) return pid;
+  if (own_session) setsid();
+  become_sleeper(variable);
+}
+
+bool was_killed(pid_t pid) {
+  int status = -1;
+  CHECK_EQ(waitpid(pid, &status, 0), pid);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+// As `kill_family` leaves its caller's children.
+bool was_reaped(pid_t pid) { return waitpid(pid, nullptr, 0) < 0 && errno == ECHILD; }
+
+// Run before `main` in a program that a test has made of this one: shows its key, stops, and waits for its end.
+struct Shower {
+  Shower() {
+    if (std::getenv("REMUDA_TEST_SHOWS") == nullptr) return;
+    CHECK(show_family("mine"));
+    raise(SIGSTOP);
+    while (true) pause();
+  }
+} shower;
+
+bool runs(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == 0; }
+
+}  // namespace
+
+TEST(who_carries_a_key_is_killed_and_nobody_else) {
+  Pipe pipe;
+  const std::string variable = std::string(kFamilyVariable) + "=";
+  const std::set<pid_t> family = {start(variable + "mine"), start(variable + "mine", true),
+                                  start(variable + "outer:mine"), start(variable + "mine:inner"),
+                                  start(variable + "too")};
+  const std::set<pid_t> strangers = {start(variable + "min"),        start(variable + "miner"),     start(variable),
+                                     start("X" + variable + "mine"), start(variable + "x:mine2:y"), start("")};
+  pipe.await_execs();
+  CHECK(kill_family({"mine", "too"}, 10'000).survivors.empty());
+  for (pid_t pid : family) CHECK(was_reaped(pid));
+  for (pid_t pid : strangers) {
+    CHECK(runs(pid));
+    kill(pid, SIGKILL);
+    was_killed(pid);
+  }
+}
+
+TEST(no_key_kills_nobody) {
+  Pipe pipe;
+  const pid_t pid = start(std::string(kFamilyVariable) + "=");
+  pipe.await_execs();
+  CHECK(kill_family({}, 0).survivors.empty());
+  CHECK(kill_family({"nobody's"}, 0).survivors.empty());
+  CHECK(runs(pid));
+  kill(pid, SIGKILL);
+  was_killed(pid);
+}
+
+TEST(a_stopped_process_dies_too) {
+  Pipe pipe;
+  const pid_t pid = start(std::string(kFamilyVariable) + "=mine");
+  pipe.await_execs();
+  kill(pid, SIGSTOP);
+  CHECK(kill_family({"mine"}, 10'000).survivors.empty());
+  CHECK(was_reaped(pid));
+}
+
+// Two lines of shells, each of which starts its successor and becomes another program.  Not for ever, should nobody
+// catch them.  They tell when they are running.
+constexpr char kRunners[] =
+    "export left=20000; "
+    "export run='left=$((left - 1)); [ $left -eq 19980 ] && echo; [ $left -gt 0 ] && sh -c \"$run\" & exec true'; "
+    "sh -c \"$run\" & sh -c \"$run\" & exec true";
+
+// A sanitizer makes the search slow, not the shells that run from it.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kRounds = 1;
+#else
+constexpr int kRounds = 20;
+#endif
+
+// Whichever moment we look at it is a bad one.
+TEST(a_family_on_the_run_is_caught) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // who loses his parent comes to us
+  for (int round = 0; round < kRounds; ++round) {
+    Pipe pipe;
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+      dup2(pipe.ends[1], STDOUT_FILENO);
+      const std::string variable = std::string(kFamilyVariable) + "=mine";
+      char* const arguments[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>(kRunners),
+                                 nullptr};
+      char* const environment[] = {const_cast<char*>(variable.c_str()), const_cast<char*>("PATH=/usr/bin:/bin"),
+                                   nullptr};
+      execve("/bin/sh", arguments, environment);
+      _exit(127);
+    }
+    close(pipe.ends[1]);
+    char lines[2];
+    for (char& line : lines) CHECK_EQ(read(pipe.ends[0], &line, 1), 1);
+    CHECK(kill_family({"mine"}, 10'000).survivors.empty());
+    CHECK_EQ(read(pipe.ends[0], lines, 1), 0);  // it has an end when nobody is left who could write
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+  }
+}
+
+TEST(what_is_shown_is_found) {
+  Pipe pipe;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(kLongest);
+    const std::string own = std::string(kFamilyVariable) + "=0000";
+    const std::string self = "/proc/self/exe";
+    char* const arguments[] = {const_cast<char*>("shower"), nullptr};
+    char* const environment[] = {const_cast<char*>(own.c_str()), const_cast<char*>("REMUDA_TEST_SHOWS=1"), nullptr};
+    execve(self.c_str(), arguments, environment);
+    _exit(127);
+  }
+  pipe.await_execs();
+  int status = -1;
+  CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);  // it stops when it has shown its key
+  CHECK(WIFSTOPPED(status));
+  CHECK(kill_family({"0000"}, 0).survivors.empty());
+  CHECK(waitpid(pid, nullptr, WNOHANG) == 0);
+  CHECK(kill_family({"mine"}, 10'000).survivors.empty());
+  CHECK(was_reaped(pid));
+}
+
+// Only the kernel can tell: where it does not let us, nothing is shown.
+TEST(a_copy_of_a_program_without_keys_shows_its_own) {
+  unsetenv(kFamilyVariable);
+  Pipe pipe;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(kLongest);
+    const char shown = show_family("outer:a copy's") ? 1 : 0;
+    CHECK_EQ(write(pipe.ends[1], &shown, 1), 1);
+    while (true) pause();
+  }
+  char shown = 0;
+  CHECK_EQ(read(pipe.ends[0], &shown, 1), 1);
+  close(pipe.ends[1]);
+  CHECK(kill_family({"a copy's"}, 10'000).survivors.empty());
+  if (shown == 1) {
+    CHECK(was_reaped(pid));
+  } else {
+    kill(pid, SIGKILL);
+    CHECK(was_killed(pid));
+  }
+}
+
+TEST(a_family_is_found_without_a_free_descriptor) {
+  fill_reserve();
+  Pipe pipe;
+  const std::string variable = std::string(kFamilyVariable) + "=mine";
+  std::set<pid_t> family;
+  for (int i = 0; i < 5; ++i) family.insert(start(variable, i % 2 == 0));
+  pipe.await_execs();
+  rlimit before;
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {64, before.rlim_max};
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::set<int> taken;
+  for (int fd; (fd = dup(STDIN_FILENO)) >= 0;) taken.insert(fd);
+  const HuntResult result = kill_family({"mine"}, 10'000);
+  CHECK(result.survivors.empty());
+  CHECK_EQ(result.problem, 0);
+  CHECK(dup(STDIN_FILENO) < 0);  // the reserve is there again
+  for (int fd : taken) close(fd);
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (pid_t pid : family) CHECK(was_reaped(pid));
+  CHECK(spend_reserve());
+}
+
+TEST(what_cannot_be_looked_at_is_told) {
+  rlimit before;
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const HuntResult result = kill_family({"mine"}, 0);
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  CHECK_EQ(result.problem, EMFILE);
+}
+
+#else
+
+TEST(elsewhere_there_is_no_family) {
+  CHECK(remuda::kill_family({"mine"}, 0).survivors.empty());
+  CHECK(!remuda::show_family("mine"));
+}
+
+#endif

@@ -1,0 +1,340 @@
+"""What worker processes write to stdout and stderr: where it goes, what can be read back, and that it is bounded."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import HookedEnv, counting, hooked
+
+from remuda import EnvError, Pool, WorkerDiedError
+from remuda._relay.output import KEPT, Output, open_outputs
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+]
+
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+def outputs(pool: Pool) -> list[str]:
+    return [worker.output() for worker in pool.workers]
+
+
+def write(text: str) -> Callable[[Any], None]:
+    return lambda env: print(text)
+
+
+def say_in_all_ways() -> Callable[[Any], None]:
+    """By value: a worker cannot import this module."""
+
+    def say(env: Any) -> None:
+        import ctypes
+
+        print(f"print {env.tag}")
+        sys.stderr.write("stderr\n")
+        os.write(1, b"native out\n")
+        os.write(2, b"native err\n")
+        os.system("echo child")
+        subprocess.run(["sh", "-c", "echo grandchild >&2 & wait"], check=True)
+        ctypes.CDLL(None).printf(b"of C\n")
+        ctypes.CDLL(None).fflush(None)
+
+    return say
+
+
+ALL_WAYS = "print {}\nstderr\nnative out\nnative err\nchild\ngrandchild\nof C\n"
+
+
+# -- capture ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_whoever_writes_is_captured(start_method: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    say = say_in_all_ways()
+    with Pool(hooked(3, (1,), build=say), start_method=start_method, worker_output="capture") as pool:
+        assert outputs(pool) == ["", ALL_WAYS.format(1), ""]
+        pool.apply(say, env_ids=[2])
+        assert outputs(pool) == ["", ALL_WAYS.format(1), ALL_WAYS.format(2)]
+    assert outputs(pool) == ["", ALL_WAYS.format(1), ALL_WAYS.format(2)]  # also after the end
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_inherited_output_goes_where_the_pools_goes(start_method: Any, tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pool_envs import hooked
+from remuda import Pool
+with Pool(hooked(1, (0,), build=lambda env: (os.write(1, b"out\\n"), os.write(2, b"err\\n"))),
+          start_method={start_method!r}) as pool:
+    pool.apply(lambda env: print("printed"))
+    assert pool.workers[0].output() == pool.workers[0].last_words() == ""
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out\nprinted\n", "err\n")
+
+
+def test_a_limit_counts_from_the_end() -> None:
+    with Pool(counting(1), worker_output="capture") as pool:
+        worker = pool.workers[0]
+        pool.apply(lambda env: print("née", end="", flush=True))  # Python's own write whole lines
+        assert [worker.output(n) for n in (0, 1, 2, 3, 4, 99)] == ["", "e", "e", "ée", "née", "née"]
+        assert worker.output(limit=1) == "e"
+        pool.apply(lambda env: os.write(1, b"\xff\xfe"))
+        assert worker.output() == "née\ufffd\ufffd"
+        with pytest.raises(ValueError, match="expected limit to be at least 0, got -1"):
+            worker.output(-1)
+        with pytest.raises(TypeError, match="expected limit to be an int, got 1.5"):
+            worker.output(1.5)  # type: ignore[arg-type]
+
+
+def test_what_no_stream_could_encode_is_written_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with Pool(counting(1), worker_output="capture", start_method="spawn") as pool:
+        pool.apply(lambda env: print("é \udc80"))
+        assert pool.workers[0].output() == "é \\udc80\n"
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_captured_output_stays_bounded(start_method: Any) -> None:
+    """Whoever floods it: the memory it takes is what counts, and the tail stays readable."""
+
+    def flood(env: Any) -> None:
+        subprocess.run("yes 0123456 | head -c 8000000", shell=True, check=True)
+        print("the end")
+
+    with Pool(counting(1), start_method=start_method, worker_output="capture") as pool:
+        for _ in range(2):
+            pool.apply(flood)
+            while _memory_of_output(pool) > 2 * KEPT:  # the watchdog bounds this
+                pass
+            tail = pool.workers[0].output(10**9)
+            assert len(tail) == KEPT
+            assert tail.endswith("0123456\nthe end\n")
+            assert set(tail.splitlines()[1:-1]) == {"0123456"}
+
+
+def _memory_of_output(pool: Pool) -> int:
+    return os.stat(f"/proc/{pool.workers[0].pid}/fd/1").st_blocks * 512
+
+
+def test_output_that_a_child_truncates() -> None:
+    with Pool(counting(1), worker_output="capture") as pool:
+        pool.apply(lambda env: print("before, and long"))
+        pool.apply(lambda env: subprocess.run("echo opened anew > /dev/stderr", shell=True, check=True))
+        assert pool.workers[0].output() == "opened anew\n"
+        pool.apply(lambda env: print("after"))
+        assert pool.workers[0].output() == pool.workers[0].last_words() + "\n" == "opened anew\nafter\n"
+
+
+# -- death -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_death_report_has_the_last_lines(start_method: Any) -> None:
+    def die(env: Any, action: Any) -> None:
+        for i in range(30):
+            print("line", i)  # no flush
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Pool(hooked(2, step=die), start_method=start_method, worker_output="capture") as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.step([0, 0])
+        lines = [f"line {i}" for i in range(10, 30)]
+        assert raised.value.output == "\n".join(lines)
+        assert str(raised.value).endswith("\n  its last output:\n    " + "\n    ".join(lines))
+        assert pool.workers[1].output().startswith("line 0\n")
+    assert pool.workers[1].output().endswith("line 29\n")
+
+
+def test_a_death_in_build_has_them_too() -> None:
+    def die(env: Any) -> None:
+        print("no licence")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(WorkerDiedError, match="its last output:\n    no licence$") as raised:
+        Pool(hooked(2, build=die), worker_output="capture")
+    assert raised.value.output == "no licence"
+
+
+def test_endless_lines_do_not_fill_a_report() -> None:
+    def die(env: Any, action: Any) -> None:
+        os.write(1, b"x" * 1_000_000)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Pool(hooked(1, (0,), step=die), worker_output="capture") as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.step([0])
+        assert raised.value.output == "x" * 8192
+
+
+def test_a_report_says_nothing_of_output_where_there_is_none() -> None:
+    for kind in ("inherit", "capture"):
+        with Pool(hooked(1, (0,), step=lambda *_: os.kill(os.getpid(), signal.SIGKILL)), worker_output=kind) as pool:
+            pool.reset()
+            with pytest.raises(WorkerDiedError) as raised:
+                pool.step([0])
+            assert raised.value.output == ""
+            assert "output" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["capture", "directory"])
+def test_an_output_belongs_to_a_place_and_last_words_to_a_process(kind: str, tmp_path: Path) -> None:
+    (output,) = open_outputs(tmp_path if kind == "directory" else kind, 1)
+    assert output.fd is not None
+    os.write(output.fd, b"of the first\n")
+    assert output.last_words() == "of the first"
+    output.begin()
+    assert output.last_words() == ""
+    os.write(output.fd, b"of the second\n")
+    assert (output.last_words(), output.read()) == ("of the second", "of the first\nof the second\n")
+    output.release()
+    output.release()
+    assert output.read() == "of the first\nof the second\n"
+    assert Output(None).read() == Output(None).last_words() == ""
+
+
+# -- directories -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("as_path", [str, Path])
+def test_a_directory_has_a_file_for_each_worker(start_method: Any, as_path: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "deep" / "logs"
+    directory.mkdir(parents=True)
+    (directory / "worker-1.log").write_text("from before\n")
+    say = say_in_all_ways()
+    for _ in range(2):
+        with Pool(counting(2), start_method=start_method, worker_output=as_path(directory)) as pool:
+            pool.apply(say)
+            assert outputs(pool) == [ALL_WAYS.format(0), ALL_WAYS.format(1)]  # its own alone
+    assert (directory / "worker-0.log").read_text() == 2 * ALL_WAYS.format(0)
+    assert (directory / "worker-1.log").read_text() == "from before\n" + 2 * ALL_WAYS.format(1)
+    assert len(list(directory.iterdir())) == 2
+
+
+def test_a_directory_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Pool(counting(1), worker_output="new/logs") as pool:
+        pool.apply(write("hello"))
+    assert (tmp_path / "new" / "logs" / "worker-0.log").read_text() == "hello\n"
+
+
+def test_a_death_report_reads_the_file(tmp_path: Path) -> None:
+    (tmp_path / "worker-0.log").write_text("from before\n")
+    die: Any = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731 - so that it travels by value
+    with Pool(hooked(1, (0,), step=die, build=write("mine")), worker_output=tmp_path) as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.step([0])
+        assert raised.value.output == "mine"
+
+
+def test_a_file_that_vanishes_or_shrinks_is_no_harm(tmp_path: Path) -> None:
+    with Pool(counting(1), worker_output=tmp_path) as pool:
+        pool.apply(write("a long line, to be cut"))
+        os.truncate(tmp_path / "worker-0.log", 0)
+        pool.apply(write("next"))
+        assert outputs(pool) == ["next\n"]
+        (tmp_path / "worker-0.log").unlink()
+        pool.apply(write("last"))
+        assert outputs(pool) == ["next\nlast\n"]
+
+
+@pytest.mark.parametrize("to_what", ["a file", "nothing yet"])
+def test_a_planted_link_is_not_followed(to_what: str, tmp_path: Path) -> None:
+    """Somebody else may write to the directory."""
+    victim = tmp_path / "victim"
+    if to_what == "a file":
+        victim.write_text("mine\n")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker-1.log").symlink_to(victim)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="expected worker_output to be .*, got .*/logs' \\(.*symbolic links"):
+        Pool(counting(2), worker_output=tmp_path / "logs")
+    assert os.listdir("/proc/self/fd") == before
+    assert victim.exists() is (to_what == "a file")
+    if to_what == "a file":
+        assert victim.read_text() == "mine\n"
+
+
+def test_what_is_no_file_is_not_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "worker-0.log")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="it is no regular file"):
+        Pool(counting(1), worker_output=tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("obstacle", ["file", "directory"])
+def test_an_unusable_directory_is_told_before_anything_starts(obstacle: str, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    where = tmp_path / "logs"
+    if obstacle == "file":
+        where.write_text("")
+    else:
+        (where / "worker-1.log").mkdir(parents=True)
+    before = os.listdir("/proc/self/fd")
+    error = FileExistsError if obstacle == "file" else IsADirectoryError
+    expected = f"expected worker_output to be .* a directory that can be made and written to, got {str(where)!r}"
+    with pytest.raises(error, match=expected):
+        Pool(hooked(2, (0, 1), build=lambda env: started.touch()), worker_output=where)
+    assert not started.exists()
+    assert os.listdir("/proc/self/fd") == before
+
+
+# -- arguments and ends ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_workers_without_a_process_have_no_output_of_their_own(backend: Any, tmp_path: Path) -> None:
+    for kind in ("capture", tmp_path):
+        with pytest.raises(ValueError, match=f"expected worker_output='inherit' for backend='{backend}', got .*"):
+            Pool(counting(1), backend=backend, worker_output=kind)
+    with Pool(counting(1), backend=backend, worker_output="inherit") as pool:
+        assert outputs(pool) == [""]
+        with pytest.raises(ValueError, match="at least 0"):
+            pool.workers[0].output(-1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("bad", "error"), [(None, TypeError), (3, TypeError), (b"logs", TypeError), ("", ValueError)])
+def test_what_is_no_output(bad: Any, error: Any) -> None:
+    with pytest.raises(error, match="expected worker_output to be 'inherit', 'capture' or a directory, got "):
+        Pool(counting(1), worker_output=bad)
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_nothing_is_left_open(start_method: Any, tmp_path: Path) -> None:
+    def refuse(env: Any) -> None:
+        raise ValueError("no")
+
+    Pool(counting(1), start_method=start_method).close()  # the fork server stays
+    before = len(os.listdir("/proc/self/fd"))
+    for kind in ("capture", tmp_path):
+        with pytest.raises(EnvError):
+            Pool(hooked(3, build=refuse), start_method=start_method, worker_output=kind)
+        Pool(counting(3), start_method=start_method, worker_output=kind).close()
+        Pool(counting(3), start_method=start_method, worker_output=kind).close(terminate=True)
+        pool: Any = Pool([HookedEnv], start_method=start_method, worker_output=kind)
+        del pool
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_num_workers_auto_measures_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    build = write("hello")
+    with Pool(hooked(2, (0, 1), build=build), num_workers="auto", worker_output="capture") as pool:
+        assert re.fullmatch("hello\n(hello\n)?", pool.workers[0].output())
+    assert capfd.readouterr() == ("", "")

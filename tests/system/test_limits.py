@@ -1,0 +1,324 @@
+"""Limits of the system are checked before anything is started, and told clearly where they are met all the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import counting, hooked
+from programs import Script, kill
+
+from remuda import Pool, WorkerDiedError
+from remuda._backends.process.backend import backend as process
+from remuda._system.limits import _cgroup_limit
+from remuda._system.oom import OomWatch
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
+
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+# -- descriptors -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_low_soft_limit_is_told_with_one_that_does(start_method: Any, script: Callable[..., Script]) -> None:
+    """What the message advises is enough."""
+    run = script(
+        f"""
+import resource
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, hard))
+before = sorted(os.listdir("/proc/self/fd")), os.listdir("/proc/self/task")
+try:
+    Pool(counting(8), start_method="{start_method}")
+except ResourceError as error:
+    say([error.errno, str(error)])
+say((sorted(os.listdir("/proc/self/fd")), os.listdir("/proc/self/task")) == before)
+say(Path(f"/proc/self/task/{{os.getpid()}}/children").read_text())
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.stdin.readline()), hard))
+with Pool(counting(8), start_method="{start_method}") as pool:
+    say(len(pool.reset().obs))
+"""
+    )
+    number, text = run.read_line()
+    assert number == 24
+    assert re.search(
+        r"expected 30 free file descriptors for 8 worker processes, got \d+ \(of the 20 that `ulimit -n`", text
+    )
+    advised = re.search(r"raise the soft limit before you make the pool: `ulimit -n (\d+)`", text)
+    assert advised
+    assert run.read_line() is True
+    assert run.read_line() == ""  # nobody was started
+    assert run.process.stdin is not None
+    run.process.stdin.write(advised[1])
+    run.write_line()
+    assert run.read_line() == 8
+    code, out, _ = run.await_end()
+    assert (code, out) == (0, "")
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_descriptors_that_run_out_in_spite_of_the_check(start_method: Any, script: Callable[..., Script]) -> None:
+    """Somebody opens files between the check and the start: while factories are pickled, or at a fork."""
+    run = script(
+        f"""
+import resource
+from pool_envs import CountingEnv
+
+opened = []
+
+def open_many():
+    while len(os.listdir("/proc/self/fd")) < 58:
+        opened.append(open("/dev/null"))
+
+class Greedy:
+    def __reduce__(self):
+        open_many()
+        return CountingEnv, ()
+
+    def __call__(self):
+        return CountingEnv()
+
+Pool(counting(1), start_method="{start_method}").close()
+if "{start_method}" == "fork":
+    os.register_at_fork(before=open_many)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+before = len(os.listdir("/proc/self/fd"))
+try:
+    Pool([Greedy()] * 12, start_method="{start_method}")
+except OSError as error:
+    say([type(error).__name__, error.errno])
+count = len(opened)
+say(len(os.listdir("/proc/self/fd")) == before + count)
+say([path.read_text().split() for path in Path("/proc/self/task").glob("*/children")])
+"""
+    )
+    assert run.read_line() == ["OSError", 24]
+    assert run.read_line() is True
+    children = sum(run.read_line(), [])
+    assert len(children) == (1 if start_method == "forkserver" else 0)
+    code, out, _ = run.await_end()
+    assert (code, out) == (0, "")
+
+
+# -- processes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_too_few_processes_are_told(start_method: Any, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+import resource
+if os.getuid() == 0:  # whom this limit does not bind
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    with Pool(counting(1), start_method="{start_method}") as pool:
+        (parent,) = pool.apply(lambda env: os.getppid())
+except Exception as error:
+    say(f"not as another user: {{error!r}}")
+    sys.exit()
+say("")
+for pid in {{parent, os.getpid()}}:
+    resource.prlimit(pid, resource.RLIMIT_NPROC, (1, 1000))
+before = len(os.listdir("/proc/self/fd"))
+try:
+    Pool(counting(3), start_method="{start_method}")
+except ResourceError as error:
+    say([error.errno, str(error)])
+say(len(os.listdir("/proc/self/fd")) == before)
+"""
+    )
+    if reason := run.read_line():
+        run.await_end()
+        pytest.skip(reason)
+    number, text = run.read_line()
+    assert number == 11
+    assert "expected to start a worker process, got 'Resource temporarily unavailable'" in text
+    assert "`ulimit -u` allows this user 1 (hard limit 1000), threads counted" in text
+    assert run.read_line() is True
+    code, out, _ = run.await_end()
+    assert (code, out) == (0, "")
+
+
+class Crowd:
+    """A control group that has no place for one process more."""
+
+    def __init__(self) -> None:
+        self._group = Path(f"/sys/fs/cgroup/pids/remuda-test-{os.getpid()}")
+        try:
+            self._group.mkdir()
+        except OSError as error:
+            pytest.skip(f"the number of processes cannot be limited here: {error}")
+
+    def close_around(self, *pids: int) -> None:
+        for pid in pids:
+            (self._group / "cgroup.procs").write_text(str(pid))
+        (self._group / "pids.max").write_text("1")
+
+    def remove(self) -> None:
+        for pid in (self._group / "cgroup.procs").read_text().split():
+            (self._group.parent / "cgroup.procs").write_text(pid)
+        self._group.rmdir()
+
+
+@pytest.fixture
+def crowd() -> Iterator[Crowd]:
+    crowd = Crowd()
+    yield crowd
+    crowd.remove()
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_full_control_group_is_told(start_method: Any, crowd: Crowd, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+with Pool(counting(1), start_method="{start_method}") as pool:
+    (parent,) = pool.apply(lambda env: os.getppid())
+say([*{{parent, os.getpid()}}])
+sys.stdin.readline()
+try:
+    Pool(counting(3), start_method="{start_method}")
+except ResourceError as error:
+    say([error.errno, str(error)])
+"""
+    )
+    crowd.close_around(*run.read_line())
+    run.write_line()
+    number, text = run.read_line()
+    assert number == 11
+    assert "expected to start a worker process, got 'Resource temporarily unavailable'" in text
+    code, out, _ = run.await_end()
+    assert (code, out) == (0, "")
+
+
+def test_the_tightest_of_all_control_groups_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "8:pids:/slurm/job\n0::/slurm/job\n")
+    groups = tmp_path / "sys/fs/cgroup"
+    assert _cgroup_limit(tmp_path) is None
+    for group, most, current in (("pids/slurm/job", "max", 5), ("pids/slurm", "100", 95), ("slurm", "60", 20)):
+        write(groups / group / "pids.max", f"{most}\n")
+        write(groups / group / "pids.current", f"{current}\n")
+    assert _cgroup_limit(tmp_path) == f"95 of 100 (in {groups / 'pids/slurm'})"
+
+
+# -- memory ----------------------------------------------------------------------------------------------
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def kills(count: int) -> str:
+    return f"low 0\nhigh 0\nmax 7\noom {count + 3}\noom_kill {count}\noom_group_kill 0\n"
+
+
+def test_version_2_tells_by_our_own_group(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
+    groups = tmp_path / "sys/fs/cgroup"
+    own, outer = write(groups / "a/b/memory.events", kills(3)), write(groups / "a/memory.events", kills(5))
+    vmstat = write(tmp_path / "proc/vmstat", "nr_free_pages 1\noom_kill 17\n")
+    watch = OomWatch(tmp_path)
+    vmstat.write_text("oom_kill 18\n")  # anybody's
+    assert watch.judge().out_of_memory is False
+    own.write_text(kills(4))
+    outer.write_text(kills(6))
+    verdict = watch.judge()
+    assert verdict.out_of_memory is True
+    assert f"the kernel ran out of memory (oom_kill rose from 3 to 4 in {own})" in verdict.evidence
+    verdict = watch.judge()  # that kill has had its victim, also as the outer group counted it
+    assert verdict.out_of_memory is False
+    assert "not by the kernel's out-of-memory killer as far as its counters show" in verdict.evidence
+    own.write_text(kills(6))  # two at once
+    outer.write_text(kills(8))
+    assert [watch.judge().out_of_memory for _ in range(3)] == [True, True, False]
+
+
+def test_a_kill_elsewhere_leaves_it_open(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
+    groups = tmp_path / "sys/fs/cgroup"
+    write(groups / "a/b/memory.events", kills(3))
+    outer = write(groups / "a/memory.events", kills(5))
+    watch = OomWatch(tmp_path)
+    outer.write_text(kills(6))
+    verdict = watch.judge()
+    assert verdict.out_of_memory is None
+    assert f"perhaps the kernel ran out of memory (oom_kill rose from 5 to 6 in {outer}" in verdict.evidence
+
+
+def test_version_1_as_a_container_sees_it(tmp_path: Path) -> None:
+    """Its path is the host's, and its group is mounted as the root one."""
+    write(tmp_path / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/0123\n0::/\n")
+    text = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
+    own = write(tmp_path / "sys/fs/cgroup/memory/memory.oom_control", text.format(0))
+    watch = OomWatch(tmp_path)
+    assert watch.judge().out_of_memory is False
+    own.write_text(text.format(1))
+    assert watch.judge().out_of_memory is True
+
+
+@pytest.mark.parametrize("cgroup", ["0::/\n", "", "nonsense\n"])
+def test_without_control_groups_the_whole_machine_tells(cgroup: str, tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", cgroup)
+    vmstat = write(tmp_path / "proc/vmstat", "oom_kill 17\n")
+    watch = OomWatch(tmp_path)
+    assert watch.judge().out_of_memory is False
+    vmstat.write_text("oom_kill 18\n")
+    verdict = watch.judge()
+    assert verdict.out_of_memory is True
+    assert "most likely the kernel ran out of memory (oom_kill rose from 17 to 18 in" in verdict.evidence
+
+
+def test_where_nothing_is_told_nothing_is_claimed(tmp_path: Path) -> None:
+    verdict = OomWatch(tmp_path).judge()
+    assert verdict.out_of_memory is None
+    assert "cannot be read here" in verdict.evidence
+
+
+def test_a_death_tells_whether_memory_had_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vmstat = write(tmp_path / "proc/vmstat", "oom_kill 3\n")
+    monkeypatch.setattr(process, "OomWatch", partial(OomWatch, tmp_path))
+    with Pool(counting(3)) as pool:
+        pool.reset()
+        vmstat.write_text("oom_kill 4\n")
+        for worker, expected in ((0, True), (2, False)):
+            kill(pool, worker)
+            with pytest.raises(WorkerDiedError, match="killed by SIGKILL: ") as raised:
+                pool.call("pid", env_ids=[worker])
+            assert raised.value.out_of_memory is expected
+        assert pool.call("tag", env_ids=[1]) == [1]
+
+
+def test_a_death_in_build_tells_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vmstat = write(tmp_path / "proc/vmstat", "oom_kill 3\n")
+    monkeypatch.setattr(process, "OomWatch", partial(OomWatch, tmp_path))
+
+    def die(env: Any) -> None:
+        vmstat.write_text("oom_kill 4\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(WorkerDiedError, match="oom_kill rose from 3 to 4") as raised:
+        Pool(hooked(1, (0,), build=die))
+    assert raised.value.out_of_memory is True
+
+
+def test_other_ends_have_nothing_to_do_with_memory() -> None:
+    with Pool(hooked(1, (0,), step=lambda *_: os._exit(3))) as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError, match="it exited with code 3") as raised:
+            pool.step([0])
+    assert raised.value.out_of_memory is None

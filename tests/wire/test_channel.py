@@ -1,0 +1,260 @@
+"""The socket between the pool and a worker: whole messages, whoever interrupts, writes first, or dies."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda._wire.channel import LocalChannel, NonsenseError, SocketChannel, _Piece
+from remuda._wire.pickling import dump, dump_for_worker, load
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[SocketChannel, SocketChannel]]:
+    one, other = (SocketChannel(sock) for sock in socket.socketpair())
+    yield one, other
+    one.close()
+    other.close()
+
+
+def parts_of(sizes: list[int], seed: int = 0) -> list[bytes]:
+    rng = np.random.default_rng(seed)
+    return [rng.bytes(size) for size in sizes]
+
+
+def send_all(channel: SocketChannel, messages: list[list[bytes]]) -> None:
+    for parts in messages:
+        channel.send(parts)
+
+
+SIZES = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 700_000)), max_size=6)
+
+
+@given(st.lists(SIZES, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_messages_arrive_whole_and_in_order(messages: list[list[int]]) -> None:
+    one, other = (SocketChannel(sock) for sock in socket.socketpair())
+    sent = [parts_of(sizes, i) for i, sizes in enumerate(messages)]
+    writer = threading.Thread(target=send_all, args=(one, sent))
+    writer.start()
+    assert [list(map(bytes, other.recv())) for _ in sent] == sent
+    writer.join()
+    one.close()
+    with pytest.raises(EOFError):
+        other.recv()
+    other.close()
+
+
+@given(SIZES, SIZES)
+@settings(max_examples=20, deadline=None)
+def test_both_ends_may_write_first(mine: list[int], yours: list[int]) -> None:
+    one, other = (SocketChannel(sock) for sock in socket.socketpair())
+    got: list[Any] = []
+
+    def answer() -> None:
+        other.send(parts_of(yours, 1))
+        other.send(parts_of(yours, 2))
+        got.extend(other.recv())
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    one.send(parts_of(mine, 3))
+    assert list(map(bytes, one.recv())) == parts_of(yours, 1)
+    assert list(map(bytes, one.recv())) == parts_of(yours, 2)
+    thread.join()
+    assert list(map(bytes, got)) == parts_of(mine, 3)
+    one.close()
+    other.close()
+
+
+class Alarm(Exception):
+    pass
+
+
+def test_an_interrupted_read_goes_on_where_it_was(pair: tuple[SocketChannel, SocketChannel]) -> None:
+    """Signals hit it at all kinds of moments; no byte may be lost or read twice."""
+
+    reading = {f.__code__ for f in (SocketChannel._piece, SocketChannel._fill, SocketChannel._wait, _Piece.missing)}
+
+    def ring(number: int, frame: Any) -> None:
+        if frame.f_code in reading:  # elsewhere it would be us who lose the message
+            raise Alarm
+
+    one, other = pair
+    sent = [parts_of([10, 3_000_000, 0, 5], i) for i in range(30)]
+    writer = threading.Thread(target=send_all, args=(one, sent))
+    before = signal.signal(signal.SIGALRM, ring)
+    writer.start()
+    interrupts, received = 0, list[Any]()
+    try:
+        while len(received) < len(sent):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + interrupts % 17))
+                message = other.recv()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                received.append(message)
+            except Alarm:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    writer.join()
+    assert [list(map(bytes, message)) for message in received] == sent
+
+
+def test_the_end_of_the_other_end(pair: tuple[SocketChannel, SocketChannel]) -> None:
+    one, other = pair
+    one.send([b"last words"])
+    one.close()
+    assert list(other.recv()) == [b"last words"]
+    with pytest.raises(EOFError):
+        other.recv()
+    with pytest.raises((EOFError, ConnectionError)):
+        while True:
+            other.send([bytes(1_000_000)])
+
+
+def test_half_a_message_is_the_end(pair: tuple[SocketChannel, SocketChannel]) -> None:
+    one, other = pair
+    one._sock.sendall(b"remuda: msg\n\x01\0\0\0" + (1000).to_bytes(8, "little") + b"some")
+    one.close()
+    with pytest.raises(EOFError):
+        other.recv()
+
+
+def test_the_end_of_the_peer_shows_though_the_socket_stays_open() -> None:
+    ours, theirs = socket.socketpair()
+    peer = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    fd = os.pidfd_open(peer.pid)
+    channel = SocketChannel(ours, fd)
+    theirs.sendall(b"remuda: msg\n\x01\0\0\0" + (3).to_bytes(8, "little") + b"abc" + b"remuda: msg\n\x01\0")
+    assert channel.recv() == [b"abc"]
+    peer.kill()
+    for use in (channel.recv, lambda: channel.send([bytes(10_000_000)])):
+        with pytest.raises(EOFError, match="has ended"):
+            use()
+    peer.wait()
+    channel.close()
+    theirs.close()
+    os.close(fd)
+
+
+def test_what_a_dead_peer_has_written_is_read_first() -> None:
+    ours, theirs = socket.socketpair()
+    writer, keeper = SocketChannel(theirs), theirs.dup()
+    peer = subprocess.Popen([sys.executable, "-c", ""])
+    fd = os.pidfd_open(peer.pid)
+    select.select([fd], [], [])
+    channel = SocketChannel(ours, fd)
+    writer.send([b"x" * 50_000])
+    assert channel.recv() == [b"x" * 50_000]
+    peer.wait()
+    for end in (channel, writer, keeper):
+        end.close()
+    os.close(fd)
+
+
+def test_descriptors(pair: tuple[SocketChannel, SocketChannel]) -> None:
+    one, other = pair
+    read, write = os.pipe()
+    one.send_fds([read, write])
+    fds = other.recv_fds(2)
+    os.write(fds[1], b"through")
+    assert os.read(read, 10) == b"through"
+    for fd in (read, write, *fds):
+        os.close(fd)
+    one.send([b"no descriptors"])
+    with pytest.raises(EOFError):
+        other.recv_fds(1)
+
+
+# -- pickling --------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.integers(),
+        st.floats(allow_nan=False),
+        st.text(),
+        st.binary(),
+        st.builds(np.arange, st.integers(0, 50)),
+        st.builds(lambda n: np.asfortranarray(np.arange(2.0 * n).reshape(2, n)), st.integers(0, 9)),
+        st.builds(lambda n: np.arange(4 * n)[::-3], st.integers(0, 9)),
+        st.builds(lambda n: np.full(n, "é", dtype=object), st.integers(0, 3)),
+    ),
+    lambda inner: st.one_of(st.lists(inner), st.tuples(inner), st.dictionaries(st.text(), inner)),
+    max_leaves=8,
+)
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_equal(one[key], other[key])
+    elif isinstance(one, (list, tuple)):
+        for a, b in zip(one, other, strict=True):
+            assert_equal(a, b)
+    else:
+        assert one == other
+
+
+@given(VALUES)
+@settings(max_examples=100, deadline=None)
+def test_values_survive_the_journey(value: Any) -> None:
+    for dumped in (dump(value), dump_for_worker(value)):
+        copy = load([bytearray(part) for part in dumped])
+        assert_equal(copy, value)
+        for array in copy if isinstance(copy, (list, tuple)) else [copy]:
+            assert not isinstance(array, np.ndarray) or array.flags.writeable
+
+
+def test_big_arrays_travel_out_of_band() -> None:
+    array = np.arange(100_000)
+    head, body = dump({"a": array})
+    assert len(head) < 1000
+    assert np.shares_memory(np.frombuffer(body, dtype=array.dtype), array)
+
+
+def test_what_only_cloudpickle_can() -> None:
+    x = 5
+    assert load(dump(lambda y: x + y))(2) == 7
+
+
+def test_local_channels_copy(pair: Any) -> None:
+    one, other = LocalChannel.pair()
+    array = np.zeros(3)
+    one.send([b"head", array])
+    array[:] = 1
+    head, body = other.recv()
+    assert (head, bytes(body)) == (b"head", bytes(24))
+    other.send([b"back"])
+    assert one.recv() == [b"back"]
+
+
+def test_what_is_no_message_is_refused() -> None:
+    ours, theirs = socket.socketpair()
+    channel = SocketChannel(ours)
+    theirs.sendall(b"hello, world, says a simulator\n")
+    with pytest.raises(NonsenseError, match=r"expected a message that begins with .*, got b'hello, world'"):
+        channel.recv()
+    channel.close()
+    theirs.close()
