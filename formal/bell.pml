@@ -7,7 +7,7 @@
 // A count is a byte here and wraps at 256.
 
 typedef Bell {
-  byte rung;      // also the futex word
+  byte notified;      // also the futex word
   byte target;
   bool sleeping;
   bool asleep;    // the kernel's: the waiter is in its queue
@@ -26,18 +26,18 @@ Bell bells[BELLS];
 #ifdef NO_COMPARE
 #define unchanged(b, expected) true
 #else
-#define unchanged(b, expected) (bells[b].rung == expected)
+#define unchanged(b, expected) (bells[b].notified == expected)
 #endif
 
 // ring(bell, n).  `count` is the ringer's.
 inline ring(b, n) {
 #ifdef LOOK_FIRST
   if
-  :: !bells[b].sleeping -> d_step { count = plus(bells[b].rung, n); bells[b].rung = count }
+  :: !bells[b].sleeping -> d_step { count = plus(bells[b].notified, n); bells[b].notified = count }
   :: else ->
-     d_step { count = plus(bells[b].rung, n); bells[b].rung = count };
+     d_step { count = plus(bells[b].notified, n); bells[b].notified = count };
 #else
-  d_step { count = plus(bells[b].rung, n); bells[b].rung = count };  // fetch_add
+  d_step { count = plus(bells[b].notified, n); bells[b].notified = count };  // fetch_add
   if
   :: !bells[b].sleeping
   :: else ->
@@ -62,21 +62,21 @@ inline sleep(b, expected) {
   atomic { !bells[b].asleep || interrupted || slice_over(b) -> bells[b].asleep = false; interrupted = false }
 }
 
-// wait(bell, goal).  `rung` and `interrupted` are the waiter's.
+// wait(bell, goal).  `notified` and `interrupted` are the waiter's.
 inline wait(b, goal) {
   if
-  :: reached(bells[b].rung, goal)  // at once, or while it spins
+  :: reached(bells[b].notified, goal)  // at once, or while it spins
   :: true ->                       // patience is over
 #ifdef CHECK_FIRST
-     rung = bells[b].rung;
+     notified = bells[b].notified;
      if
-     :: reached(rung, goal)
+     :: reached(notified, goal)
      :: else ->
         put_target(b, goal);
         put_sleeping(b, true);
         fence(b);
-        rung = bells[b].rung;
-        sleep(b, rung)
+        notified = bells[b].notified;
+        sleep(b, notified)
      fi;
 #else
 #ifndef TARGET_LATE
@@ -87,13 +87,13 @@ inline wait(b, goal) {
 #ifdef TARGET_LATE
      put_target(b, goal);
 #endif
-     rung = bells[b].rung;
+     notified = bells[b].notified;
      if
-     :: reached(rung, goal)
-     :: else -> sleep(b, rung)
+     :: reached(notified, goal)
+     :: else -> sleep(b, notified)
      fi;
 #endif
      put_sleeping(b, false);
-     rung = 0
+     notified = 0
   fi
 }

@@ -42,17 +42,17 @@ bool ended;             // the pool has closed
 #define POOL WORKERS  // its bell; worker w's is w
 
 typedef Bell {
-  byte rung;
+  byte notified;
   byte target;
   bool asleep;
 }
 Bell bells[WORKERS + 1];
 
-inline add(b, n) { bells[b].rung = bells[b].rung + n }
+inline add(b, n) { bells[b].notified = bells[b].notified + n }
 
 inline wake(b) {
   if
-  :: bells[b].asleep && bells[b].rung >= bells[b].target -> bells[b].asleep = false
+  :: bells[b].asleep && bells[b].notified >= bells[b].target -> bells[b].asleep = false
   :: else
   fi
 }
@@ -60,7 +60,7 @@ inline wake(b) {
 inline wait(b, goal, slice_over) {
   atomic {
     if
-    :: bells[b].rung < goal -> bells[b].target = goal; bells[b].asleep = true
+    :: bells[b].notified < goal -> bells[b].target = goal; bells[b].asleep = true
     :: true  // it has been reached; or it has not, and we return early
     fi
   };
@@ -89,11 +89,11 @@ inline publish_results() {
 inline wait_for_command() {
 #ifdef WORKER_HEARS_LATE
   if
-  :: nothing_to_do -> heard = bells[me].rung; wait(me, heard + 1, false)
+  :: nothing_to_do -> heard = bells[me].notified; wait(me, heard + 1, false)
   :: else
   fi;
 #else
-  heard = bells[me].rung;
+  heard = bells[me].notified;
   if
   :: nothing_to_do -> wait(me, heard + 1, false)
   :: else
@@ -289,9 +289,9 @@ inline wait_for(wanted) {
   ::
 #ifdef HUB_HEARS_LATE
      drain();
-     heard = bells[POOL].rung;
+     heard = bells[POOL].notified;
 #else
-     heard = bells[POOL].rung;
+     heard = bells[POOL].notified;
      drain();
 #endif
      if
@@ -302,7 +302,7 @@ inline wait_for(wanted) {
      wait(POOL, heard + needed, unnoticed_death);
 #ifndef UNPOLLED
      if
-     :: bells[POOL].rung < heard + needed -> find_dead()
+     :: bells[POOL].notified < heard + needed -> find_dead()
      :: else
      fi
 #endif

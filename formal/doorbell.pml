@@ -27,7 +27,7 @@ byte goal;     // the waiter's
 bool waited;
 
 // Only he who waits for what will never come may give up: a lost wake-up shows as a sleep without end.
-#define slice_over(b) (stopped == RINGERS && !reached(bells[0].rung, goal))
+#define slice_over(b) (stopped == RINGERS && !reached(bells[0].notified, goal))
 
 #include "bell.pml"
 
@@ -55,10 +55,10 @@ proctype Ringer() {
 
 // Asks for more or for less, as it likes: targets may fall.
 proctype Waiter() {
-  byte rung, heard, more, most = plus(START, TOTAL);
+  byte notified, heard, more, most = plus(START, TOTAL);
   bool interrupted;
   do
-  :: heard = bells[0].rung;
+  :: heard = bells[0].notified;
      if
      :: heard == most || stopped == RINGERS -> break
      :: else ->
@@ -73,7 +73,7 @@ proctype Waiter() {
 init {
   byte i;
   atomic {
-    bells[0].rung = START;
+    bells[0].notified = START;
     bells[0].target = START;
     for (i : 1 .. RINGERS) { run Ringer() };
     run Waiter()

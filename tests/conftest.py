@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from programs import script  # noqa: F401 - a fixture for all tests
 
 # The same examples in every run, and no limit on speed.
 settings.register_profile("remuda", derandomize=True, deadline=None, database=None)
@@ -81,7 +82,7 @@ def _is_server(pid: int, command: str) -> bool:
         return True  # it ends with us; only where we are the first process is it our child
     if "multiprocessing.resource_tracker" in command or "multiprocessing.forkserver" in command:
         return True  # of a peer
-    if "remuda._backends.forkserver.client" not in command:
+    if "remuda._backends.forkserver.server" not in command:
         return False
     try:
         return not Path(f"/proc/{pid}/comm").read_text().startswith(("remuda", "Worker"))

@@ -7,15 +7,15 @@
 
 #include <system_error>
 
-#include "python/call_all.hpp"
 #include "os/descriptor.hpp"
-#include "worker/episode_log.hpp"
+#include "os/lifeline.hpp"
+#include "os/output_trimmer.hpp"
+#include "os/process_group.hpp"
 #include "os/process_tree.hpp"
 #include "pool/hub.hpp"
-#include "os/output_trimmer.hpp"
-#include "os/lifeline.hpp"
+#include "python/call_all.hpp"
 #include "python/numpy_api.hpp"
-#include "os/process_group.hpp"
+#include "worker/episode_log.hpp"
 #include "worker/loop.hpp"
 
 using namespace nb::literals;
@@ -93,7 +93,7 @@ NB_MODULE(_core, m) {
       .value("OBSERVE", Op::kObserve)
       .value("MESSAGE", Op::kMessage)
       .value("CLOSE", Op::kClose)
-      .value("REVIVE", Op::kRevive)
+      .value("REVIVE", Op::kResetIntoRow)
       .value("REBUILD", Op::kRebuild)
       .value("PREPARE", Op::kPrepare);
   nb::enum_<Autoreset>(m, "Autoreset")
@@ -105,7 +105,7 @@ NB_MODULE(_core, m) {
   m.attr("HAS_NEW_KEYS") = kHasNewKeys;
   m.attr("IS_FAILURE") = kIsFailure;
   m.attr("RENEWAL_DUE") = kRenewalDue;
-  m.attr("SWAP_DUE") = kSwapDue;
+  m.attr("SWAP_DUE") = kHasSpares;
   m.attr("UNDONE") = kUndone;
   m.attr("IS_MESSAGE") = kIsMessage;
   m.attr("WHOLE_WORKER") = kWholeWorker;
@@ -179,7 +179,7 @@ NB_MODULE(_core, m) {
                     std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t,
                     std::uint32_t>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "actions"_a,
-           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "lanes"_a = 1)
+           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "width"_a = 1)
       .def("split", &Hub::split, "parts"_a)
       .def("seat_in_order", &Hub::seat_in_order)
       .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none(), "part"_a = 0)
@@ -217,12 +217,12 @@ NB_MODULE(_core, m) {
       .def("last_op", &Hub::last_op, "slot"_a)
       .def("drop", &Hub::drop, "slot"_a)
       .def("resend", &Hub::resend, "slot"_a)
-      .def("retell", &Hub::retell, "slot"_a, "parts"_a)
+      .def("repeat_last", &Hub::repeat_last, "slot"_a, "parts"_a)
       .def("is_fresh", &Hub::is_fresh, "slot"_a)
       .def("end_episode", &Hub::end_episode, "slot"_a, "parts"_a)
-      .def("revive", &Hub::revive, "slot"_a, "terminal"_a.none(), "is_complete"_a)
-      .def("owe", &Hub::owe, "slot"_a, "payment"_a, "revives"_a)
-      .def("owes", &Hub::owes, "slot"_a)
+      .def("reset_into_row", &Hub::reset_into_row, "slot"_a, "terminal"_a.none(), "is_complete"_a)
+      .def("defer_end", &Hub::defer_end, "slot"_a, "ending"_a, "revives"_a)
+      .def("is_deferred", &Hub::is_deferred, "slot"_a)
       .def("last", &Hub::last, "slot"_a)
       .def("is_over", &Hub::is_over, "slot"_a)
       .def("has_results", &Hub::has_results, "slot"_a)
@@ -242,17 +242,17 @@ NB_MODULE(_core, m) {
       .def(
           "__init__",
           [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_env,
-             std::uint32_t lanes, Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns,
+             std::uint32_t width, Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns,
              std::uint32_t renew_every, bool renews_in_place, bool has_successors, nb::list envs, nb::object hooks,
              nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
              std::vector<Column> actions) {
             new (self) WorkerLoop(std::move(arena), std::move(plan),
-                                  {index, first_env, lanes, autoreset, resets_ahead, spin_ns, renew_every,
+                                  {index, first_env, width, autoreset, resets_ahead, spin_ns, renew_every,
                                    renews_in_place, has_successors},
                                   std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
                                   action_nest, std::move(actions));
           },
-          "arena"_a, "plan"_a, "index"_a, "first_env"_a, "lanes"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
+          "arena"_a, "plan"_a, "index"_a, "first_env"_a, "width"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
           "renew_every"_a, "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a,
           "final_obs"_a, "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)
@@ -273,12 +273,12 @@ NB_MODULE(_core, m) {
   nb::class_<HuntResult>(m, "HuntResult")
       .def_ro("survivors", &HuntResult::survivors)
       .def_ro("problem", &HuntResult::problem);
-  m.def("kill_family", &kill_family, "keys"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
-  m.def("show_family", &show_family, "keys"_a);
+  m.def("kill_process_tree", &kill_process_tree, "keys"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("show_keys", &show_keys, "keys"_a);
   m.def("fill_reserve", &fill_reserve);
   m.def("signal_group", &signal_group, "pidfd"_a, "pid"_a, "number"_a);
   m.def("reap_group", &reap_group, "pidfd"_a, "pid"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("exit_code_of", &exit_code_of, "pidfd"_a);
   m.def("tie_life_to", &tie_life_to, "pidfd"_a);
-  m.def("keep_short", &keep_short, "fd"_a, "kept"_a);
+  m.def("trim_output", &trim_output, "fd"_a, "kept"_a);
 }

@@ -21,6 +21,7 @@ from remuda.errors import (
     CloseTimeoutError,
     CorruptReplyError,
     EnvError,
+    EnvProgress,
     EnvTimeoutError,
     Failure,
     Fault,
@@ -35,7 +36,6 @@ from remuda.errors import (
     SpaceMismatchError,
     StartTimeoutError,
     StateError,
-    Whereabouts,
     WorkerDiedError,
 )
 
@@ -58,6 +58,7 @@ __all__ = [
     "ClosedError",
     "CorruptReplyError",
     "EnvError",
+    "EnvProgress",
     "EnvTimeoutError",
     "Failure",
     "Fault",
@@ -79,7 +80,6 @@ __all__ = [
     "SpaceMismatchError",
     "StartTimeoutError",
     "StateError",
-    "Whereabouts",
     "WorkerDiedError",
     "WorkerInfo",
     "load_record",

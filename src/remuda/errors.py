@@ -166,7 +166,7 @@ class RemoteTraceback(Exception):
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class EnvProgress:
     """How far an env had come.
 
     Attributes:
@@ -224,7 +224,7 @@ class Failure:
     type_name: str
     message: str
     traceback: str
-    where: Whereabouts | None = None
+    where: EnvProgress | None = None
     record: Path | None = field(default=None, compare=False)
     shared: bool = False
 
@@ -333,7 +333,7 @@ class WorkerDiedError(RemudaError):
         operation: str,
         verdict: MemoryVerdict | None = None,
         output: str = "",
-        where: Whereabouts | None = None,
+        where: EnvProgress | None = None,
     ) -> None:
         self.worker, self.pid, self.exitcode = worker, pid, exitcode
         self.env_ids = tuple(env_ids)
@@ -404,7 +404,7 @@ class Fault:
     worker: int
     kind: Literal["death", "timeout", "exception", "corrupt"]
     operation: str
-    where: Whereabouts
+    where: EnvProgress
     error: RemudaError = field(compare=False)
     shared: bool = False
 

@@ -54,7 +54,7 @@ int watch(const char* key, int fd, int ready) {
   if (chdir("/") != 0 || !lock(fd, F_SETLK, 1) || write(ready, "", 1) != 1) return 1;
   close(ready);
   if (!lock(fd, F_SETLKW, 0)) return 1;
-  remuda::kill_family({key}, 0);
+  remuda::kill_process_tree({key}, 0);
   return 0;
 }
 

@@ -14,7 +14,7 @@ from pool_envs import TextEnv, counting
 from programs import Watched, await_sleep, holdings, pids_of
 
 from remuda import CloseTimeoutError, Pool, RemudaError
-from remuda._backends.process.backend import worker_process as launch
+from remuda._backends.process import worker_process as launch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 

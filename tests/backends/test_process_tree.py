@@ -99,7 +99,7 @@ def test_simulators_end_when_the_pool_cannot_be_made(phase: str, start_method: A
 
 
 def is_running(pid: int) -> bool:
-    """Zombies, which somebody else has to bury, do not run."""
+    """Zombies, which somebody else has to reap, do not run."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"

@@ -17,7 +17,7 @@ from pool_envs import CountingEnv, Gate, counting
 from programs import Script, Watched, await_sleep, kill, pids_of
 
 from remuda import FaultPolicy, Pool, StartTimeoutError
-from remuda._backends.forkserver.client import client as forkserver
+from remuda._backends.forkserver import client as forkserver
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),

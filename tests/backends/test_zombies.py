@@ -16,8 +16,8 @@ from pool_envs import counting
 from programs import Script, holdings, kill
 
 from remuda import Pool
-from remuda._backends.process.backend import start_methods as starting
-from remuda._backends.process.backend import worker_process as launch
+from remuda._backends.process import start_methods as starting
+from remuda._backends.process import worker_process as launch
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -105,7 +105,7 @@ def test_an_interrupt_while_the_fork_server_is_asked(script: Callable[..., Scrip
     run = script(
         TAKES_IN_ORPHANS
         + """
-from remuda._backends.forkserver.client import client as forkserver
+from remuda._backends.forkserver import client as forkserver
 with Pool(counting(2)) as pool:
     receive, answers = forkserver.receive, []
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <system_error>
 
-#include "shm/arena.hpp"
 #include "check.hpp"
 #include "os/platform.hpp"
+#include "shm/arena.hpp"
 
 #if REMUDA_LINUX
 #include <fcntl.h>

@@ -4,8 +4,8 @@
 #include <new>
 #include <thread>
 
-#include "ipc/blob_ring.hpp"
 #include "check.hpp"
+#include "ipc/blob_ring.hpp"
 #include "random.hpp"
 #include "record.hpp"
 #include "shared_ring.hpp"

@@ -9,12 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "ipc/blob_ring.hpp"
 #include "check.hpp"
+#include "ipc/blob_ring.hpp"
 #include "ipc/doorbell.hpp"
+#include "ipc/ring.hpp"
 #include "random.hpp"
 #include "record.hpp"
-#include "ipc/ring.hpp"
 #include "shared.hpp"
 #include "stepped.hpp"
 
@@ -130,7 +130,7 @@ TEST(a_producer_killed_at_any_moment_leaves_whole_records_only) {
 namespace {
 
 void wait_until(Bell& bell, std::uint32_t target) {
-  Patience none;
+  SpinBudget none;
   while (!reached(bell, target)) wait(bell, target, kForever, none);
 }
 
@@ -148,7 +148,7 @@ void at_every_instruction(Attempt attempt) {
 }
 
 void one_by_one(Bell& bell, std::uint32_t count) {
-  for (std::uint32_t i = 0; i < count; ++i) ring(bell);
+  for (std::uint32_t i = 0; i < count; ++i) notify(bell);
 }
 
 }  // namespace
@@ -157,14 +157,14 @@ void one_by_one(Bell& bell, std::uint32_t count) {
 TEST(a_ring_at_any_instruction_of_the_waiter_reaches_it) {
   if (!Stepped::is_possible()) return;
   Bell other{};
-  Patience none;
+  SpinBudget none;
   wait(other, 1, Nanoseconds(0), none);  // what the first wait of a process does beside is no concern of ours
-  auto ring_at_once = [](Bell& bell, std::uint32_t count) { ring(bell, count); };
+  auto ring_at_once = [](Bell& bell, std::uint32_t count) { notify(bell, count); };
   for (auto ring_it : {+ring_at_once, one_by_one}) {
     for (std::uint32_t start : kStarts) {
       at_every_instruction([&](int instructions) {
         Shared<Bell> bell;
-        bell->rung = start;
+        bell->notified = start;
         bell->target = start + 1000;  // of an earlier wait
         Stepped waiter([&] { wait_until(*bell, start + 2); }, [&] { return bell->sleeping != 0; });
         const auto state = waiter.steps(instructions);
@@ -183,8 +183,8 @@ TEST(a_ringer_wakes_whoever_fell_asleep_at_any_of_its_instructions) {
   for (std::uint32_t start : kStarts) {
     at_every_instruction([&](int instructions) {
       Shared<Bell> bell;
-      bell->rung = start;
-      Stepped ringer([&] { ring(*bell); });
+      bell->notified = start;
+      Stepped ringer([&] { notify(*bell); });
       const auto state = ringer.steps(instructions);
       Stepped waiter([&] { wait_until(*bell, start + 1); }, [] { return true; });
       waiter.run_until_asleep();

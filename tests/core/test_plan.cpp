@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "shm/plan.hpp"
 #include "random.hpp"
+#include "shm/plan.hpp"
 
 using namespace remuda;
 
@@ -135,7 +135,7 @@ TEST(last_rows_lie_beyond_the_frames_and_alternate) {
 
 TEST(a_task_is_an_op_and_when_it_began) {
   for (Op op :
-       {Op::kReset, Op::kStep, Op::kObserve, Op::kMessage, Op::kClose, Op::kRevive, Op::kRebuild, Op::kPrepare}) {
+       {Op::kReset, Op::kStep, Op::kObserve, Op::kMessage, Op::kClose, Op::kResetIntoRow, Op::kRebuild, Op::kPrepare}) {
     const std::uint64_t task = Task::pack(op, 123'456'789);
     CHECK(Task::is_sound(task));
     CHECK(Task::op(task) == op);

@@ -1,8 +1,8 @@
 // All that carries a key is killed, wherever it has gone, and nobody else.
 #include "check.hpp"
 #include "os/descriptor.hpp"
-#include "os/process_tree.hpp"
 #include "os/platform.hpp"
+#include "os/process_tree.hpp"
 
 #if REMUDA_LINUX
 
@@ -61,14 +61,14 @@ bool was_killed(pid_t pid) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
 
-// As `kill_family` leaves its caller's children.
+// As `kill_process_tree` leaves its caller's children.
 bool was_reaped(pid_t pid) { return waitpid(pid, nullptr, 0) < 0 && errno == ECHILD; }
 
 // Run before `main` in a program that a test has made of this one: shows its key, stops, and waits for its end.
 struct Shower {
   Shower() {
     if (std::getenv("REMUDA_TEST_SHOWS") == nullptr) return;
-    CHECK(show_family("mine"));
+    CHECK(show_keys("mine"));
     raise(SIGSTOP);
     while (true) pause();
   }
@@ -87,7 +87,7 @@ TEST(who_carries_a_key_is_killed_and_nobody_else) {
   const std::set<pid_t> strangers = {start(variable + "min"),        start(variable + "miner"),     start(variable),
                                      start("X" + variable + "mine"), start(variable + "x:mine2:y"), start("")};
   pipe.await_execs();
-  CHECK(kill_family({"mine", "too"}, 10'000).survivors.empty());
+  CHECK(kill_process_tree({"mine", "too"}, 10'000).survivors.empty());
   for (pid_t pid : family) CHECK(was_reaped(pid));
   for (pid_t pid : strangers) {
     CHECK(runs(pid));
@@ -100,8 +100,8 @@ TEST(no_key_kills_nobody) {
   Pipe pipe;
   const pid_t pid = start(std::string(kFamilyVariable) + "=");
   pipe.await_execs();
-  CHECK(kill_family({}, 0).survivors.empty());
-  CHECK(kill_family({"nobody's"}, 0).survivors.empty());
+  CHECK(kill_process_tree({}, 0).survivors.empty());
+  CHECK(kill_process_tree({"nobody's"}, 0).survivors.empty());
   CHECK(runs(pid));
   kill(pid, SIGKILL);
   was_killed(pid);
@@ -112,7 +112,7 @@ TEST(a_stopped_process_dies_too) {
   const pid_t pid = start(std::string(kFamilyVariable) + "=mine");
   pipe.await_execs();
   kill(pid, SIGSTOP);
-  CHECK(kill_family({"mine"}, 10'000).survivors.empty());
+  CHECK(kill_process_tree({"mine"}, 10'000).survivors.empty());
   CHECK(was_reaped(pid));
 }
 
@@ -150,7 +150,7 @@ TEST(a_family_on_the_run_is_caught) {
     close(pipe.ends[1]);
     char lines[2];
     for (char& line : lines) CHECK_EQ(read(pipe.ends[0], &line, 1), 1);
-    CHECK(kill_family({"mine"}, 10'000).survivors.empty());
+    CHECK(kill_process_tree({"mine"}, 10'000).survivors.empty());
     CHECK_EQ(read(pipe.ends[0], lines, 1), 0);  // it has an end when nobody is left who could write
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
@@ -173,9 +173,9 @@ TEST(what_is_shown_is_found) {
   int status = -1;
   CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);  // it stops when it has shown its key
   CHECK(WIFSTOPPED(status));
-  CHECK(kill_family({"0000"}, 0).survivors.empty());
+  CHECK(kill_process_tree({"0000"}, 0).survivors.empty());
   CHECK(waitpid(pid, nullptr, WNOHANG) == 0);
-  CHECK(kill_family({"mine"}, 10'000).survivors.empty());
+  CHECK(kill_process_tree({"mine"}, 10'000).survivors.empty());
   CHECK(was_reaped(pid));
 }
 
@@ -186,14 +186,14 @@ TEST(a_copy_of_a_program_without_keys_shows_its_own) {
   const pid_t pid = fork();
   if (pid == 0) {
     alarm(kLongest);
-    const char shown = show_family("outer:a copy's") ? 1 : 0;
+    const char shown = show_keys("outer:a copy's") ? 1 : 0;
     CHECK_EQ(write(pipe.ends[1], &shown, 1), 1);
     while (true) pause();
   }
   char shown = 0;
   CHECK_EQ(read(pipe.ends[0], &shown, 1), 1);
   close(pipe.ends[1]);
-  CHECK(kill_family({"a copy's"}, 10'000).survivors.empty());
+  CHECK(kill_process_tree({"a copy's"}, 10'000).survivors.empty());
   if (shown == 1) {
     CHECK(was_reaped(pid));
   } else {
@@ -215,7 +215,7 @@ TEST(a_family_is_found_without_a_free_descriptor) {
   CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
   std::set<int> taken;
   for (int fd; (fd = dup(STDIN_FILENO)) >= 0;) taken.insert(fd);
-  const HuntResult result = kill_family({"mine"}, 10'000);
+  const HuntResult result = kill_process_tree({"mine"}, 10'000);
   CHECK(result.survivors.empty());
   CHECK_EQ(result.problem, 0);
   CHECK(dup(STDIN_FILENO) < 0);  // the reserve is there again
@@ -230,7 +230,7 @@ TEST(what_cannot_be_looked_at_is_told) {
   CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none = {0, before.rlim_max};
   CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const HuntResult result = kill_family({"mine"}, 0);
+  const HuntResult result = kill_process_tree({"mine"}, 0);
   CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   CHECK_EQ(result.problem, EMFILE);
 }
@@ -238,8 +238,8 @@ TEST(what_cannot_be_looked_at_is_told) {
 #else
 
 TEST(elsewhere_there_is_no_family) {
-  CHECK(remuda::kill_family({"mine"}, 0).survivors.empty());
-  CHECK(!remuda::show_family("mine"));
+  CHECK(remuda::kill_process_tree({"mine"}, 0).survivors.empty());
+  CHECK(!remuda::show_keys("mine"));
 }
 
 #endif

@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "check.hpp"
+#include "ipc/ring.hpp"
 #include "random.hpp"
 #include "record.hpp"
-#include "ipc/ring.hpp"
 #include "shared_ring.hpp"
 
 using namespace remuda;

@@ -23,6 +23,7 @@ from pool_envs import CountingEnv, Falsy, SampleEnv, assert_same, counting, hook
 from remuda import (
     CloseTimeoutError,
     EnvError,
+    EnvProgress,
     EnvTimeoutError,
     Failure,
     Fault,
@@ -35,7 +36,6 @@ from remuda import (
     RestartLimitError,
     SpaceMismatchError,
     StateError,
-    Whereabouts,
     WorkerDiedError,
     _core,
     errors,
@@ -704,7 +704,7 @@ def test_every_error_can_be_pickled() -> None:
     died = WorkerDiedError(worker=1, pid=9, exitcode=-9, env_ids=(2, 3), operation="step", output="last words")
     late = EnvTimeoutError(worker=1, pid=9, exitcode=-9, env_ids=(2,), operation="reset")
     late.deadline, late.limit = "reset_timeout", 3.0
-    where = Whereabouts(2, 0, 1, None, 1)
+    where = EnvProgress(2, 0, 1, None, 1)
     fault = Fault(2, 1, "death", "step", where, died)
     for error in (
         died,

@@ -50,7 +50,7 @@ from remuda._engine.startup.advice import StepCost, advice
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
 from remuda._worker.vector_host import VectorHost
-from remuda._worker.vector_infos import LaneInfos
+from remuda._worker.vector_infos import VectorInfos
 from remuda._worker.worker_info import WorkerInfo
 
 BACKENDS = ("process", "thread", "serial")
@@ -318,7 +318,7 @@ def test_infos_of_a_wrapper() -> None:
     ],
 )
 def test_what_infos_mean(infos: Info, expected: list[Info]) -> None:
-    told = LaneInfos(2, np.zeros(2, np.uint64)).take_apart(infos)
+    told = VectorInfos(2, np.zeros(2, np.uint64)).take_apart(infos)
     assert_same(told.rest, expected)
 
 
@@ -591,10 +591,10 @@ def test_rows_are_untouched_where_a_hook_raises(wrong: Info, message: str) -> No
     host.build([lambda: _Wrong(**wrong)])
     host.start(layout, arena)
     places: list[Any] = [*layout.fixed_columns(arena), *layout.obs_columns(arena), *layout.final_columns(arena)]
-    host.reset_lanes(0, 2, None)
+    host.reset_vector(0, 2, None)
     before = [place.view(layout.plan.rows).copy() for place in places]
     with pytest.raises((TypeError, ValueError), match=message):
-        host.step_lanes(0, 2, 0, None)
+        host.step_vector(0, 2, 0, None)
     assert_same([place.view(layout.plan.rows) for place in places], before)
     host.close_quietly()
     del arena, places, host

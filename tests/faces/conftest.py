@@ -7,5 +7,5 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(HERE))
 sys.path.append(str(HERE / "alf_stand_in"))  # last: an ALF that is installed comes first

@@ -320,7 +320,7 @@ def manager(
 
 
 def shut(made: Any) -> None:
-    """The original leaves its processes for others to bury."""
+    """The original leaves its processes for others to reap."""
     made.close()
     if isinstance(made, original.SubprocessEnvManager):
         for worker in made.env_workers:

@@ -78,7 +78,7 @@ from remuda import Pool
 with Pool(hooked(1, (0,), build=lambda env: (os.write(1, b"out\\n"), os.write(2, b"err\\n"))),
           start_method={start_method!r}) as pool:
     pool.apply(lambda env: print("printed"))
-    assert pool.workers[0].output() == pool.workers[0].last_words() == ""
+    assert pool.workers[0].output() == pool.workers[0].output_tail() == ""
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "out\nprinted\n", "err\n")
@@ -134,7 +134,7 @@ def test_output_that_a_child_truncates() -> None:
         pool.apply(lambda env: subprocess.run("echo opened anew > /dev/stderr", shell=True, check=True))
         assert pool.workers[0].output() == "opened anew\n"
         pool.apply(lambda env: print("after"))
-        assert pool.workers[0].output() == pool.workers[0].last_words() + "\n" == "opened anew\nafter\n"
+        assert pool.workers[0].output() == pool.workers[0].output_tail() + "\n" == "opened anew\nafter\n"
 
 
 # -- death -----------------------------------------------------------------------------------------------
@@ -195,15 +195,15 @@ def test_an_output_belongs_to_a_place_and_last_words_to_a_process(kind: str, tmp
     (output,) = open_outputs(tmp_path if kind == "directory" else kind, 1)
     assert output.fd is not None
     os.write(output.fd, b"of the first\n")
-    assert output.last_words() == "of the first"
+    assert output.output_tail() == "of the first"
     output.begin()
-    assert output.last_words() == ""
+    assert output.output_tail() == ""
     os.write(output.fd, b"of the second\n")
-    assert (output.last_words(), output.read()) == ("of the second", "of the first\nof the second\n")
+    assert (output.output_tail(), output.read()) == ("of the second", "of the first\nof the second\n")
     output.release()
     output.release()
     assert output.read() == "of the first\nof the second\n"
-    assert Output(None).read() == Output(None).last_words() == ""
+    assert Output(None).read() == Output(None).output_tail() == ""
 
 
 # -- directories -----------------------------------------------------------------------------------------

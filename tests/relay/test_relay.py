@@ -23,7 +23,7 @@ from pool_envs import CountingEnv, Gate, NeedsArguments, counting, gated, hooked
 from remuda import EnvError, Pool, WorkerDiedError, WorkerInfo
 from remuda._relay.receiver import Relay
 from remuda._relay.records import MAX_BYTES, Logged, dump_record, load
-from remuda._relay.sender import Mouth
+from remuda._relay.sender import DatagramSender
 from remuda._wire.channel import LocalChannel
 from remuda._worker.host import EnvHost
 
@@ -527,35 +527,35 @@ def test_a_worker_sends_what_waits_before_its_goodbye() -> None:
 
 
 @pytest.fixture
-def narrow() -> Iterator[tuple[socket.socket, Mouth]]:
+def narrow() -> Iterator[tuple[socket.socket, DatagramSender]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is
     ours.settimeout(60)
-    yield ours, Mouth(theirs, 7)
+    yield ours, DatagramSender(theirs, 7)
     ours.close()
     theirs.close()
 
 
-def test_datagrams_wait_for_room(narrow: tuple[socket.socket, Mouth]) -> None:
+def test_datagrams_wait_for_room(narrow: tuple[socket.socket, DatagramSender]) -> None:
     """They go on their way without anybody saying more."""
-    ours, mouth = narrow
+    ours, sender = narrow
     said = [b"%d" % i for i in range(1000)]
     for datagram in said:
-        mouth.say(datagram)
+        sender.say(datagram)
     assert [ours.recv(100) for _ in said] == said
-    assert mouth._waiter is None or not mouth._waiter.join(60)
+    assert sender._waiter is None or not sender._waiter.join(60)
 
 
-def test_the_oldest_are_dropped_and_counted_once(narrow: tuple[socket.socket, Mouth]) -> None:
-    ours, mouth = narrow
+def test_the_oldest_are_dropped_and_counted_once(narrow: tuple[socket.socket, DatagramSender]) -> None:
+    ours, sender = narrow
     first = b"first"
-    while not mouth._queue:
-        mouth.say(first)
+    while not sender._queue:
+        sender.say(first)
     sent = 0
     for i in range(2000):
-        mouth.say(b"%06d" % i + bytes(994))
-    with mouth._lock:
-        dropped = mouth._dropped
+        sender.say(b"%06d" % i + bytes(994))
+    with sender._lock:
+        dropped = sender._dropped
     while (datagram := ours.recv(MAX_BYTES)) == first:
         sent += 1
     loss = load(datagram)
@@ -566,44 +566,44 @@ def test_the_oldest_are_dropped_and_counted_once(narrow: tuple[socket.socket, Mo
     assert rest == list(range(2000 - len(rest), 2000))
 
 
-def test_a_flush_waits_no_longer_than_told(narrow: tuple[socket.socket, Mouth]) -> None:
-    ours, mouth = narrow
+def test_a_flush_waits_no_longer_than_told(narrow: tuple[socket.socket, DatagramSender]) -> None:
+    ours, sender = narrow
     count = 0
-    while not mouth._queue:
-        mouth.say(b"something")
+    while not sender._queue:
+        sender.say(b"something")
         count += 1
-    mouth.flush(0.001)
-    assert mouth._queue
+    sender.flush(0.001)
+    assert sender._queue
     reader = threading.Thread(target=lambda: [ours.recv(100) for _ in range(count)])
     reader.start()
-    mouth.flush(60)
-    assert not mouth._queue
+    sender.flush(60)
+    assert not sender._queue
     reader.join()
 
 
-def test_what_waits_is_not_said_twice_after_a_fork(narrow: tuple[socket.socket, Mouth]) -> None:
-    _, mouth = narrow
-    while not mouth._queue:
-        mouth.say(b"something")
-    with mouth._lock:  # whoever holds it in the moment of the fork will not be there to release it
+def test_what_waits_is_not_said_twice_after_a_fork(narrow: tuple[socket.socket, DatagramSender]) -> None:
+    _, sender = narrow
+    while not sender._queue:
+        sender.say(b"something")
+    with sender._lock:  # whoever holds it in the moment of the fork will not be there to release it
         pid = os.fork()
         if pid == 0:
-            helper = threading.Thread(target=mouth.flush, args=(60,))
+            helper = threading.Thread(target=sender.flush, args=(60,))
             helper.start()
             helper.join()
-            os._exit(len(mouth._queue))
+            os._exit(len(sender._queue))
     assert os.waitpid(pid, 0)[1] == 0
-    assert mouth._queue
+    assert sender._queue
 
 
-def test_nobody_listens_any_more(narrow: tuple[socket.socket, Mouth]) -> None:
-    ours, mouth = narrow
-    while not mouth._queue:
-        mouth.say(b"something")
+def test_nobody_listens_any_more(narrow: tuple[socket.socket, DatagramSender]) -> None:
+    ours, sender = narrow
+    while not sender._queue:
+        sender.say(b"something")
     ours.close()
-    mouth.say(b"more")
-    mouth.flush(60)
-    assert not mouth._queue
+    sender.say(b"more")
+    sender.flush(60)
+    assert not sender._queue
 
 
 def test_giants_are_cut_and_say_so(heard: list[Any]) -> None:
@@ -691,7 +691,7 @@ FORGERIES = {
 
 def tell_relay(*datagrams: bytes) -> None:
     relay = Relay()
-    with socket.socket(fileno=os.dup(relay.mouthpiece)) as other:
+    with socket.socket(fileno=os.dup(relay.sending_end)) as other:
         for datagram in datagrams:
             other.send(datagram)
     relay.close()
@@ -790,16 +790,16 @@ def test_an_interrupted_handler_does_not_silence_the_relay(heard: list[Any], rea
         raise KeyboardInterrupt
 
     relay = Relay()
-    mouth = Mouth(socket.socket(fileno=os.dup(relay.mouthpiece)), 0)
+    sender = DatagramSender(socket.socket(fileno=os.dup(relay.sending_end)), 0)
     for text in ("one", "two"):
         record = logging.makeLogRecord({"name": "test.env", "levelno": logging.INFO, "msg": text})
-        mouth.say(dump_record(record, 0, None))
+        sender.say(dump_record(record, 0, None))
     reaction(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        relay.hear()
+        relay.drain()
     relay.close()
     relay.close()
-    mouth._sock.close()
+    sender._sock.close()
     assert texts(heard) == ["two"]
 
 

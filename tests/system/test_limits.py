@@ -16,7 +16,7 @@ from pool_envs import counting, hooked
 from programs import Script, kill
 
 from remuda import Pool, WorkerDiedError
-from remuda._backends.process.backend import backend as process
+from remuda._backends.process import backend as process
 from remuda._system.limits import _cgroup_limit
 from remuda._system.oom import OomWatch
 

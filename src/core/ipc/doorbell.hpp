@@ -4,8 +4,8 @@
 // the kernel costs 40 us where a shared counter costs 0.2; then it sleeps on a futex.  It may ask to be
 // woken only when the count reaches a target, so that a batch of 64 results costs one wake-up.
 //
-// The missed-wake window.  The waiter stores `sleeping` and then loads `rung`; the ringer adds to
-// `rung` and then loads `sleeping`.  If both loads could overtake both stores, the waiter would sleep
+// The missed-wake window.  The waiter stores `sleeping` and then loads `notified`; the ringer adds to
+// `notified` and then loads `sleeping`.  If both loads could overtake both stores, the waiter would sleep
 // on a bell that has been rung.  All four are sequentially consistent, so in their one total order at
 // least one side sees the other: this is the only place in the core that needs it.
 //
@@ -46,9 +46,9 @@ inline std::uint64_t now_ns() {
 inline constexpr Nanoseconds kSlice = std::chrono::milliseconds(100);
 
 struct Bell {
-  alignas(64) std::atomic<std::uint32_t> rung;    // how often it was rung; also the futex word
-  alignas(64) std::atomic<std::uint32_t> target;  // the waiter wants to be woken at this count
-  std::atomic<std::uint32_t> sleeping;            // 1 while the waiter is (about to be) asleep
+  alignas(64) std::atomic<std::uint32_t> notified;  // how often it was rung; also the futex word
+  alignas(64) std::atomic<std::uint32_t> target;    // the waiter wants to be woken at this count
+  std::atomic<std::uint32_t> sleeping;              // 1 while the waiter is (about to be) asleep
 };
 static_assert(sizeof(Bell) == 128 && offsetof(Bell, target) == 64);
 
@@ -90,9 +90,9 @@ inline void yield() { std::this_thread::yield(); }
 
 // How long to spin before sleeping: up to `limit` while recent waits were shorter than that, not at
 // all while they were longer, for then the spin would only burn a core that a worker could use.
-class Patience {
+class SpinBudget {
  public:
-  explicit Patience(Nanoseconds limit = Nanoseconds(0)) : limit_(limit) {}
+  explicit SpinBudget(Nanoseconds limit = Nanoseconds(0)) : limit_(limit) {}
 
   Nanoseconds budget() const { return recent_ <= limit_ ? limit_ : Nanoseconds(0); }
   void record(Nanoseconds waited) { recent_ += (waited - recent_) / 8; }  // a moving average
@@ -103,37 +103,37 @@ class Patience {
 };
 
 // The ringer's side.
-inline void ring(Bell& bell, std::uint32_t count = 1) {
-  std::uint32_t rung = bell.rung.fetch_add(count, std::memory_order_seq_cst) + count;
+inline void notify(Bell& bell, std::uint32_t count = 1) {
+  std::uint32_t notified = bell.notified.fetch_add(count, std::memory_order_seq_cst) + count;
   if (bell.sleeping.load(std::memory_order_seq_cst) == 0) return;
   // Relaxed: `target` was written before `sleeping`, whose load above ordered it.
-  if (static_cast<std::int32_t>(rung - bell.target.load(std::memory_order_relaxed)) >= 0) park::wake(bell.rung);
+  if (static_cast<std::int32_t>(notified - bell.target.load(std::memory_order_relaxed)) >= 0) park::wake(bell.notified);
 }
 
 inline bool reached(const Bell& bell, std::uint32_t target) {
-  return static_cast<std::int32_t>(bell.rung.load(std::memory_order_acquire) - target) >= 0;
+  return static_cast<std::int32_t>(bell.notified.load(std::memory_order_acquire) - target) >= 0;
 }
 
 // The waiter's side: returns when the bell has been rung up to `target`, or after about `limit`, or
 // early for no reason at all.  The caller looks at what it waits for, and comes back if it must.
-inline void wait(Bell& bell, std::uint32_t target, Nanoseconds limit, Patience& patience) {
+inline void wait(Bell& bell, std::uint32_t target, Nanoseconds limit, SpinBudget& spins) {
   if (reached(bell, target)) return;
   const auto start = Clock::now();
-  const auto spin_until = start + std::min(patience.budget(), limit);
+  const auto spin_until = start + std::min(spins.budget(), limit);
   while (Clock::now() < spin_until) {
     park::yield();
     if (reached(bell, target)) {
-      patience.record(Clock::now() - start);
+      spins.record(Clock::now() - start);
       return;
     }
   }
 
   bell.target.store(target, std::memory_order_relaxed);
   bell.sleeping.store(1, std::memory_order_seq_cst);
-  std::uint32_t rung = bell.rung.load(std::memory_order_seq_cst);
-  if (static_cast<std::int32_t>(rung - target) < 0) park::sleep(bell.rung, rung, limit);
+  std::uint32_t notified = bell.notified.load(std::memory_order_seq_cst);
+  if (static_cast<std::int32_t>(notified - target) < 0) park::sleep(bell.notified, notified, limit);
   bell.sleeping.store(0, std::memory_order_relaxed);  // a needless wake-up does no harm
-  patience.record(Clock::now() - start);
+  spins.record(Clock::now() - start);
 }
 
 }  // namespace remuda

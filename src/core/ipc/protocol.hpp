@@ -7,7 +7,7 @@
 // rows, so that 32 cheap envs cost two records and not 64.  A result's run is what the worker had done
 // of a command when it published.  Every env of a command gives exactly one result.
 //
-// Where `lanes` neighbouring envs are one vector env, each is commanded and answers for itself, but they are told to do
+// Where `width` neighbouring envs are one vector env, each is commanded and answers for itself, but they are told to do
 // the same, in their order and with nothing in between, and their answers come so too.
 #pragma once
 
@@ -22,9 +22,9 @@ enum class Op : std::uint32_t {
   kObserve = 2,  // the current observation once more
   kMessage = 3,  // blob: a pickled request for the worker's Python side
   kClose = 4,
-  kRevive = 5,   // an env made anew resets; the row's reward, flags and final observation stand
-  kRebuild = 6,  // a message: makes an env anew
-  kPrepare = 7,  // a message: resets an env in advance; blob as for kReset. What fails shows at the next reset
+  kResetIntoRow = 5,  // an env made anew resets; the row's reward, flags and final observation stand
+  kRebuild = 6,       // a message: makes an env anew
+  kPrepare = 7,       // a message: resets an env in advance; blob as for kReset. What fails shows at the next reset
 };
 
 // Whether it fills no row.
@@ -48,8 +48,9 @@ inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an excep
 inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
 inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column
 inline constexpr std::uint32_t kRenewalDue = 64;  // the episode ended, and before the next one the env is to be renewed
-inline constexpr std::uint32_t kUndone = 256;   // nothing was done: the command is for whoever comes after the renewal
-inline constexpr std::uint32_t kSwapDue = 128;  // the first observation of the next episode is to come from another env
+inline constexpr std::uint32_t kUndone = 256;  // nothing was done: the command is for whoever comes after the renewal
+inline constexpr std::uint32_t kHasSpares =
+    128;  // the first observation of the next episode is to come from another env
 
 // `env` of a command that concerns the whole worker.
 inline constexpr std::uint32_t kWholeWorker = 0xffffffff;
@@ -79,13 +80,13 @@ struct Result {
 static_assert(sizeof(Result) == 64 && offsetof(Result, end_ns) == 32);
 
 // Whether a run is of whole vector envs, which single ones are too.
-constexpr bool is_whole(std::uint32_t lanes, const Result& run) {
-  return lanes <= 1 || (run.env % lanes == 0 && run.count % lanes == 0);
+constexpr bool is_whole(std::uint32_t width, const Result& run) {
+  return width <= 1 || (run.env % width == 0 && run.count % width == 0);
 }
 
-// A run is of whole vector envs, or of lanes of one.
-constexpr bool may_share_run(std::uint32_t lanes, const Result& a, const Result& b) {
-  return (is_whole(lanes, a) && is_whole(lanes, b)) || a.env / lanes == b.env / lanes;
+// A run is of whole vector envs, or of sub-envs of one.
+constexpr bool may_share_run(std::uint32_t width, const Result& a, const Result& b) {
+  return (is_whole(width, a) && is_whole(width, b)) || a.env / width == b.env / width;
 }
 
 }  // namespace remuda

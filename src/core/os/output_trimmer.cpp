@@ -29,7 +29,7 @@ std::uint64_t cut(int fd, std::uint64_t kept, std::uint64_t done) {
 
 }  // namespace
 
-void keep_short(int fd, std::uint64_t kept) {
+void trim_output(int fd, std::uint64_t kept) {
   start_silently([fd, kept] {
     for (std::uint64_t done = 0;; std::this_thread::sleep_for(kSlice)) done = cut(fd, kept, done);
   });
@@ -40,7 +40,7 @@ void keep_short(int fd, std::uint64_t kept) {
 #else
 
 namespace remuda {
-void keep_short(int, std::uint64_t) {}
+void trim_output(int, std::uint64_t) {}
 }  // namespace remuda
 
 #endif

@@ -12,6 +12,6 @@ namespace remuda {
 
 // Takes over `fd`.  Its last `kept` bytes stay readable.  It takes at most about twice as much memory, and
 // what is written within a slice.  Linux only; elsewhere there are no worker processes.
-void keep_short(int fd, std::uint64_t kept);
+void trim_output(int fd, std::uint64_t kept);
 
 }  // namespace remuda

@@ -277,7 +277,7 @@ bool show_environment(std::string_view shown) {
 
 }  // namespace
 
-HuntResult kill_family(const std::vector<std::string>& keys, int patience_ms) {
+HuntResult kill_process_tree(const std::vector<std::string>& keys, int patience_ms) {
   if (keys.empty()) return {};
   HuntResult result;
   {
@@ -289,7 +289,7 @@ HuntResult kill_family(const std::vector<std::string>& keys, int patience_ms) {
   return result;
 }
 
-bool show_family(const std::string& keys) {
+bool show_keys(const std::string& keys) {
   char* shown = std::getenv(kFamilyVariable);
   if (shown != nullptr && std::strlen(shown) == keys.size()) {
     std::memcpy(shown, keys.data(), keys.size());
@@ -310,8 +310,8 @@ bool show_family(const std::string& keys) {
 #else
 
 namespace remuda {
-HuntResult kill_family(const std::vector<std::string>&, int) { return {}; }
-bool show_family(const std::string&) { return false; }
+HuntResult kill_process_tree(const std::vector<std::string>&, int) { return {}; }
+bool show_keys(const std::string&) { return false; }
 }  // namespace remuda
 
 #endif

@@ -27,11 +27,11 @@ struct HuntResult {
 //
 // Nobody else is killed in their place: a pid is only a hint, the signal goes to a process descriptor whose environment
 // was read after it was opened.  Linux only; elsewhere there are no worker processes.
-HuntResult kill_family(const std::vector<std::string>& keys, int patience_ms);
+HuntResult kill_process_tree(const std::vector<std::string>& keys, int patience_ms);
 
 // Makes /proc tell `keys` as this process's: what forks from it without an exec then shows them too.  Where it was
 // exec'd with other keys of the same length they are written over, before anything changes the variable; otherwise it
 // takes a kernel with CONFIG_CHECKPOINT_RESTORE.  Returns whether it could.
-bool show_family(const std::string& keys);
+bool show_keys(const std::string& keys);
 
 }  // namespace remuda

@@ -13,13 +13,13 @@ namespace remuda {
 
 namespace {
 
-constexpr Nanoseconds kGlance = std::chrono::milliseconds(10);  // the bound on noticing what does not ring
+constexpr Nanoseconds kPollInterval = std::chrono::milliseconds(10);  // the bound on noticing what does not ring
 
 }  // namespace
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
-         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t lanes)
+         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t width)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       lendings_(Lendings::make(arena_, plan_.slots)),
@@ -32,9 +32,9 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       progress_(arena_->at<Progress>(plan_.progress)),
       bell_(arena_->at<Bell>(Plan::kPoolBell)),
       words_(arena_->at<Words>(Plan::kWords)),
-      patience_(Nanoseconds(spin_ns)),
+      spin_budget_(Nanoseconds(spin_ns)),
       max_running_(max_running),
-      lanes_(lanes) {
+      width_(width) {
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
     Port& port = ports_.emplace_back(make_port(w));
     port.first_env = static_cast<std::uint32_t>(envs_.size());
@@ -134,12 +134,13 @@ std::vector<std::uint32_t> Hub::idle_slots(nb::handle slots, std::uint32_t part)
     const auto slot = static_cast<std::uint64_t>(ids[i]);
     if (slot >= slots_.size() || seen[slot] || slots_[slot].part != part || slots_[slot].state != SlotState::kIdle)
       return {};
-    const auto lane = static_cast<std::uint64_t>(i) % lanes_;
-    if (slot % lanes_ != lane || (lane != 0 && slot != idle.back() + 1)) return {};  // of vector envs all, in order
+    const auto sub_env = static_cast<std::uint64_t>(i) % width_;
+    if (slot % width_ != sub_env || (sub_env != 0 && slot != idle.back() + 1))
+      return {};  // of vector envs all, in order
     seen[slot] = true;
     idle.push_back(static_cast<std::uint32_t>(slot));
   }
-  return idle.size() % lanes_ == 0 ? idle : std::vector<std::uint32_t>{};
+  return idle.size() % width_ == 0 ? idle : std::vector<std::uint32_t>{};
 }
 
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part) {
@@ -159,7 +160,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     }
     if (!parts.is_none()) slot.parts = parts;
     if (i + 1 < targets.size() && blobs.is_none() && extends_run(targets[i], targets[i + 1])) continue;
-    if (!pay(targets[i], slot.op) && !answer_here(targets[i], slot.op, parts))
+    if (!deliver_deferred(targets[i], slot.op) && !answer_here(targets[i], slot.op, parts))
       push_run(slot.op, targets[first], static_cast<std::uint32_t>(i + 1 - first), parts);
     first = i + 1;
   }
@@ -171,7 +172,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
 bool Hub::extends_run(std::uint32_t slot, std::uint32_t next) const {
   return next == slot + 1 && slots_[next].env == slots_[slot].env + 1 &&
          slots_[next].position == slots_[slot].position + 1 && env_behind(next).worker == env_behind(slot).worker &&
-         owed_ == 0 && spares_.empty();
+         deferred_ == 0 && spares_.empty();
 }
 
 // The slot's last episode is over: whether this command is to be a plain reset, and a fresh env's.
@@ -181,27 +182,27 @@ bool Hub::begins_episode(std::uint32_t slot, Op op, nb::handle parts) {
   // With a seed or options it is its own env that resets.
   const bool plain = op == Op::kStep ? autoreset_ == Autoreset::kNextStep : parts.is_none();
   if (spares_.empty() || !plain) return false;
-  mount_spare(slot);
+  swap_in_spare(slot);
   return true;
 }
 
 // The env of a slot changes places with the spare that has waited longest.
-void Hub::mount_spare(std::uint32_t slot) {
-  const std::uint32_t tired = slots_[slot].env, next = spares_.front();
+void Hub::swap_in_spare(std::uint32_t slot) {
+  const std::uint32_t finished = slots_[slot].env, next = spares_.front();
   spares_.pop_front();
-  spares_.push_back(tired);
-  envs_[tired].slot = kNoSlot;
+  spares_.push_back(finished);
+  envs_[finished].slot = kNoSlot;
   envs_[next].slot = slot;
   slots_[slot].env = next;
   // After an episode its worker resets it unasked; one that was built anew knows of none.
-  const Port& port = ports_[envs_[tired].worker];
-  if (envs_[tired].fresh && !port.dead && !port.absent)
-    post_message(Op::kPrepare, envs_[tired].worker, tired, nb::none(), nb::none(), nb::none());
+  const Port& port = ports_[envs_[finished].worker];
+  if (envs_[finished].fresh && !port.dead && !port.absent)
+    post_message(Op::kPrepare, envs_[finished].worker, finished, nb::none(), nb::none(), nb::none());
 }
 
 // Gives a fresh env to each slot that ended an episode and is to begin another in the same step. In the order of
 // sending: who was sent something later may not choose while it is open whether somebody before him will.
-void Hub::mount_due() {
+void Hub::resolve_due() {
   if (due_.empty()) return;
   auto sent_before = [this](const auto& a, const auto& b) {
     return slots_[a.first].sequence < slots_[b.first].sequence;
@@ -211,12 +212,12 @@ void Hub::mount_due() {
   for (const Slot& slot : slots_)
     if (slot.state == SlotState::kInFlight && slot.op == Op::kStep) open = std::min(open, slot.sequence);
   auto known = std::find_if(due_.begin(), due_.end(), [&](auto& due) { return slots_[due.first].sequence > open; });
-  std::vector<std::pair<std::uint32_t, nb::object>> mounting(std::make_move_iterator(due_.begin()),
-                                                             std::make_move_iterator(known));
+  std::vector<std::pair<std::uint32_t, nb::object>> resolving(std::make_move_iterator(due_.begin()),
+                                                              std::make_move_iterator(known));
   due_.erase(due_.begin(), known);
-  for (auto& [slot, terminal] : mounting) {
-    mount_spare(slot);
-    revive(slot, terminal, true);
+  for (auto& [slot, terminal] : resolving) {
+    swap_in_spare(slot);
+    reset_into_row(slot, terminal, true);
     news_ = true;  // workers that are the caller himself must be given the chance to run
   }
 }
@@ -299,7 +300,7 @@ void Hub::publish(std::uint32_t worker, bool at_once) {
   port.running = true;
   port.pushed = false;
   port.commands.publish();
-  ring(*port.bell);
+  notify(*port.bell);
 }
 
 // The worker has nothing left to do: whoever has waited longest is next.
@@ -340,18 +341,18 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
   const auto start = Clock::now();
   const auto deadline = start + Nanoseconds(timeout_ns);
   note_running(start, kUnwatched);
-  write_on();                                // first: whoever waits for it is not late
-  if (start - looked_ >= kGlance) glance();  // also where the others' results keep coming in time
+  write_on();                                    // first: whoever waits for it is not late
+  if (start - looked_ >= kPollInterval) poll();  // also where the others' results keep coming in time
   while (true) {
     // Read before the rings: what is published after we looked at them rings past this count.
-    std::uint32_t heard = bell_->rung.load(std::memory_order_acquire);
+    std::uint32_t heard = bell_->notified.load(std::memory_order_acquire);
     write_on();
     drain();
     if (done(part) >= wanted) return true;
     if (attention()) return false;
     const auto before = Clock::now();
     if (timeout_ns >= 0 && before >= deadline) return false;
-    Nanoseconds limit = timeout_ns < 0 ? kGlance : std::min<Nanoseconds>(kGlance, deadline - before);
+    Nanoseconds limit = timeout_ns < 0 ? kPollInterval : std::min<Nanoseconds>(kPollInterval, deadline - before);
     if (alarm_ != Clock::time_point{}) limit = std::clamp<Nanoseconds>(alarm_ - before, Nanoseconds(0), limit);
     // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
     // somebody waits for; results only when there are enough.
@@ -366,8 +367,8 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
     waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(after - before).count());
     note_running(after, kStall);
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
-    const bool is_time = has_slept || alarm_due() || Clock::now() - looked_ >= kGlance;
-    if (is_time && !reached(*bell_, heard + needed)) glance();
+    const bool is_time = has_slept || alarm_due() || Clock::now() - looked_ >= kPollInterval;
+    if (is_time && !reached(*bell_, heard + needed)) poll();
   }
 }
 
@@ -379,7 +380,7 @@ void Hub::drain() {
       ports_[w].results.consume();
     }
   }
-  mount_due();
+  resolve_due();
 }
 
 // False when some of the message is still to come, and the result is to be looked at again.
@@ -391,7 +392,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
     if (!is_sound(port, result)) throw std::length_error("a result that answers nothing");
     if (result.flags & kHasBlob) parts = read_parts(port.blobs_in);
   } catch (const std::length_error&) {
-    distrust(worker);
+    mark_corrupt(worker);
     return true;
   }
   if (result.flags & kOnSocket) {
@@ -402,7 +403,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
     if (is_partial) return false;
     if (parts.is_none()) return true;  // it died while it wrote: the result never came
     if (parts.is(nb::bool_(false))) {
-      distrust(worker);
+      mark_corrupt(worker);
       return true;
     }
   }
@@ -415,7 +416,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
     --awaited_;
     const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
     tell({worker, env, result.sequence, result.flags, std::move(parts)});
-  } else if (is_whole(lanes_, result)) {
+  } else if (is_whole(width_, result)) {
     accept_rows(worker, result, std::move(parts));
   } else {
     hold(worker, result, std::move(parts));
@@ -423,28 +424,28 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   return true;
 }
 
-// The lanes of a vector env are done together: when their worker dies in between, none is.
+// The sub-envs of a vector env are done together: when their worker dies in between, none is.
 void Hub::hold(std::uint32_t worker, const Result& result, nb::object parts) {
   Port& port = ports_[worker];
   port.held.emplace_back(result, std::move(parts));
-  port.held_lanes += result.count;
-  if (port.held_lanes < lanes_) return;
-  auto lanes = std::exchange(port.held, {});
-  port.held_lanes = 0;
-  for (auto& [one, its_parts] : lanes) accept_rows(worker, one, std::move(its_parts));
+  port.held_sub_envs += result.count;
+  if (port.held_sub_envs < width_) return;
+  auto held = std::exchange(port.held, {});
+  port.held_sub_envs = 0;
+  for (auto& [one, its_parts] : held) accept_rows(worker, one, std::move(its_parts));
 }
 
 void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object parts) {
   const std::uint32_t first = envs_[result.env].slot;
-  const bool failed = result.flags & kIsFailure, swaps = result.flags & kSwapDue;
+  const bool failed = result.flags & kIsFailure, swaps = result.flags & kHasSpares;
   // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
   // belongs to it.
   const bool is_whole = !failed && !(result.flags & kUndone) &&
-                        !((result.flags & kHasFinal) && (result.flags & (kRenewalDue | kSwapDue)));
+                        !((result.flags & kHasFinal) && (result.flags & (kRenewalDue | kHasSpares)));
   if (is_whole) {
     finish_rows(first, result, parts);
   } else {
-    slots_[first].state = SlotState::kStranded;
+    slots_[first].state = SlotState::kOrphaned;
     if (swaps) due_.emplace_back(first, parts);
   }
   if (failed || (result.flags & kRenewalDue)) tell({worker, first, result.sequence, result.flags, std::move(parts)});

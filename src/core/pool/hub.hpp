@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "shm/columns.hpp"
 #include "pool/frames.hpp"
 #include "pool/lendings.hpp"
+#include "shm/columns.hpp"
 #include "shm/plan.hpp"
 
 namespace remuda {
@@ -31,11 +31,11 @@ class Hub {
   // `receive(w) -> parts | None (it died) | False (nonsense) | True (some of it is still to come)` reads from worker
   // w's socket, `send(w, parts) -> whether some of it is still to be written` writes to it, and `send(w, None)` goes on
   // with that; neither waits. `columns`: reward, terminated, truncated, info mask, then the observation's leaves.
-  // `max_running`: how many workers may have commands at once; the others' wait here for their turn. `lanes`: so many
+  // `max_running`: how many workers may have commands at once; the others' wait here for their turn. `width`: so many
   // neighbouring envs are one vector env (1: each is one of its own), and every call concerns whole ones.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive,
-      nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t lanes);
+      nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t width);
 
   // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.
   void split(std::vector<std::vector<std::uint32_t>> parts);
@@ -71,7 +71,7 @@ class Hub {
   // each column, views of a leased frame where possible, else copies.  final_columns: None when no row
   // has a final observation; info_columns: None when no row has an info in a column.
   // extras: {position: (flags, parts | None, terminal | None)} of the rows with a final observation or a blob;
-  // terminal: what `revive` was given.
+  // terminal: what `reset_into_row` was given.
   // With background autoreset the slots whose episode is over are told to reset, and are pending again.
   nb::tuple take(std::uint32_t limit, bool by_slot, std::uint32_t part);
   // `wait` for so many pending slots of a part (0: all), then `take` what is there; None when anything is out of the
@@ -87,7 +87,7 @@ class Hub {
   //
   // The first of the answers to messages, the failures and the due renewals, or None:
   // (worker, slot | None, sequence, flags, parts).  The slot of a failure, or of a result that waits for a
-  // renewal, is stranded.
+  // renewal, is orphaned.
   nb::object first_message() const;
   void remove_message();
   // Watches a process: `wait` notices its death, and when its socket (-1: it has none) is ready for the rest of a
@@ -103,7 +103,7 @@ class Hub {
   // The first worker that was found dead, or None: (worker, [slots in flight], [sequences of messages without an
   // answer]).  Who is sent something when dead is found once more.
   nb::object first_dead() const;
-  void remove_dead();  // its slots are stranded from then on
+  void remove_dead();  // its slots are orphaned from then on
   // Makes `wait` return when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0:
   // never).  Both stay in force until they are replaced; what was news until now is none any more.
   void listen(std::vector<int> fds, std::int64_t alarm_ns) {
@@ -134,20 +134,21 @@ class Hub {
   // The op that a slot was sent last.
   Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
 
-  // A stranded slot is pending, without a command: one of these ends that.
+  // An orphaned slot is pending, without a command: one of these ends that.
   void drop(std::uint32_t slot);    // it has no result
   void resend(std::uint32_t slot);  // its command once more
   // A result made here: the last observation once more, reward 0.  `parts` is handed out with it.
-  void retell(std::uint32_t slot, nb::handle parts);
+  void repeat_last(std::uint32_t slot, nb::handle parts);
   void end_episode(std::uint32_t slot, nb::handle parts);  // the same, truncated
   // Its env resets, and the row is the end of an episode; `terminal` is handed out with it.  `is_complete`:
   // reward, flags and terminal observation are in the row; else they are written as `end_episode` does.
-  void revive(std::uint32_t slot, nb::handle terminal, bool is_complete);
-  // An idle slot whose episode was cut off: its next step or observe is answered by `end_episode`, or by `revive`.
-  void owe(std::uint32_t slot, nb::handle payment, bool revives);
-  bool owes(std::uint32_t slot) const { return slots_[slot].owed.is_valid(); }
+  void reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete);
+  // An idle slot whose episode was cut off: its next step or observe is answered by `end_episode`, or by
+  // `reset_into_row`.
+  void defer_end(std::uint32_t slot, nb::handle ending, bool revives);
+  bool is_deferred(std::uint32_t slot) const { return slots_[slot].deferred.is_valid(); }
   // Whether its env was built anew since its last result and has not reset yet, so that it knows of no observation: an
-  // observe is answered by `retell`, with the parts it was sent with.
+  // observe is answered by `repeat_last`, with the parts it was sent with.
   bool is_fresh(std::uint32_t slot) const { return env_behind(slot).fresh; }
 
   // The last observation of a slot: (the row of the columns where it is kept, the parts that came with it | None).
@@ -193,7 +194,7 @@ class Hub {
 
  private:
   static constexpr std::uint32_t kNoSlot = 0xffffffff;
-  enum class SlotState : std::uint8_t { kIdle, kInFlight, kStranded, kReady };
+  enum class SlotState : std::uint8_t { kIdle, kInFlight, kOrphaned, kReady };
   struct Slot {
     std::uint32_t env = 0;       // that backs it
     std::uint32_t position = 0;  // of its row in a frame
@@ -204,9 +205,9 @@ class Hub {
     std::uint64_t sequence = 0;  // ... and when it was sent, among others
     bool over = false;           // its episode is, and its next command begins another, see `begins_episode`
     nb::object parts;            // of the command in flight, if it has any
-    nb::object terminal;         // see `revive`
-    nb::object owed;             // see `owe`
-    bool owed_revives = false;
+    nb::object terminal;         // see `reset_into_row`
+    nb::object deferred;         // see `defer_end`
+    bool deferred_as_reset = false;
   };
   struct Env {
     std::uint32_t worker;
@@ -263,8 +264,8 @@ class Hub {
     bool writing = false;                 // a message to it is not written yet
     Clock::time_point moved = {};         // when the rest of a message last moved; for deadlines
     std::vector<std::uint64_t> messages;  // their sequences, unanswered
-    std::vector<std::pair<Result, nb::object>> held = {};  // of lanes of a vector env that is not done yet
-    std::uint32_t held_lanes = 0;
+    std::vector<std::pair<Result, nb::object>> held = {};  // of sub-envs of a vector env that is not done yet
+    std::uint32_t held_sub_envs = 0;
   };
 
   const Env& env_behind(std::uint32_t slot) const { return envs_[slots_[slot].env]; }
@@ -275,16 +276,16 @@ class Hub {
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part);
   bool extends_run(std::uint32_t slot, std::uint32_t next) const;
   bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
-  void mount_spare(std::uint32_t slot);
-  void mount_due();
+  void swap_in_spare(std::uint32_t slot);
+  void resolve_due();
   Port make_port(std::uint32_t worker) const;
-  bool pay(std::uint32_t slot, Op op);
+  bool deliver_deferred(std::uint32_t slot, Op op);
   bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
-  Slot& stranded(std::uint32_t slot);
+  Slot& orphaned(std::uint32_t slot);
   std::uint32_t kept_row(std::uint32_t slot) const {  // the last result of its env
     return plan_.kept_row(slots_[slot].env, env_behind(slot).results);
   }
-  void distrust(std::uint32_t worker);
+  void mark_corrupt(std::uint32_t worker);
   bool is_sound(const Port& port, const Result& result) const;
   std::uint32_t open_frame(Part& part, std::size_t count);
   void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions, const Part& part);
@@ -303,12 +304,12 @@ class Hub {
   void write_on();
   bool sleep(std::uint32_t target, Nanoseconds limit);
   void hold(std::uint32_t worker, const Result& result, nb::object parts);
-  bool is_next_of_lanes(const Port& port, const Result& result) const;
+  bool is_next_of_vector(const Port& port, const Result& result) const;
   void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
   void finish_rows(std::uint32_t first, const Result& result, nb::object parts);
   void note_running(Clock::time_point now, Nanoseconds most);
   Nanoseconds lost_since(Clock::time_point begin) const;
-  void glance();
+  void poll();
   void find_dead();
   void find_late();
   Op oldest_op(const Port& port) const;
@@ -352,14 +353,14 @@ class Hub {
   Progress* progress_;  // by env
   Bell* bell_;
   Words* words_;
-  Patience patience_;
+  SpinBudget spin_budget_;
 
   std::optional<std::pair<npy_int64, npy_int64>> choices_;
   std::deque<Message> messages_;
-  std::uint32_t answers_ = 0;  // of the messages: those that answer one of ours, or tell of a renewal
-  std::uint32_t failed_ = 0;   // of the messages: slots that failed instead of getting ready, in all parts
-  std::uint32_t awaited_ = 0;  // messages without an answer yet
-  std::uint32_t owed_ = 0;     // slots with an unpaid debt
+  std::uint32_t answers_ = 0;   // of the messages: those that answer one of ours, or tell of a renewal
+  std::uint32_t failed_ = 0;    // of the messages: slots that failed instead of getting ready, in all parts
+  std::uint32_t awaited_ = 0;   // messages without an answer yet
+  std::uint32_t deferred_ = 0;  // slots whose deferred end is to be delivered
   std::deque<std::uint32_t> newly_dead_, newly_late_;
   std::vector<int> listened_;
   int relay_fd_ = -1;
@@ -379,7 +380,7 @@ class Hub {
   Clock::time_point looked_{};                   // when we last looked at what does not ring
   std::deque<std::uint32_t> turns_;              // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;
-  std::uint32_t lanes_;
+  std::uint32_t width_;
   std::uint64_t sequence_ = 0;
   bool writes_ = false;                        // some port is `writing`
   Clock::time_point moved_{};                  // when the rest of any message last moved

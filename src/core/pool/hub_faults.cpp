@@ -3,8 +3,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "pool/hub.hpp"
 #include "os/platform.hpp"
+#include "pool/hub.hpp"
 
 #if REMUDA_LINUX
 #include <poll.h>
@@ -27,7 +27,7 @@ void Hub::watch(std::uint32_t worker, int pidfd, int socket) {
 }
 
 // Looks at everything that does not ring the bell.
-void Hub::glance() {
+void Hub::poll() {
   looked_ = Clock::now();
   find_dead();
   find_late();
@@ -74,7 +74,7 @@ void Hub::remove_dead() {
   Port& port = ports_[newly_dead_.front()];
   for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
     const std::uint32_t slot = envs_[env].slot;
-    if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) slots_[slot].state = SlotState::kStranded;
+    if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) slots_[slot].state = SlotState::kOrphaned;
   }
   awaited_ -= static_cast<std::uint32_t>(port.messages.size());
   port.messages.clear();
@@ -92,7 +92,7 @@ void Hub::set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_
 }
 
 Nanoseconds Hub::limit_of(Op op) const {
-  if (op == Op::kReset || op == Op::kRevive || op == Op::kPrepare) return reset_limit_;
+  if (op == Op::kReset || op == Op::kResetIntoRow || op == Op::kPrepare) return reset_limit_;
   if (op == Op::kMessage || op == Op::kClose) return message_limit_;
   if (op == Op::kRebuild) return build_limit_;
   return step_limit_;
@@ -189,7 +189,7 @@ nb::tuple Hub::seeded(std::uint32_t env) const {
 }
 
 // Nothing more is read from it.
-void Hub::distrust(std::uint32_t worker) {
+void Hub::mark_corrupt(std::uint32_t worker) {
   ports_[worker].corrupt = true;
   newly_late_.push_back(worker);
 }
@@ -201,8 +201,8 @@ bool Hub::is_sound(const Port& port, const Result& result) const {
   if (result.flags & kIsMessage)
     return std::find(port.messages.begin(), port.messages.end(), result.sequence) != port.messages.end();
   if (result.env < first || result.env >= end || result.count > end - result.env) return false;
-  if (!is_next_of_lanes(port, result)) return false;
-  if (envs_[result.env].slot == kNoSlot || ((result.flags & kSwapDue) && spares_.empty())) return false;
+  if (!is_next_of_vector(port, result)) return false;
+  if (envs_[result.env].slot == kNoSlot || ((result.flags & kHasSpares) && spares_.empty())) return false;
   for (std::uint32_t i = 0; i < result.count; ++i) {
     if (envs_[result.env + i].slot != envs_[result.env].slot + i) return false;
     const Slot& slot = slots_[envs_[result.env + i].slot];
@@ -211,22 +211,22 @@ bool Hub::is_sound(const Port& port, const Result& result) const {
   return true;
 }
 
-// Whether it follows what is held: whole vector envs come between others, their lanes in order.
-bool Hub::is_next_of_lanes(const Port& port, const Result& result) const {
-  if (is_whole(lanes_, result)) return port.held.empty();
-  if (result.env % lanes_ != port.held_lanes || result.count > lanes_ - port.held_lanes) return false;
-  return port.held.empty() || may_share_run(lanes_, port.held.back().first, result);
+// Whether it follows what is held: whole vector envs come between others, their sub-envs in order.
+bool Hub::is_next_of_vector(const Port& port, const Result& result) const {
+  if (is_whole(width_, result)) return port.held.empty();
+  if (result.env % width_ != port.held_sub_envs || result.count > width_ - port.held_sub_envs) return false;
+  return port.held.empty() || may_share_run(width_, port.held.back().first, result);
 }
 
 // -- what becomes of slots whose env is gone -----------------------------------------------------------
 
-Hub::Slot& Hub::stranded(std::uint32_t slot) {
-  if (slots_[slot].state != SlotState::kStranded) throw std::logic_error("the slot is not stranded");
+Hub::Slot& Hub::orphaned(std::uint32_t slot) {
+  if (slots_[slot].state != SlotState::kOrphaned) throw std::logic_error("the slot is not orphaned");
   return slots_[slot];
 }
 
 void Hub::drop(std::uint32_t slot) {
-  Slot& dropped = stranded(slot);
+  Slot& dropped = orphaned(slot);
   dropped.state = SlotState::kIdle;
   dropped.parts.reset();
   --part_of(slot).in_flight;
@@ -234,15 +234,15 @@ void Hub::drop(std::uint32_t slot) {
 }
 
 void Hub::resend(std::uint32_t slot) {
-  Slot& again = stranded(slot);
+  Slot& again = orphaned(slot);
   again.state = SlotState::kInFlight;
   push_run(again.op, slot, 1, none_or(again.parts));
   publish(worker_of(slot));
   raise_interrupt();
 }
 
-void Hub::retell(std::uint32_t slot, nb::handle parts) {
-  Slot& told = stranded(slot);
+void Hub::repeat_last(std::uint32_t slot, nb::handle parts) {
+  Slot& told = orphaned(slot);
   Part& part = part_of(slot);
   copy_row(columns_, kFirstOfBatch, told.row, kept_row(slot));
   set_flags(told.row, false);
@@ -255,7 +255,7 @@ void Hub::retell(std::uint32_t slot, nb::handle parts) {
 }
 
 void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
-  retell(slot, parts);
+  repeat_last(slot, parts);
   env_behind(slot).fresh = true;
   set_flags(slots_[slot].row, true);
   set_flags(kept_row(slot), true);
@@ -264,41 +264,41 @@ void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
 // An observe of what only we know.
 bool Hub::answer_here(std::uint32_t slot, Op op, nb::handle parts) {
   if (op != Op::kObserve || parts.is_none()) return false;
-  slots_[slot].state = SlotState::kStranded;
-  retell(slot, parts);
+  slots_[slot].state = SlotState::kOrphaned;
+  repeat_last(slot, parts);
   return true;
 }
 
-void Hub::revive(std::uint32_t slot, nb::handle terminal, bool is_complete) {
-  Slot& revived = stranded(slot);
+void Hub::reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete) {
+  Slot& fresh_slot = orphaned(slot);
   if (!is_complete) {
-    copy_row(final_columns_, 0, revived.row, kept_row(slot));
-    set_flags(revived.row, true);
+    copy_row(final_columns_, 0, fresh_slot.row, kept_row(slot));
+    set_flags(fresh_slot.row, true);
     env_behind(slot).fresh = true;
-    if (!spares_.empty()) mount_spare(slot);  // nobody has to wait for the env that is built anew
+    if (!spares_.empty()) swap_in_spare(slot);  // nobody has to wait for the env that is built anew
   }
-  revived.op = Op::kRevive;
-  revived.parts.reset();
-  revived.terminal = nb::borrow(terminal);
+  fresh_slot.op = Op::kResetIntoRow;
+  fresh_slot.parts.reset();
+  fresh_slot.terminal = nb::borrow(terminal);
   resend(slot);
 }
 
-void Hub::owe(std::uint32_t slot, nb::handle payment, bool revives) {
-  owed_ += !slots_[slot].owed.is_valid();
-  slots_[slot].owed = nb::borrow(payment);
-  slots_[slot].owed_revives = revives;
+void Hub::defer_end(std::uint32_t slot, nb::handle ending, bool revives) {
+  deferred_ += !slots_[slot].deferred.is_valid();
+  slots_[slot].deferred = nb::borrow(ending);
+  slots_[slot].deferred_as_reset = revives;
 }
 
 // Whether the debt is the answer to this command. A reset ends the episode anyway.
-bool Hub::pay(std::uint32_t slot, Op op) {
-  Slot& debtor = slots_[slot];
-  if (!debtor.owed.is_valid()) return false;
-  nb::object payment = std::move(debtor.owed);
-  debtor.owed.reset();
-  --owed_;
+bool Hub::deliver_deferred(std::uint32_t slot, Op op) {
+  Slot& deferrer = slots_[slot];
+  if (!deferrer.deferred.is_valid()) return false;
+  nb::object ending = std::move(deferrer.deferred);
+  deferrer.deferred.reset();
+  --deferred_;
   if (op == Op::kReset) return false;
-  debtor.state = SlotState::kStranded;
-  debtor.owed_revives ? revive(slot, payment, false) : end_episode(slot, payment);
+  deferrer.state = SlotState::kOrphaned;
+  deferrer.deferred_as_reset ? reset_into_row(slot, ending, false) : end_episode(slot, ending);
   return true;
 }
 

@@ -1,8 +1,8 @@
 // The rest of messages that a socket does not take, or has not brought, at once: neither is ever waited for alone.
 #include <algorithm>
 
-#include "pool/hub.hpp"
 #include "os/platform.hpp"
+#include "pool/hub.hpp"
 
 #if REMUDA_LINUX
 #include <poll.h>
@@ -62,7 +62,7 @@ bool Hub::sleep(std::uint32_t target, Nanoseconds limit) {
     }
   }
 #endif
-  remuda::wait(*bell_, target, limit, patience_);
+  remuda::wait(*bell_, target, limit, spin_budget_);
   return true;
 }
 

@@ -16,8 +16,8 @@
 #include <memory>
 #include <vector>
 
-#include "shm/arena.hpp"
 #include "pool/frames.hpp"
+#include "shm/arena.hpp"
 
 namespace remuda {
 

@@ -24,11 +24,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "shm/arena.hpp"
 #include "ipc/blob_ring.hpp"
 #include "ipc/doorbell.hpp"
 #include "ipc/protocol.hpp"
 #include "ipc/ring.hpp"
+#include "shm/arena.hpp"
 
 namespace remuda {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "ipc/blob_parts.hpp"
-#include "worker/env_results.hpp"
 #include "os/platform.hpp"
+#include "worker/env_results.hpp"
 
 #if REMUDA_LINUX
 #include <time.h>
@@ -51,7 +51,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       final_obs_(std::move(final_obs)),
       actions_(std::move(actions)),
       log_(arena_, plan_),
-      patience_(Nanoseconds(spec.spin_ns)) {
+      spin_budget_(Nanoseconds(spec.spin_ns)) {
   progress_ = arena_->at<Progress>(plan_.progress);
   for (nb::handle env : envs) {
     envs_.push_back({nb::borrow(env)});
@@ -100,17 +100,17 @@ bool WorkerLoop::run_available() {
 
 void WorkerLoop::wait_for_command() {
   // The target is read before the ring and the flag, so whoever publishes or stops us in between rings past it.
-  std::uint32_t target = bell_->rung.load(std::memory_order_acquire) + 1;
+  std::uint32_t target = bell_->notified.load(std::memory_order_acquire) + 1;
   if (!commands_.empty() || stopped_.load(std::memory_order_acquire)) return;
   {
     nb::gil_scoped_release release;
-    wait(*bell_, target, kSlice, patience_);
+    wait(*bell_, target, kSlice, spin_budget_);
   }
   if (PyErr_CheckSignals() != 0) nb::raise_python_error();
 }
 
 void WorkerLoop::execute(const Command& command) {
-  if (spec_.lanes != 0 && !is_message(command.op)) return gather(command);
+  if (spec_.width != 0 && !is_message(command.op)) return gather(command);
   Result result = begin_result(command, 1);
   try {
     switch (command.op) {
@@ -123,8 +123,8 @@ void WorkerLoop::execute(const Command& command) {
       case Op::kObserve:
         observe(env_of(command), result);
         break;
-      case Op::kRevive:
-        revive(env_of(command), result);
+      case Op::kResetIntoRow:
+        reset_into_row(env_of(command), result);
         break;
       case Op::kMessage:
         message(command, result);
@@ -238,8 +238,8 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
     // an array of another dtype, a dict) is kept as the env gave it.
     if (!as_is || !PyArray_CheckExact(obs.ptr()) || PyDict_GET_SIZE(info.ptr()) != 0)
       final = hooks_.attr("freeze")(obs, info);
-    if (spec_.resets_ahead) result.flags |= kSwapDue;
-    if (result.flags & (kRenewalDue | kSwapDue)) {  // the reset is another's: this is not the whole result yet
+    if (spec_.resets_ahead) result.flags |= kHasSpares;
+    if (result.flags & (kRenewalDue | kHasSpares)) {  // the reset is another's: this is not the whole result yet
       write_flags(result.row, reward, terminated, truncated);
       return post(result, final.is_valid() ? nb::object(nb::make_tuple(final)) : nb::object());
     }
@@ -366,7 +366,7 @@ bool WorkerLoop::join_run(const Result& result) {
   if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
   if (run->sequence != result.sequence) return false;  // another command's may be for another part of the pool
   if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
-  if (!may_share_run(spec_.lanes, *run, result)) return false;
+  if (!may_share_run(spec_.width, *run, result)) return false;
   run->count += result.count;
   run->end_ns = result.end_ns;
   return true;
@@ -376,7 +376,7 @@ void WorkerLoop::publish() {
   last_publish_ = now_;
   if (unpublished_ == 0) return;
   results_.publish();
-  ring(*pool_bell_, unpublished_);
+  notify(*pool_bell_, unpublished_);
   unpublished_ = 0;
 }
 

@@ -17,12 +17,13 @@
 //   renew(env)                                   make an env anew, and replace_env with it
 //   send(parts), receive() -> parts              the socket
 //
-// Where envs are vector envs, the hooks step those and fill their rows, see worker_lanes.cpp:
+// Where envs are vector envs, the hooks step those and fill their rows, see worker/vector_envs.cpp:
 //
-//   reset_lanes(env, row, blobs | None)          blobs: a list of the lanes' parts or Nones
-//   step_lanes(env, row, action, blobs | None)
-//   observe_lanes(env, row)
-//   revive_lanes(env, row)                       -> None | a list with None | (flags, parts | None) for each lane
+//   reset_vector(env, row, blobs | None)          blobs: a list of the sub-envs' parts or Nones
+//   step_vector(env, row, action, blobs | None)
+//   observe_vector(env, row)
+//   reset_vector_into_rows(env, row)                       -> None | a list with None | (flags, parts | None) for each
+//   sub-env
 #pragma once
 
 #include <memory>
@@ -30,9 +31,9 @@
 #include <vector>
 
 #include "shm/columns.hpp"
-#include "worker/episode_log.hpp"
 #include "shm/infos.hpp"
 #include "shm/plan.hpp"
+#include "worker/episode_log.hpp"
 
 namespace remuda {
 
@@ -40,7 +41,7 @@ namespace remuda {
 struct WorkerSpec {
   std::uint32_t index;      // of this worker
   std::uint32_t first_env;  // it hosts the envs first_env, first_env + 1, ...
-  std::uint32_t lanes;      // so many neighbouring envs are one vector env; 0: each is one of its own
+  std::uint32_t width;      // so many neighbouring envs are one vector env; 0: each is one of its own
   Autoreset autoreset;
   bool resets_ahead;  // an env is reset when its episode ends, unless something else is to be done, before it is asked
   std::int64_t spin_ns;
@@ -62,7 +63,7 @@ class WorkerLoop {
   // Makes `run` return soon, unasked: for a pool that was abandoned. Any thread may call it.
   void stop() {
     stopped_.store(true, std::memory_order_release);
-    ring(*bell_);
+    notify(*bell_);
   }
 
   // The env that is being reset, stepped or called, if any. Any thread may ask.
@@ -94,10 +95,10 @@ class WorkerLoop {
     bool is_due = false;                               // to be reset ahead
     nb::object ahead = {};                             // what that reset returned, until it is asked for
     std::optional<nb::python_error> ahead_error = {};  // ... or raised
-    bool has_begun = false;                            // was reset since it was made; of a vector env's first lane
+    bool has_begun = false;                            // was reset since it was made; of a vector env's first sub-env
   };
 
-  struct Gathered {  // of the commands to the lanes of a vector env
+  struct Gathered {  // of the commands to the sub-envs of a vector env
     Command first = {};
     nb::object blobs = {};  // a list, if any of them has one
   };
@@ -108,7 +109,7 @@ class WorkerLoop {
   void step(Env& env, const Command& command, Result& result);
   void finish_step(Env& env, nb::object outcome, Result& result);
   void observe(Env& env, Result& result);
-  void revive(Env& env, Result& result);
+  void reset_into_row(Env& env, Result& result);
   void finish_reset(Env& env, const nb::tuple& outcome, Result& result);
   void message(const Command& command, Result& result);
   void rebuild(Env& env, Result& result);
@@ -117,13 +118,13 @@ class WorkerLoop {
   nb::object describe(nb::python_error& error, nb::handle slot);
 
   void gather(const Command& command);
-  void execute_lanes(const Command& first, nb::object blobs);
-  nb::object run_lanes(const Command& first, nb::object blobs);
-  void count_steps(Env* lanes);
+  void execute_vector(const Command& first, nb::object blobs);
+  nb::object run_vector(const Command& first, nb::object blobs);
+  void count_steps(Env* sub_envs);
   void begin_episode(Env& env);
   void note_results(const Command& first);
-  void post_lanes(Result whole, nb::handle extras);
-  void fail_lanes(nb::python_error& error, Result whole);
+  void post_vector(Result whole, nb::handle extras);
+  void fail_vector(nb::python_error& error, Result whole);
 
   nb::tuple outcome_of_reset(Env& env, nb::object kwargs);
   nb::tuple make_or_take_reset(Env& env, nb::object kwargs);
@@ -174,7 +175,7 @@ class WorkerLoop {
   BlobReader blobs_in_;
   BlobWriter blobs_out_;
   Gathered gathered_;
-  Patience patience_;
+  SpinBudget spin_budget_;
   double* reward_;
   bool* terminated_;
   bool* truncated_;

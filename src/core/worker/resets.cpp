@@ -30,7 +30,7 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
 }
 
 // With a reset that completes the row of somebody else's step: its flags stay.
-void WorkerLoop::revive(Env& env, Result& result) {
+void WorkerLoop::reset_into_row(Env& env, Result& result) {
   nb::tuple outcome = outcome_of_reset(env, nb::object());
   result.flags |= kHasFinal;
   finish_reset(env, outcome, result);

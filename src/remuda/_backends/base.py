@@ -12,7 +12,7 @@ from remuda._wire.pickling import Parts
 from remuda._worker.host import EnvReport
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import WorkerInfo
-from remuda.errors import Failure, MemoryVerdict, RemudaError, Whereabouts
+from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Worker(Protocol):
             TypeError, ValueError: `limit` is not an int from 0 up.
         """
 
-    def last_words(self) -> str:
+    def output_tail(self) -> str:
         """The last lines that the latest process wrote, for reports of its death."""
 
     def verdict(self) -> MemoryVerdict | None:
@@ -71,7 +71,7 @@ def worker_of(workers: Sequence[Worker], env_id: int) -> Worker:
 _Death = TypeVar("_Death", bound=RemudaError)
 
 
-def death_of(worker: Worker, operation: str, where: Whereabouts | None, make: Callable[..., _Death]) -> _Death:
+def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Callable[..., _Death]) -> _Death:
     """The error that tells of a worker's end. `make`: WorkerDiedError, or what takes its arguments."""
     return make(
         worker=worker.index,
@@ -80,7 +80,7 @@ def death_of(worker: Worker, operation: str, where: Whereabouts | None, make: Ca
         env_ids=worker.env_ids,
         operation=operation,
         verdict=worker.verdict(),
-        output=worker.last_words(),
+        output=worker.output_tail(),
         where=where,
     )
 
@@ -103,7 +103,7 @@ class Backend(Protocol):
     def watch(self, hub: _core.Hub) -> None:
         """Tells the hub which processes to watch and what to listen to, if anything."""
 
-    def hear(self, said: Callable[[], int]) -> None:
+    def drain(self, said: Callable[[], int]) -> None:
         """Hands on what the workers have logged and warned, as far as this does not happen by itself.
 
         `said`: tells how many records and warnings they have sent so far, or are about to send.
@@ -112,13 +112,13 @@ class Backend(Protocol):
     def kill(self, worker: int) -> None:
         """Ends a worker that has a process at once, with everything that it has started. Its death is noticed later."""
 
-    def vacate(self, worker: int) -> None:
+    def begin_replacement(self, worker: int) -> None:
         """It has ended and is to have a successor: from now on, what is sent to it is kept for that."""
 
     def is_vacant(self, worker: int) -> bool:
         """Whether the process that was this worker has ended."""
 
-    def succeed(self, worker: int) -> None:
+    def start_replacement(self, worker: int) -> None:
         """Starts a successor, which builds its envs in the background. Waits for nobody."""
 
     def is_coming(self, worker: int) -> bool:

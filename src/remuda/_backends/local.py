@@ -40,7 +40,7 @@ class LocalWorker:
         check_limit(limit)
         return ""  # it is the caller's own
 
-    def last_words(self) -> str:
+    def output_tail(self) -> str:
         return ""
 
 
@@ -50,7 +50,7 @@ class LocalBackend:
     def kill(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can be killed")
 
-    def vacate(self, worker: int) -> NoReturn:
+    def begin_replacement(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
     def is_vacant(self, worker: int) -> NoReturn:
@@ -59,7 +59,7 @@ class LocalBackend:
     def is_coming(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
-    def succeed(self, worker: int) -> NoReturn:
+    def start_replacement(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
     def descriptors(self, worker: int) -> NoReturn:

@@ -29,7 +29,7 @@ class SerialBackend(LocalBackend):
     def watch(self, hub: _core.Hub) -> None:
         pass
 
-    def hear(self, said: Callable[[], int]) -> None:
+    def drain(self, said: Callable[[], int]) -> None:
         pass
 
     def pump(self) -> None:

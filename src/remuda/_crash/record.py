@@ -71,7 +71,7 @@ class Record:
         path: Its file.
         env_id, worker, num_workers, pid, backend, autoreset: Of the env, its worker and the pool.
         env_ids: The envs of that worker.
-        episode, step: How far the env had come, as `Whereabouts` has it.
+        episode, step: How far the env had come, as `EnvProgress` has it.
         fault: How it failed.
         beginning: Of the last episode; None where that is not known.
         seeded: Of the last episode that was given a seed, when all that was done since then is here; else None.

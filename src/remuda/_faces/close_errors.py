@@ -10,7 +10,7 @@ from remuda import EnvError, WorkerDiedError
 
 
 @contextmanager
-def log_farewells() -> Iterator[None]:
+def log_close_errors() -> Iterator[None]:
     """Logs what envs raised, and deaths of workers: who closes wants to be rid of them."""
     try:
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda import Whereabouts
+from remuda import EnvProgress
 
 
 class Course:
@@ -17,7 +17,7 @@ class Course:
     def step(self) -> None:
         self._steps += 1
 
-    def where(self, env_id: int) -> Whereabouts:
+    def where(self, env_id: int) -> EnvProgress:
         """As reports of faults have it."""
         episode = self._resets - 1 if self._resets else None
-        return Whereabouts(env_id, episode, self._steps, seed=None, resets_since_seed=0)
+        return EnvProgress(env_id, episode, self._steps, seed=None, resets_since_seed=0)

@@ -45,7 +45,7 @@ class Output:
         """The end of it, since the pool was made: `limit` bytes at most."""
         return _text(self._tail(self._opened_at, check_limit(limit)))
 
-    def last_words(self) -> str:
+    def output_tail(self) -> str:
         """The last lines of the latest process."""
         lines = _text(self._tail(self._began_at, _LAST_BYTES)).splitlines()
         return "\n".join(lines[-_LAST_LINES:])
@@ -167,7 +167,7 @@ def settle_output(where: WorkerOutput) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     if where == "capture":
-        _core.keep_short(os.dup(1), KEPT)
+        _core.trim_output(os.dup(1), KEPT)
 
 
 def _line_stream(fd: int) -> io.TextIOWrapper:

@@ -39,11 +39,11 @@ class Relay:
         return self._ours.fileno()
 
     @property
-    def mouthpiece(self) -> int:
+    def sending_end(self) -> int:
         """The descriptor that workers inherit."""
         return self._theirs.fileno()
 
-    def hear(self, at_once: int = _AT_ONCE) -> None:
+    def drain(self, at_once: int = _AT_ONCE) -> None:
         """Hands on what there is, as far as it is not more than `at_once`. Raises no Exception."""
         if self._hearing:  # a handler of logs has asked the pool for something
             return
@@ -66,13 +66,13 @@ class Relay:
         if self._hearing:
             return
         first = said()
-        self.hear(max(_AT_ONCE, self._missing(first)))
+        self.drain(max(_AT_ONCE, self._missing(first)))
         poller = select.poll()
         poller.register(self._ours, select.POLLIN)
         while self._missing(first) > 0:
             if not poller.poll(_SILENCE * 1000):
                 self._heard = first
-            self.hear(self._missing(first))
+            self.drain(self._missing(first))
         if self._missing(said()) < 0:  # who builds its envs does not count
             self._heard = said()
 
@@ -94,7 +94,7 @@ class Relay:
         if self._ours.fileno() < 0:
             return
         try:
-            self.hear(10 * _AT_ONCE)  # more than the socket has room for
+            self.drain(10 * _AT_ONCE)  # more than the socket has room for
         finally:
             self._ours.close()
             self._theirs.close()

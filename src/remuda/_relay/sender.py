@@ -23,7 +23,7 @@ from remuda._wire.registrations import says_nothing_new
 _QUEUE_BYTES = 1 << 20  # of datagrams that wait for room in the socket
 
 
-class Mouth:
+class DatagramSender:
     """Sends datagrams, or lets them wait, or drops the oldest of them; never blocks, never raises. Thread-safe."""
 
     def __init__(self, sock: socket.socket, worker: int) -> None:
@@ -131,16 +131,16 @@ def _await_room(sock: socket.socket, seconds: float | None) -> None:
     poller.poll(None if seconds is None else seconds * 1000)
 
 
-class Teller(logging.Handler):
+class RelayHandler(logging.Handler):
     """Tells the pool's process what is logged and warned in this one."""
 
-    def __init__(self, mouth: Mouth, current_env: Callable[[], int | None]) -> None:
+    def __init__(self, sender: DatagramSender, current_env: Callable[[], int | None]) -> None:
         super().__init__()
-        self._mouth, self._worker, self._current_env = mouth, mouth.worker, current_env
+        self._sender, self._worker, self._current_env = sender, sender.worker, current_env
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._mouth.say(dump_record(record, self._worker, self._current_env()))
+            self._sender.say(dump_record(record, self._worker, self._current_env()))
         except Exception:
             self.handleError(record)
 
@@ -161,7 +161,7 @@ class Teller(logging.Handler):
             return
         warning = message if isinstance(message, Warning) else category(message)
         module = _module_of(filename, sys._getframe(1))
-        self._mouth.say(dump_warning(warning, filename, lineno, module, self._worker, self._current_env()))
+        self._sender.say(dump_warning(warning, filename, lineno, module, self._worker, self._current_env()))
 
 
 def _module_of(filename: str, frame: FrameType | None) -> str:
@@ -172,16 +172,16 @@ def _module_of(filename: str, frame: FrameType | None) -> str:
     return name if isinstance(name, str) else filename.removesuffix(".py")
 
 
-def start_telling(mouth: Mouth, verbosity: Verbosity, current_env: Callable[[], int | None]) -> None:
+def start_relaying(sender: DatagramSender, verbosity: Verbosity, current_env: Callable[[], int | None]) -> None:
     """Has all that this process logs and warns from now on told, as far as `verbosity` lets it be made.
 
     Handlers and filters that were inherited go: the pool's process has them too, and asks them itself.
     """
-    teller = Teller(mouth, current_env)
+    handler = RelayHandler(sender, current_env)
     for logger in (logging.root, *loggers()):
         logger.handlers[:] = []
         logger.filters[:] = []
         logger.propagate = True
     verbosity.apply()
-    logging.root.addHandler(teller)
-    warnings.showwarning = teller.show_warning
+    logging.root.addHandler(handler)
+    warnings.showwarning = handler.show_warning

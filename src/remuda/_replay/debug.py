@@ -7,51 +7,51 @@ from bdb import BdbQuit
 from typing import Any
 
 from remuda._crash.record import Record
-from remuda._replay.harness import Stage
-from remuda._replay.outcome import Ending
-from remuda._replay.plan import Deed, Reset, Script
+from remuda._replay.harness import Harness
+from remuda._replay.outcome import Outcome
+from remuda._replay.plan import Op, Plan, Reset
 from remuda._replay.play import describe
-from remuda._replay.unpickling import Unsealed
+from remuda._replay.unpickling import Unpickled
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
 
 
-def debug(record: Record, unsealed: Unsealed, script: Script) -> Ending:
-    """Follows a script. Where the env raises, the debugger looks at the exception; where it did not raise then but
+def debug(record: Record, unpickled: Unpickled, plan: Plan) -> Outcome:
+    """Follows a plan. Where the env raises, the debugger looks at the exception; where it did not raise then but
     die or hang, the debugger stops before the call that it did that in, with `env` and the call's arguments in sight.
 
     Raises: RecordError.
     """
     settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
-    stage = Stage(record, unsealed)
+    harness = Harness(record, unpickled)
     try:
-        return _follow(record, script, stage)
+        return _follow(record, plan, harness)
     finally:
-        stage.close()
+        harness.close()
 
 
-def _follow(record: Record, script: Script, stage: Stage) -> Ending:
-    stops = script.is_cut or record.fault.kind != "exception"
-    for i, deed in enumerate(script.deeds):
-        if stops and i == len(script.deeds) - 1:
-            return _stop_before(stage, deed, i)
-        stage.perform(deed)
-        if stage.error is not None:
-            pdb.post_mortem(stage.error.__traceback__)
-            return Ending(i, raised=describe(stage.error, stage.operation))
-    return Ending(len(script.deeds) - 1, finished=True)
+def _follow(record: Record, plan: Plan, harness: Harness) -> Outcome:
+    stops = plan.is_cut or record.fault.kind != "exception"
+    for i, op in enumerate(plan.ops):
+        if stops and i == len(plan.ops) - 1:
+            return _stop_before(harness, op, i)
+        harness.perform(op)
+        if harness.error is not None:
+            pdb.post_mortem(harness.error.__traceback__)
+            return Outcome(i, raised=describe(harness.error, harness.operation))
+    return Outcome(len(plan.ops) - 1, finished=True)
 
 
-def _stop_before(stage: Stage, deed: Deed, index: int) -> Ending:
+def _stop_before(harness: Harness, op: Op, index: int) -> Outcome:
     try:
-        if isinstance(deed, Reset):
-            reset_here(stage.env, stage.prepare(deed))
+        if isinstance(op, Reset):
+            reset_here(harness.env, harness.prepare(op))
         else:
-            step_here(stage.env, stage.action(deed.index))
+            step_here(harness.env, harness.action(op.index))
     except BdbQuit:
-        return Ending(index)
+        return Outcome(index)
     except Exception as error:
-        return Ending(index, raised=describe(error, "reset" if isinstance(deed, Reset) else "step"))
-    return Ending(index, finished=True)
+        return Outcome(index, raised=describe(error, "reset" if isinstance(op, Reset) else "step"))
+    return Outcome(index, finished=True)
 
 
 def step_here(env: Any, action: Any) -> Any:

@@ -11,13 +11,13 @@ import gymnasium
 import numpy as np
 
 from remuda._crash.record import Record
-from remuda._replay.outcome import Ending
-from remuda._replay.plan import Deed, Reset, Script, Step
+from remuda._replay.outcome import Outcome
+from remuda._replay.plan import Op, Plan, Reset, Step
 from remuda.errors import describe_exitcode
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Diagnosis:
     """Attributes:
     reproduced: Whether the env failed in the same place in the same way.
     text: What it did.
@@ -31,54 +31,54 @@ class Verdict:
     traceback: str = ""
 
 
-def judge(record: Record, script: Script, ending: Ending) -> Verdict:
-    text = f"{_what(ending)} {_where(script, ending)}"
-    traceback = "" if ending.raised is None else ending.raised.traceback
-    if ending.reached == len(script.deeds) - 1 and _is_the_same(record, ending):
-        return Verdict(True, text, traceback=traceback)
-    return Verdict(False, text, _reasons(record, script, ending), traceback)
+def judge(record: Record, plan: Plan, outcome: Outcome) -> Diagnosis:
+    text = f"{_what(outcome)} {_where(plan, outcome)}"
+    traceback = "" if outcome.raised is None else outcome.raised.traceback
+    if outcome.reached == len(plan.ops) - 1 and _is_the_same(record, outcome):
+        return Diagnosis(True, text, traceback=traceback)
+    return Diagnosis(False, text, _reasons(record, plan, outcome), traceback)
 
 
-def _is_the_same(record: Record, ending: Ending) -> bool:
+def _is_the_same(record: Record, outcome: Outcome) -> bool:
     fault = record.fault
     if fault.kind == "exception":
-        return ending.raised is not None and ending.raised.type_name == fault.type_name
+        return outcome.raised is not None and outcome.raised.type_name == fault.type_name
     if fault.kind == "timeout":
-        return ending.is_late
-    died = not (ending.finished or ending.raised or ending.is_spoilt or ending.is_late)
+        return outcome.is_late
+    died = not (outcome.finished or outcome.raised or outcome.is_spoilt or outcome.is_late)
     if fault.kind == "corrupt":  # in one process with what it writes over, that may kill it, or have no end
-        return died or ending.is_spoilt or ending.is_late
-    return died and ending.exitcode == fault.exitcode
+        return died or outcome.is_spoilt or outcome.is_late
+    return died and outcome.exitcode == fault.exitcode
 
 
-def _what(ending: Ending) -> str:
-    if ending.finished:
+def _what(outcome: Outcome) -> str:
+    if outcome.finished:
         return "nothing failed: the env went on after"
-    if ending.is_late:
+    if outcome.is_late:
         return "the env did not come back from"
-    if ending.is_spoilt:
+    if outcome.is_spoilt:
         return "the env wrote over memory that is not its own in"
-    if ending.raised is not None:
-        message = f": {ending.raised.message}" if ending.raised.message else ""
-        return f"the env raised {ending.raised.type_name}{message} in"
-    return f"the process died ({describe_exitcode(ending.exitcode)}) in"
+    if outcome.raised is not None:
+        message = f": {outcome.raised.message}" if outcome.raised.message else ""
+        return f"the env raised {outcome.raised.type_name}{message} in"
+    return f"the process died ({describe_exitcode(outcome.exitcode)}) in"
 
 
-def _where(script: Script, ending: Ending) -> str:
-    if ending.reached < 0:
+def _where(plan: Plan, outcome: Outcome) -> str:
+    if outcome.reached < 0:
         return "the making of the env"
-    return describe_deed(script.deeds, ending.reached)
+    return describe_op(plan.ops, outcome.reached)
 
 
-def describe_deed(deeds: Sequence[Deed], index: int) -> str:
-    deed = deeds[index]
-    if isinstance(deed, Step):
-        return f"step {deed.number}"
-    later = sum(isinstance(other, Reset) for other in deeds[index + 1 :])
+def describe_op(ops: Sequence[Op], index: int) -> str:
+    op = ops[index]
+    if isinstance(op, Step):
+        return f"step {op.number}"
+    later = sum(isinstance(other, Reset) for other in ops[index + 1 :])
     return "the reset of the last episode" if later == 0 else f"a reset, {later} before the last"
 
 
-def _reasons(record: Record, script: Script, ending: Ending) -> list[str]:
+def _reasons(record: Record, plan: Plan, outcome: Outcome) -> list[str]:
     """What the replay may lack, the likeliest first."""
     reasons = []
     fault = record.fault
@@ -89,13 +89,13 @@ def _reasons(record: Record, script: Script, ending: Ending) -> list[str]:
         reasons.append("SIGKILL comes from outside: from the kernel, when memory runs out, or from somebody")
     if fault.kind == "corrupt":
         reasons.append("what the env wrote over was memory of the pool, which is not here")
-    if ending.raised is not None and ending.raised.operation == "build":
+    if outcome.raised is not None and outcome.raised.operation == "build":
         reasons.append("the factory needs something that is not here: a file, a device, a variable of the environment")
     if record.calls:
         reasons.append(f"the program had called the env {record.calls} times: what that did is not recorded")
     if len(record.env_ids) > 1:
         reasons.append("other envs of the same worker may have had a part in it: their memory, modules, np.random")
-    if script.extent == "episode" and not record.is_first_episode:
+    if plan.extent == "episode" and not record.is_first_episode:
         reasons.append("the env may keep more from one episode to the next than its random state")
     return [
         *reasons,

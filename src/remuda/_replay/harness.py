@@ -9,8 +9,8 @@ import numpy as np
 from remuda import _core
 from remuda._crash.episode_start import restore_random_state
 from remuda._crash.record import Record
-from remuda._replay.plan import Deed, Reset
-from remuda._replay.unpickling import Unsealed, options_of
+from remuda._replay.plan import Op, Reset
+from remuda._replay.unpickling import Unpickled, options_of
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
@@ -30,8 +30,8 @@ class _Witness(EnvHost):
         return super().describe(error, slot, operation)
 
 
-class Stage:
-    """Builds the env of a record and does to it what a script says.
+class Harness:
+    """Builds the env of a record and does to it what a plan says.
 
     Attributes:
         env: The env.
@@ -40,22 +40,22 @@ class Stage:
         is_spoilt: Whether what came back last made no sense, as after native code has written over it.
     """
 
-    def __init__(self, record: Record, unsealed: Unsealed) -> None:
+    def __init__(self, record: Record, unpickled: Unpickled) -> None:
         """Raises whatever the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
-        self._record, self._unsealed = record, unsealed
+        self._record, self._unpickled = record, unpickled
         info = WorkerInfo(record.worker, record.num_workers, record.env_ids)
         self._channel, theirs = LocalChannel.pair()
         self._host = _Witness(WorkerInfo(0, 1, (0,)), theirs, rebuilds=False)
 
         def build() -> Any:
             with worker_context(info):
-                return unsealed.env_fn()
+                return unpickled.env_fn()
 
         try:
             (report,) = self._host.build([build])
         except BuildError as error:
             raise (error.__cause__ or error) from None
-        space = unsealed.observation_space or report.observation_space
+        space = unpickled.observation_space or report.observation_space
         self._layout = Layout((1,), 1, "disabled", space, report.action_space)
         self._check_actions()
         arena = _core.Arena.create(self._layout.plan.bytes)
@@ -73,19 +73,19 @@ class Stage:
     def operation(self) -> str:
         return self._host.operation
 
-    def perform(self, deed: Deed) -> None:
+    def perform(self, op: Op) -> None:
         """What it raises is in `error` afterwards."""
-        if isinstance(deed, Reset):
-            arguments = self.prepare(deed)
+        if isinstance(op, Reset):
+            arguments = self.prepare(op)
             self._do(_core.Op.RESET, [], dump(arguments) if arguments else None)
         else:
-            objects = self._objects_of(deed.index)
-            arrays = [np.ascontiguousarray(column[deed.index : deed.index + 1]) for column in self._record.actions]
+            objects = self._objects_of(op.index)
+            arrays = [np.ascontiguousarray(column[op.index : op.index + 1]) for column in self._record.actions]
             self._do(_core.Op.STEP, arrays, dump(objects) if objects else None)
 
-    def prepare(self, deed: Reset) -> dict[str, Any]:
+    def prepare(self, op: Reset) -> dict[str, Any]:
         """Puts the env's generator into the state that it had before this reset; returns the reset's arguments."""
-        beginning = deed.beginning
+        beginning = op.beginning
         if beginning is None:
             return {}
         if beginning.random is not None:
@@ -93,7 +93,7 @@ class Stage:
                 restore_random_state(self.env, beginning.random)
             except ValueError as error:
                 raise RecordError(f"{self._record.path} is damaged: {error}") from error
-        arguments = {"seed": beginning.seed, "options": options_of(self._record, beginning, self._unsealed.leave)}
+        arguments = {"seed": beginning.seed, "options": options_of(self._record, beginning, self._unpickled.leave)}
         return {name: value for name, value in arguments.items() if value is not None}
 
     def action(self, index: int) -> Any:
@@ -119,12 +119,12 @@ class Stage:
     def _objects_of(self, index: int) -> list[Any]:
         if not self._layout.action.num_objects:
             return []
-        if index not in self._unsealed.objects:
+        if index not in self._unpickled.objects:
             raise RecordError(
                 f"{self._record.path} lacks the action of its entry {index}, for there was no room for all of them; "
                 "record more with Recording(bytes_per_env=...)"
             )
-        return self._unsealed.objects[index]
+        return self._unpickled.objects[index]
 
     def _make_hub(self, arena: _core.Arena) -> _core.Hub:
         return _core.Hub(

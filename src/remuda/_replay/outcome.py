@@ -16,14 +16,14 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Ending:
+class Outcome:
     """Attributes:
-    reached: Index of the deed that was begun last; -1: none was.
+    reached: Index of the op that was begun last; -1: none was.
     raised: What that raised; None when it did not.
-    finished: Whether all deeds were done and nothing was raised.
+    finished: Whether all ops were done and nothing was raised.
     exitcode: Of the process, where it neither finished nor told of an exception; negative for a signal.
-    is_spoilt: Whether what came back from the last deed made no sense.
-    is_late: Whether it was killed because the last deed took longer than the deadline that was missed then.
+    is_spoilt: Whether what came back from the last op made no sense.
+    is_late: Whether it was killed because the last op took longer than the deadline that was missed then.
     """
 
     reached: int

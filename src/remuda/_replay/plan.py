@@ -31,19 +31,19 @@ class Step:
     number: int
 
 
-Deed: TypeAlias = "Reset | Step"
+Op: TypeAlias = "Reset | Step"
 
 
 @dataclass(frozen=True)
-class Script:
+class Plan:
     """Attributes:
     extent: "episode": the last one alone; "history": all that was done since the last reset with a seed.
-    deeds: In order; the last is the one that the env failed in.
+    ops: In order; the last is the one that the env failed in.
     is_cut: Whether it was cut short: then the last is one before that, and only to be looked at.
     """
 
     extent: Extent
-    deeds: Sequence[Deed]
+    ops: Sequence[Op]
     is_cut: bool = False
 
 
@@ -63,40 +63,40 @@ def extents(record: Record) -> list[Extent]:
     return possible
 
 
-def write_script(record: Record, extent: Extent, until_step: int | None = None) -> Script:
-    """The script of that extent; `until_step`: it ends with that step of the last episode."""
-    deeds = _history(record) if extent == "history" else _episode(record)
-    last = max(i for i, deed in enumerate(deeds) if isinstance(deed, Reset))
-    if until_step is None or last + until_step >= len(deeds):
-        return Script(extent, deeds)
-    return Script(extent, deeds[: last + until_step + 1], is_cut=True)
+def make_plan(record: Record, extent: Extent, until_step: int | None = None) -> Plan:
+    """The plan of that extent; `until_step`: it ends with that step of the last episode."""
+    ops = _history(record) if extent == "history" else _episode(record)
+    last = max(i for i, op in enumerate(ops) if isinstance(op, Reset))
+    if until_step is None or last + until_step >= len(ops):
+        return Plan(extent, ops)
+    return Plan(extent, ops[: last + until_step + 1], is_cut=True)
 
 
-def _history(record: Record) -> list[Deed]:
+def _history(record: Record) -> list[Op]:
     assert record.seeded_at is not None  # or it is not offered
     return [Reset(record.seeded), *_deeds(record, record.seeded_at + 1)]
 
 
-def _episode(record: Record) -> list[Deed]:
+def _episode(record: Record) -> list[Op]:
     assert record.begins_at is not None  # or it is not offered
     return [*_warm_up(record), Reset(record.beginning), *_deeds(record, record.begins_at + 1)]
 
 
-def _warm_up(record: Record) -> list[Deed]:
+def _warm_up(record: Record) -> list[Op]:
     """An env that had been reset before is not what it is fresh from its factory."""
     if record.is_first_episode or record.beginning is None or record.beginning.seed is not None:
         return []
     return [Reset(record.seeded)]
 
 
-def _deeds(record: Record, first: int) -> list[Deed]:
-    deeds: list[Deed] = []
+def _deeds(record: Record, first: int) -> list[Op]:
+    ops: list[Op] = []
     number = 0
     for index in range(first, len(record.kinds)):
         is_step = record.kinds[index] == _core.Entry.STEP.value
         number = number + 1 if is_step else 0
-        deeds.append(Step(index, number) if is_step else Reset())
-    return deeds
+        ops.append(Step(index, number) if is_step else Reset())
+    return ops
 
 
 def _why_not(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""What runs in the process of a replay: follows a script, and tells how far it has come."""
+"""What runs in the process of a replay: follows a plan, and tells how far it has come."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from remuda import _core
 from remuda._crash.file import load_record
 from remuda._crash.record import Record
-from remuda._replay.harness import Stage
-from remuda._replay.outcome import Ending, Raised
-from remuda._replay.plan import Extent, Script, write_script
-from remuda._replay.unpickling import Leave, unseal
+from remuda._replay.harness import Harness
+from remuda._replay.outcome import Outcome, Raised
+from remuda._replay.plan import Extent, Plan, make_plan
+from remuda._replay.unpickling import Leave, unpickle
 from remuda._wire.channel import SocketChannel
 from remuda._wire.failures import portable
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
@@ -33,8 +33,8 @@ class Assignment:
 
 
 def run_play(fd: int, owner: int) -> None:
-    """Takes an `Assignment` from the socket `fd`, and tells there: the number of each deed before it is begun, and the
-    `Ending`; or the RecordError for which nothing was begun."""
+    """Takes an `Assignment` from the socket `fd`, and tells there: the number of each op before it is begun, and the
+    `Outcome`; or the RecordError for which nothing was begun."""
     _core.tie_life_to(os.pidfd_open(owner))
     channel = SocketChannel(socket.socket(fileno=fd))
     with suppress(EOFError, ConnectionError):  # nobody is left to be told
@@ -42,35 +42,35 @@ def run_play(fd: int, owner: int) -> None:
         try:
             record = load_record(assignment.path)
             settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
-            ending: Ending | RecordError = _play(record, assignment, channel)
+            outcome: Outcome | RecordError = _play(record, assignment, channel)
         except RecordError as error:
-            ending = RecordError(str(error))  # without what caused it, which may not travel
+            outcome = RecordError(str(error))  # without what caused it, which may not travel
         flush_output()
-        channel.send_object(ending)
+        channel.send_object(outcome)
     os._exit(0)  # not by way of what the env may hang in at its end: all is told
 
 
-def _play(record: Record, assignment: Assignment, channel: SocketChannel) -> Ending:
-    unsealed = unseal(record, assignment.leave)
-    script = write_script(record, assignment.extent, assignment.until_step)
+def _play(record: Record, assignment: Assignment, channel: SocketChannel) -> Outcome:
+    unpickled = unpickle(record, assignment.leave)
+    plan = make_plan(record, assignment.extent, assignment.until_step)
     try:
-        stage = Stage(record, unsealed)
+        harness = Harness(record, unpickled)
     except RecordError:
         raise
     except BaseException as error:
-        return Ending(-1, raised=describe(error, "build"))
-    return _follow(script, stage, channel)
+        return Outcome(-1, raised=describe(error, "build"))
+    return _follow(plan, harness, channel)
 
 
-def _follow(script: Script, stage: Stage, channel: SocketChannel) -> Ending:
-    for i, deed in enumerate(script.deeds[:-1] if script.is_cut else script.deeds):
+def _follow(plan: Plan, harness: Harness, channel: SocketChannel) -> Outcome:
+    for i, op in enumerate(plan.ops[:-1] if plan.is_cut else plan.ops):
         channel.send_object(i)
-        stage.perform(deed)
-        if stage.error is not None:
-            return Ending(i, raised=describe(stage.error, stage.operation))
-        if stage.is_spoilt:
-            return Ending(i, is_spoilt=True)
-    return Ending(len(script.deeds) - 1, finished=True)
+        harness.perform(op)
+        if harness.error is not None:
+            return Outcome(i, raised=describe(harness.error, harness.operation))
+        if harness.is_spoilt:
+            return Outcome(i, is_spoilt=True)
+    return Outcome(len(plan.ops) - 1, finished=True)
 
 
 def describe(error: BaseException, operation: str) -> Raised:

@@ -11,10 +11,10 @@ from select import POLLIN, poll
 
 from remuda import _core
 from remuda._backends.process.interpreter import python_command
-from remuda._backends.process.process_tree import kill_families, new_key, with_key
+from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
 from remuda._backends.process.watcher import watch
 from remuda._crash.record import RecordedFault
-from remuda._replay.outcome import Ending
+from remuda._replay.outcome import Outcome
 from remuda._replay.play import Assignment
 from remuda._wire.channel import SocketChannel
 from remuda.errors import RecordError
@@ -24,13 +24,13 @@ _CORRUPT_SECONDS = 5.0  # for a step after which the loop may read garbage witho
 _FAMILY_SECONDS = 1.0  # for what the env has started to end when it is killed
 
 
-def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Ending:
+def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Outcome:
     """Replays in another process, and says how that ended.
 
     Args:
         assignment: What to replay.
         fault: How the env failed.
-        last: Index of the deed that it failed in.
+        last: Index of the op that it failed in.
 
     Raises:
         RecordError: There is not what is needed.
@@ -58,12 +58,12 @@ def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Ending:
             process.kill()
             process.wait()
             os.close(pidfd)
-            kill_families([key], _FAMILY_SECONDS)
+            kill_process_trees([key], _FAMILY_SECONDS)
 
 
 def _watch(
     process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, last: int, deadline: float | None
-) -> Ending:
+) -> Outcome:
     reached = -1
     while True:
         try:
@@ -72,21 +72,21 @@ def _watch(
             return _silence(process, pidfd, channel, reached)
         if isinstance(told, RecordError):
             raise told
-        if isinstance(told, Ending):
+        if isinstance(told, Outcome):
             return told
         reached = told
         if reached == last and deadline is not None:
             channel.deadline = time.monotonic() + deadline
 
 
-def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, reached: int) -> Ending:
+def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, reached: int) -> Outcome:
     """It has died, is late, or has closed its socket without a word."""
     has_ended = poll()
     has_ended.register(pidfd, POLLIN)
     if channel.deadline is not None and time.monotonic() >= channel.deadline and not has_ended.poll(0):
-        return Ending(reached, is_late=True)
+        return Outcome(reached, is_late=True)
     if not has_ended.poll(_DEATH_SECONDS * 1000):
-        return Ending(reached)
+        return Outcome(reached)
     code = _core.reap_group(pidfd, process.pid, 0)
     process.returncode = 0  # `subprocess` need not ask for it any more, nor guess
-    return Ending(reached, exitcode=_core.exit_code_of(pidfd) if code is None else code)
+    return Outcome(reached, exitcode=_core.exit_code_of(pidfd) if code is None else code)

@@ -38,7 +38,7 @@ class Leave:
 
 
 @dataclass(frozen=True)
-class Unsealed:
+class Unpickled:
     """Attributes:
     env_fn: Builds the env.
     leave: What the user allows.
@@ -52,7 +52,7 @@ class Unsealed:
     objects: Mapping[int, list[Any]] = field(default_factory=dict)
 
 
-def unseal(record: Record, leave: Leave) -> Unsealed:
+def unpickle(record: Record, leave: Leave) -> Unpickled:
     """Loads the code of a record, as far as the user allows it.
 
     Raises:
@@ -64,11 +64,11 @@ def unseal(record: Record, leave: Leave) -> Unsealed:
     if "actions" in record.pickles and not leave.trust:
         raise RecordError(f"{record.path} has actions that are pickled code: replaying them needs --trust")
     if not leave.trust:
-        return Unsealed(env_fn, leave)
+        return Unpickled(env_fn, leave)
     _register_spec(record)
     objects = _load(record, "actions") if "actions" in record.pickles else {}
     space = _load(record, "observation_space") if leave.factory is None else None
-    return Unsealed(env_fn, leave, space, {index: load_from_env(parts) for index, parts in objects.items()})
+    return Unpickled(env_fn, leave, space, {index: load_from_env(parts) for index, parts in objects.items()})
 
 
 def options_of(record: Record, beginning: Beginning, leave: Leave) -> Any:

@@ -121,7 +121,7 @@ class Layout:
         return self.num_envs - self.spares
 
     @property
-    def lanes(self) -> int:
+    def width(self) -> int:
         """How many neighbouring slots one env object has."""
         return self.vector_size or 1
 

@@ -97,10 +97,10 @@ class EnvHost:
     Attributes:
         info: Of its worker.
         envs: What its factories built.
-        lanes: How many neighbouring slots each of those has.
+        width: How many neighbouring slots each of those has.
     """
 
-    lanes = 1
+    width = 1
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class EnvHost:
                     env = env_fn()
                     self._check(env, slot)
                     self.envs.append(env)
-                    reports += [self._report(env)] * self.lanes
+                    reports += [self._report(env)] * self.width
                 except BaseException as error:
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
@@ -170,10 +170,10 @@ class EnvHost:
     @property
     def first_slots(self) -> tuple[int, ...]:
         """Of each env."""
-        return self.info.env_ids[:: self.lanes]
+        return self.info.env_ids[:: self.width]
 
     def name_of_factory(self, slot: int) -> str:
-        return f"env_fns[{slot // self.lanes}]"
+        return f"env_fns[{slot // self.width}]"
 
     def _check(self, env: Any, slot: int) -> None:
         factory = self.name_of_factory(slot)
@@ -198,7 +198,7 @@ class EnvHost:
         return report(env, env.observation_space, env.action_space)
 
     def _env_at(self, slot: int) -> Any:
-        return self.envs[(slot - self.info.env_ids[0]) // self.lanes]
+        return self.envs[(slot - self.info.env_ids[0]) // self.width]
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
         """`defaults`: of a successor: what resets are given by now."""
@@ -209,7 +209,7 @@ class EnvHost:
             plan=layout.plan,
             index=self.info.index,
             first_env=layout.first_env(self.info.index),
-            lanes=layout.vector_size or 0,
+            width=layout.vector_size or 0,
             autoreset=AUTORESET[layout.autoreset],
             resets_ahead=layout.resets_ahead,
             spin_ns=layout.spin_ns[0],

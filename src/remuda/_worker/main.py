@@ -17,7 +17,7 @@ from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._relay.output import WorkerOutput, settle_output
-from remuda._relay.sender import Mouth, start_telling
+from remuda._relay.sender import DatagramSender, start_relaying
 from remuda._relay.verbosity import Verbosity
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address, fetch
@@ -36,7 +36,7 @@ _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_")
 
 
 @dataclass(frozen=True)
-class Orders:
+class WorkerConfig:
     """What a worker is told first: who it is, and what to build."""
 
     info: WorkerInfo
@@ -57,10 +57,10 @@ def environment(threads: int | None) -> dict[str, str]:
     return env
 
 
-def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
+def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     """Serves the pool at the other end of the socket `fd` until it says so, or until `owner` is no more.
 
-    `orders`: inherited; None: they come through the socket.
+    `config`: inherited; None: they come through the socket.
     """
     gc.freeze()  # what we share with whom we were forked from stays shared: no collection writes to it
     # A group of its own: Ctrl-C in the terminal is the pool's business, and killing the group later takes
@@ -76,14 +76,14 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
     np.random.seed()  # or all that were forked from one process would draw the same numbers
     channel = SocketChannel(socket.socket(fileno=fd))
     try:
-        if orders is None:
+        if config is None:
             relay, parcel = channel.recv_fds(2)
             (address,) = channel.recv()
-            orders = load(fetch(parcel, address))
+            config = load(fetch(parcel, address))
         else:
             (relay,), parcel = channel.recv_fds(1), None
             channel.recv()
-        _serve(channel, orders, relay, parcel)
+        _serve(channel, config, relay, parcel)
     except (EOFError, ConnectionError):
         pass  # the pool is gone or gave up on us: there is nobody left to tell
     finally:
@@ -91,26 +91,26 @@ def run_worker(fd: int, owner: int, orders: Orders | None = None) -> None:
         flush_output()
 
 
-def _serve(channel: SocketChannel, orders: Orders, relay: int, parcel: int | None) -> None:
-    _introduce(orders)
-    mouth = Mouth(socket.socket(fileno=relay), orders.info.index)
+def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None) -> None:
+    _introduce(config)
+    sender = DatagramSender(socket.socket(fileno=relay), config.info.index)
     host = make_host(
-        orders.info,
+        config.info,
         channel,
-        orders.vector_size,
-        rebuilds=orders.rebuilds,
-        before_goodbye=lambda: mouth.flush(_FLUSH_SECONDS),
+        config.vector_size,
+        rebuilds=config.rebuilds,
+        before_goodbye=lambda: sender.flush(_FLUSH_SECONDS),
     )
     known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
-    mouth.before_word = lambda: host.note_word() if (host := known()) else None
-    start_telling(mouth, orders.verbosity, lambda: host.current_env if (host := known()) else None)
+    sender.before_word = lambda: host.note_word() if (host := known()) else None
+    start_relaying(sender, config.verbosity, lambda: host.current_env if (host := known()) else None)
 
     def report(*parts: Any) -> None:
-        mouth.flush(_FLUSH_SECONDS)
+        sender.flush(_FLUSH_SECONDS)
         channel.send(parts)
 
     try:
-        env_fns = _env_fns(orders, parcel)
+        env_fns = _env_fns(config, parcel)
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
     try:
@@ -123,7 +123,7 @@ def _serve(channel: SocketChannel, orders: Orders, relay: int, parcel: int | Non
         host.close_quietly()
         return report(b"failed", *host.describe(error, None, "build"))
     report(b"built", *parts)
-    del orders, env_fns, reports, parts
+    del config, env_fns, reports, parts
     arena_fd, parcel = channel.recv_fds(2)
     (address,) = channel.recv()
     layout, info_columns, defaults = load(fetch(parcel, address))
@@ -135,26 +135,26 @@ def _serve(channel: SocketChannel, orders: Orders, relay: int, parcel: int | Non
     loop.run()
 
 
-def _env_fns(orders: Orders, parcel: int | None) -> Sequence[Callable[[], Any]]:
-    if not isinstance(orders.env_fns, bytes):
-        return orders.env_fns
+def _env_fns(config: WorkerConfig, parcel: int | None) -> Sequence[Callable[[], Any]]:
+    if not isinstance(config.env_fns, bytes):
+        return config.env_fns
     assert parcel is not None  # or they would be inherited
     try:
-        ids = load_registrations(load(fetch(parcel, orders.registrations)))
+        ids = load_registrations(load(fetch(parcel, config.registrations)))
         registry.update(ids)
-        env_fns: Sequence[Callable[[], Any]] = load(fetch(parcel, orders.env_fns))
+        env_fns: Sequence[Callable[[], Any]] = load(fetch(parcel, config.env_fns))
         registry.update(ids)  # once more: the modules of the factories may have registered their own
     finally:
         os.close(parcel)
     return env_fns
 
 
-def _introduce(orders: Orders) -> None:
-    settle_in_process(orders.info)
-    settle_output(orders.output)
+def _introduce(config: WorkerConfig) -> None:
+    settle_in_process(config.info)
+    settle_output(config.output)
     try:
         with open("/proc/self/comm", "w") as comm:  # what `ps` and `top` show
-            comm.write(orders.name[:15])
+            comm.write(config.name[:15])
     except OSError:
         pass  # a name for people; nothing depends on it
 

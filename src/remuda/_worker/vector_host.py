@@ -15,13 +15,13 @@ from remuda._wire.layout import InfoColumn, Layout
 from remuda._wire.pickling import Parts, load
 from remuda._worker.host import EnvHost, EnvReport, check_names, check_spaces, report
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda._worker.vector_infos import LaneInfos, Told, of_lane
-from remuda._worker.vector_rows import LaneRows
+from remuda._worker.vector_infos import Told, VectorInfos, of_sub_env
+from remuda._worker.vector_rows import VectorRows
 from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import InvalidEnvError
 
 # For each slot its flags and blob, or None where its row says everything; None when that is so for all.
-LaneExtras: TypeAlias = "list[tuple[int, Parts | None] | None] | None"
+RowExtras: TypeAlias = "list[tuple[int, Parts | None] | None] | None"
 
 _ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
 _OF_THE_END = ("final_obs", "_final_obs", "final_info", "_final_info")  # with same-step autoreset
@@ -39,18 +39,18 @@ class _Finals:
     """The ends of episodes in a step, where the vector env has begun the next ones.
 
     Attributes:
-        lanes: (m,) int: whose.
+        sub_envs: (m,) int: whose.
         leaves: Of their terminal observations: an (m, *shape) array for each column.
-        frozen: By lane: terminal observation and info, as far as columns do not have them as they were.
+        frozen: By sub-env: terminal observation and info, as far as columns do not have them as they were.
     """
 
-    lanes: np.ndarray[Any, Any]
+    sub_envs: np.ndarray[Any, Any]
     leaves: list[np.ndarray[Any, Any]]
     frozen: dict[int, bytes | None]
 
 
 class VectorHost(EnvHost):
-    """The hooks of the loop for vector envs (see worker_lanes.cpp).
+    """The hooks of the loop for vector envs (see worker/vector_envs.cpp).
 
     A hook takes everything apart that a vector env has returned, and then writes: when it raises, the rows are as they
     were.
@@ -58,19 +58,19 @@ class VectorHost(EnvHost):
 
     def __init__(self, info: WorkerInfo, channel: Channel, vector_size: int, **options: Any) -> None:
         super().__init__(info, channel, **options)
-        self.lanes = vector_size
+        self.width = vector_size
         self._last_obs: dict[int, Any] = {}  # by first slot: as the vector env has returned it
-        self._rows: LaneRows | None = None
-        self._infos: LaneInfos | None = None
+        self._rows: VectorRows | None = None
+        self._infos: VectorInfos | None = None
 
     # -- life ------------------------------------------------------------------------------------------
 
     def _check_kind(self, env: Any, factory: str) -> None:
-        what = f"a gymnasium.vector.VectorEnv of vector_size={self.lanes} envs"
+        what = f"a gymnasium.vector.VectorEnv of vector_size={self.width} envs"
         if not hasattr(env, "num_envs") and hasattr(env, "observation_space"):
             raise InvalidEnvError(f"expected {factory} to return {what}, got the single env {env!r}; omit vector_size")
         check_names(env, factory, what, _ENV_NAMES)
-        if env.num_envs != self.lanes:
+        if env.num_envs != self.width:
             raise InvalidEnvError(
                 f"expected {factory} to return {what}, got one of {env.num_envs}, {env!r}; all must be of one size"
             )
@@ -80,8 +80,8 @@ class VectorHost(EnvHost):
         return report(env, env.single_observation_space, env.single_action_space)
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
-        self._rows = LaneRows(layout, arena)
-        self._infos = LaneInfos(self.lanes, self._rows.info_mask)
+        self._rows = VectorRows(layout, arena)
+        self._infos = VectorInfos(self.width, self._rows.info_mask)
         return super().start(layout, arena, defaults)
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
@@ -96,20 +96,20 @@ class VectorHost(EnvHost):
 
     # -- hooks -----------------------------------------------------------------------------------------
 
-    def reset_lanes(self, slot: int, row: int, blobs: list[Parts | None] | None) -> LaneExtras:
+    def reset_vector(self, slot: int, row: int, blobs: list[Parts | None] | None) -> RowExtras:
         """`blobs`: the first has the arguments for all."""
         arguments = self.reset_arguments(slot, blobs[0]) if blobs is not None and blobs[0] is not None else {}
         extras = self._begin(slot, row, arguments)
         self._table.write_flags(row, 0.0, False, False)
         return extras
 
-    def revive_lanes(self, slot: int, row: int) -> LaneExtras:
+    def reset_vector_into_rows(self, slot: int, row: int) -> RowExtras:
         """A reset whose rows tell of the ends of other episodes: rewards, flags and terminal observations stand."""
-        extras = self._begin(slot, row, {}) or [None] * self.lanes
+        extras = self._begin(slot, row, {}) or [None] * self.width
         plain = (_core.HAS_FINAL, None)
         return [plain if extra is None else (extra[0] | _core.HAS_FINAL, extra[1]) for extra in extras]
 
-    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> LaneExtras:
+    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> RowExtras:
         outcome = self._env_at(slot).reset(**arguments)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
@@ -122,7 +122,7 @@ class VectorHost(EnvHost):
         self._last_obs[slot] = obs
         return extras
 
-    def step_lanes(self, slot: int, row: int, action_row: int, blobs: list[Parts] | None) -> LaneExtras:
+    def step_vector(self, slot: int, row: int, action_row: int, blobs: list[Parts] | None) -> RowExtras:
         outcome = self._env_at(slot).step(self._read_actions(action_row, blobs))
         if not isinstance(outcome, tuple) or len(outcome) != 5:
             expected = "(observations, rewards, terminations, truncations, infos)"
@@ -139,12 +139,12 @@ class VectorHost(EnvHost):
         self._table.write_obs(row, leaves)
         self._table.write_flags(row, reward, terminated, truncated)
         if finals is not None:
-            self._table.write_final_obs(row, finals.lanes, finals.leaves)
+            self._table.write_final_obs(row, finals.sub_envs, finals.leaves)
         self._dealer.write(told, row)
         self._last_obs[slot] = obs
         return extras
 
-    def observe_lanes(self, slot: int, row: int) -> LaneExtras:
+    def observe_vector(self, slot: int, row: int) -> RowExtras:
         if slot not in self._last_obs:
             raise ValueError("there is no observation before the first reset")
         leaves, objects = self._flatten(self._last_obs[slot])
@@ -162,10 +162,10 @@ class VectorHost(EnvHost):
         return self._get_layout().action.build_batch(self._table.read_actions(row), objects)
 
     def _flatten(self, obs: Any) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
-        return self._get_layout().observation.flatten_batch(obs, self.lanes, "obs")
+        return self._get_layout().observation.flatten_batch(obs, self.width, "obs")
 
     def _one_each(self, value: Any, dtype: np.dtype[Any], name: str) -> np.ndarray[Any, Any]:
-        return coerce(value, dtype, (self.lanes,), name, ValueError)
+        return coerce(value, dtype, (self.width,), name, ValueError)
 
     def _find_finals(self, infos: dict[str, Any], done: np.ndarray[Any, Any]) -> _Finals | None:
         if not done.any():
@@ -175,32 +175,32 @@ class VectorHost(EnvHost):
                 "expected 'final_obs' in the infos of a step that ended an episode with same-step autoreset, got the "
                 f"keys {list(infos)}; let the vector env put it there, or use autoreset='next_step'"
             )
-        codec, lanes, all_obs = self._get_layout().observation, np.flatnonzero(done), infos["final_obs"]
+        codec, sub_envs, all_obs = self._get_layout().observation, np.flatnonzero(done), infos["final_obs"]
         ends = (
-            _ends_one_by_one(codec, lanes, all_obs)
+            _ends_one_by_one(codec, sub_envs, all_obs)
             if isinstance(all_obs, np.ndarray) and all_obs.dtype == object
-            else _ends_of_a_batch(codec, lanes, all_obs, self.lanes)
+            else _ends_of_a_batch(codec, sub_envs, all_obs, self.width)
         )
         leaves, unlike_columns = ends
         frozen: dict[int, bytes | None] = {}
-        for lane in lanes.tolist():
-            info = of_lane(infos.get("final_info", {}), lane, self.lanes) or {}
-            obs = unlike_columns.get(lane)
-            frozen[lane] = None if obs is None and not info else self.freeze(obs, info)
-        return _Finals(lanes, leaves, frozen)
+        for sub_env in sub_envs.tolist():
+            info = of_sub_env(infos.get("final_info", {}), sub_env, self.width) or {}
+            obs = unlike_columns.get(sub_env)
+            frozen[sub_env] = None if obs is None and not info else self.freeze(obs, info)
+        return _Finals(sub_envs, leaves, frozen)
 
-    def _extras(self, objects: list[list[Any]] | None, told: Told, finals: _Finals | None) -> LaneExtras:
+    def _extras(self, objects: list[list[Any]] | None, told: Told, finals: _Finals | None) -> RowExtras:
         if objects is None and told.rest is None and finals is None:
             return None
         return [
             self._extra(
-                objects[lane] if objects is not None else [],
-                told.rest[lane] if told.rest is not None else {},
-                told.new_keys[lane] if told.rest is not None else [],
-                finals is not None and lane in finals.frozen,
-                finals.frozen.get(lane) if finals is not None else None,
+                objects[sub_env] if objects is not None else [],
+                told.rest[sub_env] if told.rest is not None else {},
+                told.new_keys[sub_env] if told.rest is not None else [],
+                finals is not None and sub_env in finals.frozen,
+                finals.frozen.get(sub_env) if finals is not None else None,
             )
-            for lane in range(self.lanes)
+            for sub_env in range(self.width)
         ]
 
     def _extra(
@@ -212,39 +212,39 @@ class VectorHost(EnvHost):
         return flags, self.pack(objects, rest or None, new_keys or None, frozen)
 
     @property
-    def _table(self) -> LaneRows:
+    def _table(self) -> VectorRows:
         assert self._rows is not None  # hooks are called only while the loop runs
         return self._rows
 
     @property
-    def _dealer(self) -> LaneInfos:
+    def _dealer(self) -> VectorInfos:
         assert self._infos is not None
         return self._infos
 
 
 def _ends_one_by_one(
-    codec: SpaceCodec, lanes: np.ndarray[Any, Any], all_obs: np.ndarray[Any, Any]
+    codec: SpaceCodec, sub_envs: np.ndarray[Any, Any], all_obs: np.ndarray[Any, Any]
 ) -> tuple[list[np.ndarray[Any, Any]], dict[int, Any]]:
     """The leaves of terminal observations, each as its env gave it, and those that columns do not keep as they are."""
     flat, unlike_columns = [], {}
-    for lane in lanes.tolist():
-        obs = all_obs[lane]
-        leaves, _ = codec.flatten(obs, f"final_obs[{lane}]")
+    for sub_env in sub_envs.tolist():
+        obs = all_obs[sub_env]
+        leaves, _ = codec.flatten(obs, f"final_obs[{sub_env}]")
         flat.append(leaves)
         if not (codec.is_single_column and type(obs) is np.ndarray and leaves[0] is obs):
-            unlike_columns[lane] = obs
+            unlike_columns[sub_env] = obs
     return [np.stack(column) for column in zip(*flat, strict=True)], unlike_columns
 
 
 def _ends_of_a_batch(
-    codec: SpaceCodec, lanes: np.ndarray[Any, Any], all_obs: Any, n: int
+    codec: SpaceCodec, sub_envs: np.ndarray[Any, Any], all_obs: Any, n: int
 ) -> tuple[list[np.ndarray[Any, Any]], dict[int, Any]]:
     """The same of a batched observation, the rows of the other envs in it meaning nothing."""
     leaves, objects = codec.flatten_batch(all_obs, n, "final_obs")
     unlike_columns = {}
     if objects is not None:
-        unlike_columns = {i: codec.build_one([leaf[i, ...] for leaf in leaves], objects[i]) for i in lanes.tolist()}
-    return [leaf[lanes] for leaf in leaves], unlike_columns
+        unlike_columns = {i: codec.build_one([leaf[i, ...] for leaf in leaves], objects[i]) for i in sub_envs.tolist()}
+    return [leaf[sub_envs] for leaf in leaves], unlike_columns
 
 
 def _checked(infos: Any) -> dict[str, Any]:

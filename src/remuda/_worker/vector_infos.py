@@ -56,7 +56,7 @@ class Told:
     new_keys: list[list[str]]
 
 
-class LaneInfos:
+class VectorInfos:
     """Deals out the infos of vector envs of n envs each. `mask`: of all rows, which info columns they have filled."""
 
     def __init__(self, n: int, mask: np.ndarray[Any, Any]) -> None:
@@ -89,12 +89,12 @@ class LaneInfos:
         dicts: list[dict[str, Any]] = [{} for _ in range(self._n)]
         new_keys: list[list[str]] = [[] for _ in range(self._n)]
         for key, value, present in rest:
-            lanes = range(self._n) if present is None else np.flatnonzero(present).tolist()
-            for lane in lanes:
-                dicts[lane][key] = of_lane(value, lane, self._n)
-            if lanes and key not in self._asked and type(key) is str and _may_have_column(value):
+            sub_envs = range(self._n) if present is None else np.flatnonzero(present).tolist()
+            for sub_env in sub_envs:
+                dicts[sub_env][key] = of_sub_env(value, sub_env, self._n)
+            if sub_envs and key not in self._asked and type(key) is str and _may_have_column(value):
                 self._asked.add(key)
-                new_keys[lanes[0]].append(key)
+                new_keys[sub_envs[0]].append(key)
         return dicts, new_keys
 
     def write(self, told: Told, row: int) -> None:
@@ -107,22 +107,22 @@ class LaneInfos:
         self._mask[row:end] = bits
 
 
-def of_lane(value: Any, lane: int, n: int) -> Any:
-    """What the lane-th of n envs has said under a key; it shares nothing with the others' but what is one for all."""
+def of_sub_env(value: Any, sub_env: int, n: int) -> Any:
+    """What one of n envs has said under a key; it shares nothing with the others' but what is one for all."""
     if isinstance(value, dict):
         return {
-            key: of_lane(one, lane, n)
+            key: of_sub_env(one, sub_env, n)
             for key, one in value.items()
-            if not _is_mask(key, value) and ((mask := _present(value, key, n)) is None or mask[lane])
+            if not _is_mask(key, value) and ((mask := _present(value, key, n)) is None or mask[sub_env])
         }
     if isinstance(value, np.ndarray) and value.ndim >= 1 and len(value) == n:
         if value.dtype == object:
-            return value[lane]
+            return value[sub_env]
         if value.ndim > 1:
-            return value[lane].copy()
-        return value[lane].item() if value.dtype in _PYTHON_TYPES else value[lane]
+            return value[sub_env].copy()
+        return value[sub_env].item() if value.dtype in _PYTHON_TYPES else value[sub_env]
     if isinstance(value, (list, tuple)) and len(value) == n:
-        return value[lane]
+        return value[sub_env]
     return value
 
 

@@ -13,7 +13,7 @@ from remuda._wire.layout import Layout
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
-class LaneRows:
+class VectorRows:
     """Arrays over the columns of a pool. Whoever holds this keeps the pool's memory.
 
     Attributes:
@@ -22,7 +22,7 @@ class LaneRows:
 
     def __init__(self, layout: Layout, arena: _core.Arena) -> None:
         rows = layout.plan.rows
-        self._n = layout.lanes
+        self._n = layout.width
         fixed: list[Any] = [column.view(rows) for column in layout.fixed_columns(arena)]
         self._reward, self._terminated, self._truncated, self.info_mask = fixed
         self._obs: list[Any] = [column.view(rows) for column in layout.obs_columns(arena)]
@@ -43,7 +43,7 @@ class LaneRows:
         end = row + self._n
         self._reward[row:end], self._terminated[row:end], self._truncated[row:end] = reward, terminated, truncated
 
-    def write_final_obs(self, row: int, lanes: Array, leaves: Sequence[Array]) -> None:
-        """`leaves`: for each column an array with a row for each of `lanes`, (m,) int."""
+    def write_final_obs(self, row: int, sub_envs: Array, leaves: Sequence[Array]) -> None:
+        """`leaves`: for each column an array with a row for each of `sub_envs`, (m,) int."""
         for column, leaf in zip(self._final_obs, leaves, strict=True):
-            column[row + lanes] = leaf
+            column[row + sub_envs] = leaf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from remuda import Call, RemudaError, Whereabouts
+from remuda import Call, EnvProgress, RemudaError
 from remuda._faces.course import Course
 from remuda.alf.worker import LAST
 
@@ -13,7 +13,7 @@ from remuda.alf.worker import LAST
 class _Inquiry(NamedTuple):
     operation: str
     call: Call
-    where: Whereabouts
+    where: EnvProgress
 
 
 class Inquiries:
@@ -38,7 +38,7 @@ class Inquiries:
             self._last_step = call
         self._open.append(_Inquiry(operation, call, self._course.where(0)))
 
-    def operation_of(self, operation: str, where: Whereabouts) -> tuple[str, Whereabouts]:
+    def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """Of the env: the first call that has no answer. `operation`: the pool's word for it."""
         if operation != "call":
             return operation, self._course.where(where.env_id)

@@ -10,7 +10,7 @@ from alf.environments.alf_environment import AlfEnvironment
 from alf.utils.schedulers import get_all_progresses
 
 from remuda import Call, Fault, Pool, SpaceMismatchError
-from remuda._faces.close_errors import log_farewells
+from remuda._faces.close_errors import log_close_errors
 from remuda.alf import worker
 from remuda.alf.actions import action_reader
 from remuda.alf.configuration import Configuration
@@ -254,7 +254,7 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
         if self._closed:
             return
         self._closed = True
-        with log_farewells():
+        with log_close_errors():
             self._pool.close()
 
 

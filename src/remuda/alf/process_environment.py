@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import alf
 
-from remuda import Call, Pool, StateError, Whereabouts
-from remuda._faces.close_errors import log_farewells
+from remuda import Call, EnvProgress, Pool, StateError
+from remuda._faces.close_errors import log_close_errors
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
@@ -106,7 +106,7 @@ class ProcessEnvironment(RemoteEnvironment):
         self._inquiries.add(_operation(function, args), call)
         return call
 
-    def _operation_of(self, operation: str, where: Whereabouts) -> tuple[str, Whereabouts]:
+    def _operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         return self._inquiries.operation_of(operation, where)
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class ProcessEnvironment(RemoteEnvironment):
         What the env raises in its ``close`` is logged, and not raised. It gets 10 seconds, then it is killed.
         """
         if self._pool is not None:
-            with log_farewells():
+            with log_close_errors():
                 self._pool.close()
 
 

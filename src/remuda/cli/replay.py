@@ -10,11 +10,11 @@ from remuda._crash.file import load_record
 from remuda._crash.printable import printable
 from remuda._crash.record import Record
 from remuda._replay.debug import debug
-from remuda._replay.diagnosis import Verdict, describe_deed, judge
-from remuda._replay.plan import Extent, Script, extents, write_script
+from remuda._replay.diagnosis import Diagnosis, describe_op, judge
+from remuda._replay.plan import Extent, Plan, extents, make_plan
 from remuda._replay.play import Assignment
 from remuda._replay.player import replay as replay_apart
-from remuda._replay.unpickling import Leave, unseal
+from remuda._replay.unpickling import Leave, unpickle
 from remuda.errors import RecordError
 
 from .options import add_subcommand, at_least, refuse
@@ -66,11 +66,11 @@ def replay(options: argparse.Namespace) -> int:
         if not leave.is_enough:
             _say(_question(record))
             return REFUSED
-        scripts = [write_script(record, extent, until_step) for extent in _chosen(record, options.since_seed)]
-        verdict = _debug(record, leave, scripts[0]) if options.pdb else _replay(record, leave, scripts, until_step)
+        plans = [make_plan(record, extent, until_step) for extent in _chosen(record, options.since_seed)]
+        diagnosis = _debug(record, leave, plans[0]) if options.pdb else _replay(record, leave, plans, until_step)
     except (RecordError, OSError) as error:
         return refuse(printable(str(error)))
-    return 0 if verdict is None else _tell(verdict)
+    return 0 if diagnosis is None else _tell(diagnosis)
 
 
 def _chosen(record: Record, since_seed: bool) -> list[Extent]:
@@ -82,26 +82,26 @@ def _chosen(record: Record, since_seed: bool) -> list[Extent]:
     return possible[-1:]
 
 
-def _replay(record: Record, leave: Leave, scripts: list[Script], until_step: int | None) -> Verdict | None:
-    """Tries the scripts one after another until one does it."""
-    verdict = None
-    for script in scripts:
-        _say(f"replaying {_extent(record, script)} ...")
-        last = len(script.deeds) - 1
-        assignment = Assignment(record.path, script.extent, leave, until_step)
-        ending = replay_apart(assignment, record.fault, last)
-        if script.is_cut and ending.finished:
-            _say(f"stopped before {describe_deed(script.deeds, last)}: nothing had failed")
+def _replay(record: Record, leave: Leave, plans: list[Plan], until_step: int | None) -> Diagnosis | None:
+    """Tries the plans one after another until one does it."""
+    diagnosis = None
+    for plan in plans:
+        _say(f"replaying {_extent(record, plan)} ...")
+        last = len(plan.ops) - 1
+        assignment = Assignment(record.path, plan.extent, leave, until_step)
+        outcome = replay_apart(assignment, record.fault, last)
+        if plan.is_cut and outcome.finished:
+            _say(f"stopped before {describe_op(plan.ops, last)}: nothing had failed")
             return None
-        verdict = judge(record, script, ending)
-        if verdict.reproduced:
-            return verdict
-    return verdict
+        diagnosis = judge(record, plan, outcome)
+        if diagnosis.reproduced:
+            return diagnosis
+    return diagnosis
 
 
-def _debug(record: Record, leave: Leave, script: Script) -> Verdict | None:
-    ending = debug(record, unseal(record, leave), script)
-    return None if script.is_cut or record.fault.kind != "exception" else judge(record, script, ending)
+def _debug(record: Record, leave: Leave, plan: Plan) -> Diagnosis | None:
+    outcome = debug(record, unpickle(record, leave), plan)
+    return None if plan.is_cut or record.fault.kind != "exception" else judge(record, plan, outcome)
 
 
 # -- what is shown ---------------------------------------------------------------------------------------
@@ -156,21 +156,21 @@ def _question(record: Record) -> str:
     )
 
 
-def _extent(record: Record, script: Script) -> str:
-    steps = f"{len(script.deeds) - script.is_cut} calls"
-    if script.extent == "history":
+def _extent(record: Record, plan: Plan) -> str:
+    steps = f"{len(plan.ops) - plan.is_cut} calls"
+    if plan.extent == "history":
         return f"all since the last reset with a seed ({steps})"
     return f"episode {record.episode} ({steps})"
 
 
-def _tell(verdict: Verdict) -> int:
-    if verdict.traceback:
-        _say(verdict.traceback.rstrip())
-    if verdict.reproduced:
-        _say(f"reproduced: {verdict.text}")
+def _tell(diagnosis: Diagnosis) -> int:
+    if diagnosis.traceback:
+        _say(diagnosis.traceback.rstrip())
+    if diagnosis.reproduced:
+        _say(f"reproduced: {diagnosis.text}")
         return 0
-    _say(f"not reproduced: {verdict.text}\nThis may be because")
-    for reason in verdict.reasons:
+    _say(f"not reproduced: {diagnosis.text}\nThis may be because")
+    for reason in diagnosis.reasons:
         _say(f"  - {reason}")
     return NOT_REPRODUCED
 

@@ -17,7 +17,7 @@ from easydict import EasyDict
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda.ding.adapter import Adapter, call_method, get_attribute, render
 from remuda.ding.errors import translate
-from remuda.ding.in_flight import Conversation
+from remuda.ding.in_flight import InFlight
 from remuda.ding.options import PoolOptions
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
@@ -73,7 +73,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
     )
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        self._conversation: Conversation | None = None
+        self._in_flight: InFlight | None = None
         self._env_dynamic_seed: bool | None = None
         self._env_seed: Any = None
         super().__init__(env_fn, EasyDict({**self.config, **(cfg or {})}))
@@ -115,7 +115,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         self._seeds: dict[int, tuple[Any, ...] | None] = dict.fromkeys(range(self._env_num))  # that envs were given
         self._resets = dict.fromkeys(range(self._env_num), 0)  # that they were ordered since then
         space = layout_space(self._observation_space) if self._shared_memory else Anything()
-        self._conversation = Conversation(
+        self._in_flight = InFlight(
             self._start_pool(space),
             copy=self._copy_on_get,
             keys=list(self._observation_space.spaces) if hasattr(space, "spaces") else None,
@@ -165,16 +165,16 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
             return
         self._closed = True
         self._env_states.update(dict.fromkeys(self._env_states, EnvState.VOID))
-        conversation, self._conversation = self._talk, None
+        in_flight, self._in_flight = self._talk, None
         try:
-            conversation.pool.close(timeout=_CLOSE_SECONDS)
+            in_flight.pool.close(timeout=_CLOSE_SECONDS)
         except (EnvError, WorkerDiedError) as error:
             logging.warning("closing the env manager: %s", error)
 
     @property
     def workers(self) -> list[Any]:
         """The workers: ``name``, ``pid``, ``exitcode``, ``is_alive()`` and ``env_ids``; none unless launched."""
-        return list(self._conversation.pool.workers) if self._conversation else []
+        return list(self._in_flight.pool.workers) if self._in_flight else []
 
     # -- reset -------------------------------------------------------------------------------------------
 
@@ -338,7 +338,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
     def ready_env(self) -> list[int]:
         """The envs that wait for an action."""
         self._look()
-        stepping = self._conversation.stepping if self._conversation else {}
+        stepping = self._in_flight.stepping if self._in_flight else {}
         return [i for i, state in self._env_states.items() if state == EnvState.RUN and i not in stepping]
 
     @property
@@ -373,7 +373,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
     def _await_ready(self) -> None:
         self._look()
         while not self.done and EnvState.RUN not in self._env_states.values():
-            if self._conversation is None or not self._conversation.resetting:
+            if self._in_flight is None or not self._in_flight.resetting:
                 raise StateError(
                     f"expected an env that runs or resets, got {self._env_states}: reset those that are in error"
                 )
@@ -381,9 +381,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
                 self._talk.await_a_reset()
 
     def _look(self) -> None:
-        if self._conversation is not None and self._conversation.resetting:
+        if self._in_flight is not None and self._in_flight.resetting:
             with self._told():
-                self._conversation.look()
+                self._in_flight.look()
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -398,7 +398,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
                 instead, and the next step tells that the episode is over; here and in all other calls.
             Exception: what an env raised. The manager is closed, but not with ``remuda={"faults": "restart"}``.
         """
-        if key.startswith("__") or key in ("_env_ref", "_closed", "_conversation"):
+        if key.startswith("__") or key in ("_env_ref", "_closed", "_in_flight"):
             raise AttributeError(key)  # asked for before it is there, as when a manager is copied
         if hasattr(type(self), key):
             raise AttributeError(f"`{key}` met an AttributeError, of an env perhaps: it is in the log")
@@ -428,9 +428,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
     # -- inside ------------------------------------------------------------------------------------------
 
     @property
-    def _talk(self) -> Conversation:
-        assert self._conversation is not None  # there is one unless the manager is closed
-        return self._conversation
+    def _talk(self) -> InFlight:
+        assert self._in_flight is not None  # there is one unless the manager is closed
+        return self._in_flight
 
     @contextmanager
     def _told(self) -> Iterator[None]:

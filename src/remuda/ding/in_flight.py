@@ -15,7 +15,7 @@ from remuda.ding.resetting import ResetOrder
 from remuda.ding.timesteps import from_info, spoilt, unreadable
 
 
-class Conversation:
+class InFlight:
     """Knows which envs step and which reset, and sorts what the pool delivers.
 
     Args:

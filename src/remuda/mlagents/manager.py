@@ -20,7 +20,7 @@ from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaultPolicy, Pool, Recording
-from remuda._faces.close_errors import log_farewells
+from remuda._faces.close_errors import log_close_errors
 from remuda._keywords import names_keywords
 from remuda.mlagents.options import check_num_workers, factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts
@@ -361,5 +361,5 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         for worker in self.env_workers:
             worker.closed = True
         self.workers_alive = 0
-        with log_farewells():
+        with log_close_errors():
             self.step_queue.close(original.WORKER_SHUTDOWN_TIMEOUT_S)

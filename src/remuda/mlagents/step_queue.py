@@ -12,7 +12,7 @@ import numpy as np
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentRequest, EnvironmentResponse
 from mlagents_envs.base_env import BehaviorSpec, TerminalSteps
 
-from remuda import Batch, Pool, StateError, Whereabouts
+from remuda import Batch, EnvProgress, Pool, StateError
 from remuda._faces.course import Course
 from remuda.mlagents import wire
 from remuda.mlagents.agents import Agents
@@ -58,7 +58,7 @@ class StepQueue:
         """The process: ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
         return next(worker for worker in self._get_pool().workers if worker_id in worker.env_ids)
 
-    def operation_of(self, operation: str, where: Whereabouts) -> tuple[str, Whereabouts]:
+    def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """What an env is in, which to the pool is always a step."""
         line = self._lines.get(where.env_id)
         return (operation, where) if line is None else line.operation_of(operation)
@@ -209,7 +209,7 @@ class Line:
         """The step that ends the episodes of all agents, where the env is gone."""
         return self._agents.cut_off()
 
-    def operation_of(self, operation: str) -> tuple[str, Whereabouts]:
+    def operation_of(self, operation: str) -> tuple[str, EnvProgress]:
         """Of the env. `operation`: the pool's word for it."""
         if operation == "step" and self._in_flight is not None:  # not "nothing", as of one that died while it was idle
             operation = "build" if self._is_building else _ANSWERED[self._in_flight]

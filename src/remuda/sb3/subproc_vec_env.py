@@ -15,7 +15,7 @@ from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
 from remuda import FaultPolicy, Pool, Recording
-from remuda._faces.close_errors import log_farewells
+from remuda._faces.close_errors import log_close_errors
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
 from remuda.sb3.arguments import Indices, batch_actions, check_start_method, come_apart, env_ids
@@ -329,5 +329,5 @@ class SubprocVecEnv(VecEnv):
         if self.closed:
             return
         self.closed, self.waiting = True, False
-        with log_farewells():
+        with log_close_errors():
             self._pool.close()

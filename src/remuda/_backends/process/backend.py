@@ -14,8 +14,8 @@ from remuda import _core
 from remuda._backends.base import Assignment, death_of
 from remuda._backends.process.inherited import register
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
-from remuda._backends.process.worker_configs import OrderBook
-from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, bury, end_all
+from remuda._backends.process.worker_configs import WorkerConfigs
+from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, end_all, reap
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay
 from remuda._system.limits import check_descriptors
@@ -26,7 +26,7 @@ from remuda._wire.layout import InfoColumn, Layout
 from remuda._wire.parcel import Address, Parcel
 from remuda._wire.pickling import Parts, dump_for_worker, load_from_env
 from remuda._worker.host import EnvReport
-from remuda._worker.main import Orders
+from remuda._worker.main import WorkerConfig
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import (
     CloseTimeoutError,
@@ -45,12 +45,12 @@ class ProcessWorker:
     """A worker process, as its pool's user sees it."""
 
     def __init__(
-        self, order: Orders, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
+        self, order: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
     ):
         self.index, self.env_ids, self.name = order.info.index, order.info.env_ids, order.name
         self.process: WorkerProcess | None = None  # the latest that has been started
         self.launching: Launching | None = launching  # the next one
-        self.mail: list[Parts] | None = None  # for one that has no loop yet
+        self.pending_messages: list[Parts] | None = None  # for one that has no loop yet
         self._output = output
         self._siblings, self._oom = siblings, oom
         self._verdict: MemoryVerdict | None = None
@@ -65,7 +65,7 @@ class ProcessWorker:
         if self.process is None:
             return None
         if not self.process.ended:
-            bury(self._siblings)  # where many end together, one look for what they have left does for all
+            reap(self._siblings)  # where many end together, one look for what they have left does for all
         return self.process.exitcode()
 
     @property
@@ -111,8 +111,8 @@ class ProcessWorker:
     def output(self, limit: int = 65536) -> str:
         return self._output.read(limit)
 
-    def last_words(self) -> str:
-        return self._output.last_words()
+    def output_tail(self) -> str:
+        return self._output.output_tail()
 
     def __repr__(self) -> str:
         return f"<{self.name} pid={self.pid} envs={list(self.env_ids)}>"
@@ -143,7 +143,7 @@ class ProcessBackend:
         self._pin, self._name = pin, name
         self._output, self._serially = output, serially
         self._outputs: list[Output] = []  # by worker
-        self._orders: OrderBook | None = None  # for successors too
+        self._configs: WorkerConfigs | None = None  # for successors too
         self._arena: _core.Arena | None = None  # where there may be successors
         self._relay: Relay | None = None
         self._reports: dict[bytes, list[EnvReport]] = {}
@@ -156,8 +156,8 @@ class ProcessBackend:
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
         check_descriptors(len(assignments), with_output=self._output != "inherit")
         occupy_standard_descriptors()
-        # All orders before anything is started: one that cannot be pickled must not leave workers behind.
-        self._orders = OrderBook(assignments, self._name, self._output, inherited=self._inherits)
+        # All config before anything is started: one that cannot be pickled must not leave workers behind.
+        self._configs = WorkerConfigs(assignments, self._name, self._output, inherited=self._inherits)
         try:
             self._outputs = open_outputs(self._output, len(assignments))
             self._relay = Relay()
@@ -168,15 +168,15 @@ class ProcessBackend:
                 started = [self._start(index) for index in together]
                 reports += self._collect_reports(started, deadline, timeout)
             if not any(assignment.rebuilds for assignment in assignments):
-                self._orders.close()  # factories may refer to their pool, so who will have no successors keeps none
+                self._configs.close()  # factories may refer to their pool, so who will have no successors keeps none
             return reports
         except BaseException:
             self.stop(0)
             raise
 
     def _start(self, index: int) -> ProcessWorker:
-        assert self._orders is not None  # they were given first
-        order = self._orders.order(index)
+        assert self._configs is not None  # they were given first
+        order = self._configs.order(index)
         worker = ProcessWorker(order, self._launch(index), self._outputs[index], self._processes, self._oom)
         self.workers.append(worker)
         worker.has_arrived()
@@ -184,11 +184,11 @@ class ProcessBackend:
 
     def _launch(self, index: int) -> Launching:
         assert self._relay is not None  # both were made before the first worker
-        assert self._orders is not None
+        assert self._configs is not None
         output = self._outputs[index]
         output.begin()
-        orders = self._orders
-        what = Launch(orders.order(index), orders.fd, orders.address(index), output.fd, self._relay.mouthpiece)
+        config = self._configs
+        what = Launch(config.order(index), config.fd, config.address(index), output.fd, self._relay.sending_end)
         return self._launcher.launch(what, self._processes.append)
 
     def _collect_reports(
@@ -237,7 +237,7 @@ class ProcessBackend:
 
     def _hear(self) -> None:
         if self._relay is not None:
-            self._relay.hear()
+            self._relay.drain()
 
     def _read_report(self, worker: ProcessWorker) -> list[EnvReport] | Failure | None:
         """None when some of it is still to come."""
@@ -292,13 +292,13 @@ class ProcessBackend:
     def kill(self, worker: int) -> None:
         self.workers[worker].kill()
 
-    def vacate(self, worker: int) -> None:
-        self.workers[worker].mail = []
+    def begin_replacement(self, worker: int) -> None:
+        self.workers[worker].pending_messages = []
 
     def is_vacant(self, worker: int) -> bool:
         return not self.workers[worker].is_alive()
 
-    def succeed(self, worker: int) -> None:
+    def start_replacement(self, worker: int) -> None:
         place = self.workers[worker]
         place.launching = self._launch(worker)
         _has_arrived(place)
@@ -337,8 +337,8 @@ class ProcessBackend:
     def deliver(self, worker: int) -> None:
         place = self.workers[worker]
         try:
-            mail, place.mail = place.mail, None
-            for parts in mail or ():
+            pending_messages, place.pending_messages = place.pending_messages, None
+            for parts in pending_messages or ():
                 self.send(worker, parts)
         except BaseException:  # interrupted: without the rest it would wait for ever
             place.kill()
@@ -351,7 +351,7 @@ class ProcessBackend:
         if self._relay is not None:
             hub.relay(self._relay.fileno())
 
-    def hear(self, said: Callable[[], int]) -> None:
+    def drain(self, said: Callable[[], int]) -> None:
         if self._relay is not None:
             self._relay.hear_all(said)
 
@@ -363,9 +363,9 @@ class ProcessBackend:
 
     def send(self, worker: int, parts: Parts | None) -> bool:
         place = self.workers[worker]
-        if place.mail is not None:
+        if place.pending_messages is not None:
             if parts is not None:
-                place.mail.append(parts)
+                place.pending_messages.append(parts)
             return False
         try:
             return place.channel.post(parts or ())
@@ -394,7 +394,7 @@ class ProcessBackend:
         finally:
             for output in self._outputs:
                 output.release()
-            for held in (self._relay, self._orders):
+            for held in (self._relay, self._configs):
                 if held is not None:
                     held.close()
             self._arena = None
@@ -411,8 +411,8 @@ class ProcessBackend:
             output.drop_descriptor()
         if self._relay is not None:
             self._relay.drop_descriptors()
-        if self._orders is not None:
-            self._orders.close()
+        if self._configs is not None:
+            self._configs.close()
         if self._arena is not None:
             self._arena.close_fd()
 

@@ -8,7 +8,7 @@ from remuda import _core
 from remuda._backends.process.watcher import new_key, owner_key
 from remuda._relay.log import logger
 
-__all__ = ["PLACEHOLDER", "kill_families", "new_key", "show", "with_key"]
+__all__ = ["PLACEHOLDER", "kill_process_trees", "new_key", "show", "with_key"]
 
 _VARIABLE = _core.FAMILY_VARIABLE
 # Of a fork server for its workers to write their own over.
@@ -24,12 +24,12 @@ def with_key(environment: dict[str, str], key: str) -> dict[str, str]:
 
 def show(environment: dict[str, str]) -> None:
     """In a worker that was forked, before anything else: also what it forks itself is to be found."""
-    _core.show_family(environment[_VARIABLE])
+    _core.show_keys(environment[_VARIABLE])
 
 
-def kill_families(keys: list[str], patience: float) -> list[int]:
+def kill_process_trees(keys: list[str], patience: float) -> list[int]:
     """Ends all that carries one of these keys. Returns the pids of those that are there `patience` seconds later."""
-    hunt = _core.kill_family(keys, round(patience * 1000))
+    hunt = _core.kill_process_tree(keys, round(patience * 1000))
     if hunt.problem:
         logger.warning(
             "expected to find in /proc what the workers that ended have started, got %r: whatever has left their "

@@ -17,13 +17,13 @@ from remuda import _core
 from remuda._backends.forkserver.client import ForkServer, Pending, ServerGoneError, fork_server
 from remuda._backends.process.inherited import drop_inherited, register
 from remuda._backends.process.interpreter import python_command
-from remuda._backends.process.process_tree import kill_families, new_key, show, with_key
+from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
 from remuda._backends.process.watcher import watch
 from remuda._backends.process.worker_process import WorkerProcess, close_all
 from remuda._system.limits import no_more_processes
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address
-from remuda._worker.main import Orders, environment, flush_output, run_worker
+from remuda._worker.main import WorkerConfig, environment, flush_output, run_worker
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Launch:
     """What is to be started.
 
     Attributes:
-        orders: What the worker is told where it is forked from this process and inherits them.
+        config: What the worker is told where it is forked from this process and inherits them.
         parcel: Otherwise: the descriptor of the parcel that they are in, and
         address: where.
         output: The descriptor that it gets as its standard output and error; None: it inherits ours.
         relay: The descriptor that it is to send its logs and warnings to.
     """
 
-    orders: Orders
+    config: WorkerConfig
     parcel: int | None
     address: Address
     output: int | None
@@ -73,7 +73,7 @@ class Launching:
             except BlockingIOError as refused:  # EAGAIN: nothing else here is asked not to wait
                 raise no_more_processes(refused) from refused
             except BaseException:  # there may be one all the same, of which we have not been told
-                kill_families([self.key], _KILLED_SECONDS)
+                kill_process_trees([self.key], _KILLED_SECONDS)
                 raise
         return self.process
 
@@ -97,7 +97,7 @@ class Launching:
 
 def abandon(launchings: Sequence[Launching]) -> None:
     """None of them is wanted any more. A server that was ended may just have forked one: it is looked for."""
-    kill_families([launching.key for launching in launchings if launching.abandon()], 0)
+    kill_process_trees([launching.key for launching in launchings if launching.abandon()], 0)
 
 
 class Start(Protocol):
@@ -282,7 +282,7 @@ class _AtOnce:
             register(process)
             return process
         except BaseException:
-            kill_families([key], _KILLED_SECONDS)  # also one whose pid we have not been told; it still waits for us
+            kill_process_trees([key], _KILLED_SECONDS)  # also one whose pid we do not know yet: it waits for us
             channel.close()
             close_all(pidfds)
             for pid in pids:
@@ -354,7 +354,7 @@ def _become_worker(theirs: socket.socket, owner: int, what: Launch, variables: d
         drop_inherited()
         os.environ.clear()
         os.environ.update(variables)
-        run_worker(theirs.detach(), owner, what.orders)
+        run_worker(theirs.detach(), owner, what.config)
         status = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -13,22 +13,22 @@ from remuda._relay.verbosity import Verbosity
 from remuda._wire.parcel import Address, Parcel
 from remuda._wire.pickling import dump
 from remuda._wire.registrations import pickle_registrations
-from remuda._worker.main import Orders
+from remuda._worker.main import WorkerConfig
 from remuda.errors import InvalidEnvError
 
 
-class OrderBook:
-    """The orders of all workers of a pool, in one parcel: what is the same for many is there once.
+class WorkerConfigs:
+    """The config of all workers of a pool, in one parcel: what is the same for many is there once.
 
     Attributes:
-        fd: The parcel; None where workers inherit their orders.
+        fd: The parcel; None where workers inherit their config.
     """
 
     def __init__(self, assignments: Sequence[Assignment], name: str, output: WorkerOutput, *, inherited: bool) -> None:
         """Raises InvalidEnvError when factories cannot be pickled; nothing is left open."""
         verbosity = Verbosity.current()
-        self._orders = [
-            Orders(
+        self._configs = [
+            WorkerConfig(
                 a.info,
                 f"{name}-{a.info.index}",
                 a.env_fns if inherited else b"",
@@ -53,25 +53,25 @@ class OrderBook:
     def fd(self) -> int | None:
         return None if self._parcel is None else self._parcel.fd
 
-    def order(self, worker: int) -> Orders:
-        return self._orders[worker]
+    def order(self, worker: int) -> WorkerConfig:
+        return self._configs[worker]
 
     def address(self, worker: int) -> Address:
-        """Where in the parcel a worker finds its orders."""
+        """Where in the parcel a worker finds its config."""
         return self._addresses[worker]
 
     def close(self) -> None:
         """There are no successors any more."""
         if self._parcel is not None:
             self._parcel.close()
-        self._orders = [replace(order, env_fns=b"") for order in self._orders]
+        self._configs = [replace(order, env_fns=b"") for order in self._configs]
 
     def _write(self, parcel: Parcel, assignments: Sequence[Assignment]) -> None:
         registrations = parcel.add(dump(pickle_registrations()))
         for worker, assignment in enumerate(assignments):
             env_fns = parcel.add([_pickle(assignment)])
-            self._orders[worker] = replace(self._orders[worker], env_fns=env_fns, registrations=registrations)
-            self._addresses[worker] = parcel.add(dump(self._orders[worker]))
+            self._configs[worker] = replace(self._configs[worker], env_fns=env_fns, registrations=registrations)
+            self._addresses[worker] = parcel.add(dump(self._configs[worker]))
         parcel.seal()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from select import POLLIN, poll
 
 from remuda import _core
-from remuda._backends.process.process_tree import kill_families
+from remuda._backends.process.process_tree import kill_process_trees
 from remuda._wire.channel import SocketChannel
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -59,7 +59,7 @@ class WorkerProcess:
 
     def exitcode(self) -> int | None:
         """None while it runs, or when it cannot be learned; negative for a signal."""
-        bury([self])
+        reap([self])
         return self._exitcode
 
     def _take_exitcode(self) -> None:
@@ -103,13 +103,13 @@ def close_all(fds: list[int]) -> None:
         os.close(fds.pop())
 
 
-def bury(processes: Sequence[WorkerProcess]) -> list[int]:
+def reap(processes: Sequence[WorkerProcess]) -> list[int]:
     """Takes the exit codes of those that have ended; what they have spawned must not outlive them.
 
     One look through all processes does for all of them. Returns the pids of those spawned that would not die.
     """
     ended = [process for process in processes if not process._ended and process.wait(0)]
-    left = kill_families([process.key for process in ended], _FAMILY_SECONDS)
+    left = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
     for process in ended:
         process._take_exitcode()
     return left
@@ -128,7 +128,7 @@ def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
     finally:  # also where Ctrl-C cuts our patience short
         _signal_all(signal.SIGKILL, processes)
         _all_end_within(_SIGKILL_SECONDS, processes)
-        left += bury(processes)
+        left += reap(processes)
         for process in processes:
             process.release()
     return [process.pid for process in processes if not process.wait(0)] + left

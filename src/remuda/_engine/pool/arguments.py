@@ -32,23 +32,23 @@ def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
     return ids
 
 
-def check_whole(env_ids: Sequence[int], lanes: int) -> None:
+def check_whole(env_ids: Sequence[int], width: int) -> None:
     """Whether vector envs of so many envs each are named as a whole, the envs of each in order and together.
 
     Raises:
         ValueError: Names the first env that is not where it should be.
     """
-    for i in range(0, len(env_ids), lanes):
-        first = env_ids[i] // lanes * lanes
-        whole = list(range(first, first + lanes))
-        if list(env_ids[i : i + lanes]) != whole:
+    for i in range(0, len(env_ids), width):
+        first = env_ids[i] // width * width
+        whole = list(range(first, first + width))
+        if list(env_ids[i : i + width]) != whole:
             raise ValueError(
                 f"expected env_ids to name whole vector envs, each one's envs in order, got env {env_ids[i]} in "
-                f"{list(env_ids[i : i + lanes])} where {whole} belong together"
+                f"{list(env_ids[i : i + width])} where {whole} belong together"
             )
 
 
-def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], lanes: int) -> None:
+def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], width: int) -> None:
     """Whether the envs of a vector env have equal values.
 
     Raises:
@@ -56,7 +56,7 @@ def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], lanes
     """
     firsts: dict[int, int] = {}  # by vector env: where its first value is
     for i, env_id in enumerate(env_ids):
-        first = firsts.setdefault(env_id // lanes, i)
+        first = firsts.setdefault(env_id // width, i)
         if not _is_equal(values[i], values[first]):
             raise ValueError(
                 f"expected the same {what} for all envs of a vector env, got {values[first]!r} for env "
@@ -77,16 +77,16 @@ def _is_equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def check_limit(name: str, limit: Any, lanes: int = 1) -> None:
-    """A number of envs to wait for, or to take. `lanes`: they come only so many at once."""
+def check_limit(name: str, limit: Any, width: int = 1) -> None:
+    """A number of envs to wait for, or to take. `width`: they come only so many at once."""
     try:
         good = limit is None or _index(limit) >= 0
     except TypeError:
         raise TypeError(f"expected {name} to be an int or None, got {limit!r}") from None
     if not good:
         raise ValueError(f"expected {name} to be at least 0, or None, got {limit}")
-    if limit is not None and limit % lanes != 0:
-        raise ValueError(f"expected {name} to be a multiple of vector_size={lanes}, or None, got {limit}")
+    if limit is not None and limit % width != 0:
+        raise ValueError(f"expected {name} to be a multiple of vector_size={width}, or None, got {limit}")
 
 
 def check_order(order: Any) -> None:

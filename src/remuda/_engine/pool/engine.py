@@ -8,7 +8,7 @@ from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.pool.batch_maker import BatchMaker
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.pool.infos import InfoColumns
-from remuda._engine.pool.progress import Tracker
+from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.pool.resets import Resets
 from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.startup.start import Settings, Started
@@ -43,7 +43,7 @@ class Engine:
         infos, defaults = InfoColumns(parts.layout.info_bytes), ResetDefaults()
         per_episode = settings.seeding == "per_episode"
         seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds()
-        self.tracker = Tracker(parts.hub, parts.layout, parts.arena, seeds, settings.operation_of)
+        self.tracker = ProgressTracker(parts.hub, parts.layout, parts.arena, seeds, settings.operation_of)
         supervisor = Supervisor(
             settings.faults, parts, settings.start_timeout, self.faults, self.tracker, infos, defaults
         )

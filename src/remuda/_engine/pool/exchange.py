@@ -39,7 +39,7 @@ class Exchange:
         self.faults, self.supervisor = faults, supervisor
         self.closing = False
         self._backend, self._hub = parts.backend, parts.hub
-        self._num_envs, self._lanes = parts.layout.num_envs, parts.layout.lanes
+        self._num_envs, self._width = parts.layout.num_envs, parts.layout.width
         self._calls = supervisor.addressees
 
     # -- results -----------------------------------------------------------------------------------------
@@ -63,14 +63,14 @@ class Exchange:
         """Sends each of `targets`, slots of a part, a command. Raises before anything is sent."""
         self.faults.check_alive(self._hub.env_of(slot) for slot in targets)
         if op == _core.Op.OBSERVE:
-            blobs = self.supervisor.settlement.known_observations(targets)
+            blobs = self.supervisor.resolution.known_observations(targets)
         try:
             self._hub.send(op, None if to_all else targets, arrays, blobs, part)
         except ValueError as in_flight:
             raise StateError(
                 f"expected envs whose last result was received, but {in_flight}; call recv first"
             ) from None
-        self._settle_debts()
+        self._clear_delivered()
 
     def send_steps(self, actions: Any, env_ids: Any, part: int) -> bool:
         """The short way to step all envs of a part (`env_ids` None), or some; False when this is not the ordinary case,
@@ -86,12 +86,12 @@ class Exchange:
         """Lets a spare reset in advance."""
         self._post(spare, spare, arguments, op=_core.Op.PREPARE)
 
-    def _settle_debts(self) -> None:
+    def _clear_delivered(self) -> None:
         """Without autoreset, an env that has told of the end of its episode must be reset."""
-        for slot in [slot for slot in self.faults.owed if not self._hub.owes(slot)]:
+        for slot in [slot for slot in self.faults.deferred if not self._hub.is_deferred(slot)]:
             if self._hub.last_op(slot) != _core.Op.RESET:
                 self.faults.not_reset.add(slot)
-            self.faults.owed.discard(slot)
+            self.faults.deferred.discard(slot)
 
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
         """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
@@ -135,7 +135,7 @@ class Exchange:
         self.faults.check_alive(self._hub.env_of(slot) for slot in slots)
         call, asked = Call(self._wait_for_call, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
-            env = self._hub.env_of(slot) // self._lanes * self._lanes
+            env = self._hub.env_of(slot) // self._width * self._width
             if env not in asked:
                 addressee = self._remembering(call, env, about, parts)
                 asked[env] = self._post(self._hub.worker_of(slot), env, parts, self._calls, addressee)
@@ -193,19 +193,19 @@ class Exchange:
         """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
         self.closing = True
         self.supervisor.close()
-        farewells = Call(self._wait_for_call, self.faults)
+        close_errors = Call(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while not self.supervisor.is_gone(worker.index) and worker.is_alive() and time.monotonic() < deadline:
                 if self._hub.has_room(worker.index):
                     sequence = self._hub.post_message(
-                        _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, farewells
+                        _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, close_errors
                     )
-                    farewells.expect(sequence, None, worker.index)
+                    close_errors.expect(sequence, None, worker.index)
                     break
                 self._pump_once(deadline)
         while self._calls and time.monotonic() < deadline:
             self._pump_once(deadline)
-        return farewells
+        return close_errors
 
     def release(self) -> None:
         """Lets go of the shared memory."""
@@ -213,13 +213,13 @@ class Exchange:
         self.supervisor.release()
         del self._hub
 
-    def raise_farewells(self, farewells: Call) -> None:
+    def raise_close_errors(self, close_errors: Call) -> None:
         """Raises what went wrong while the envs were closed, if anything did."""
-        answers = farewells.answers()
+        answers = close_errors.answers()
         if failures := [load_failure(failure) for answer in answers for failure in load_from_env(answer)]:
             raise self.faults.error_for(failures)
-        if farewells.error is not None:
-            raise farewells.error
+        if close_errors.error is not None:
+            raise close_errors.error
 
     # -- whatever comes ----------------------------------------------------------------------------------
 
@@ -236,8 +236,8 @@ class Exchange:
         interrupted, and the rest, for the next time.
         """
         hub, supervisor = self._hub, self.supervisor
-        if self.faults.owed:
-            self._settle_debts()  # that a send was interrupted before it could
+        if self.faults.deferred:
+            self._clear_delivered()  # that a send was interrupted before it could
         if not hub.needs_attention and not supervisor.has_untold:
             return self.faults.urgent
         self._hear()  # first: what an env has logged comes before what it has raised
@@ -254,7 +254,7 @@ class Exchange:
 
     def _hear(self) -> None:
         self._hub.note_heard(self._hub.said())  # before: whoever handles a record may ask the pool for something
-        self._backend.hear(self._hub.said)
+        self._backend.drain(self._hub.said)
 
     def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
         """`slot`: whose command this answers, if it does."""
@@ -290,10 +290,10 @@ class Exchange:
             assert slot is not None  # of the env that failed
             self.supervisor.env_failed(slot, failure, changes)
 
-    def _note_death(self, index: int, stranded: list[int], unanswered: list[int]) -> None:
+    def _note_death(self, index: int, orphaned: list[int], unanswered: list[int]) -> None:
         changes = Changes()
         changes.do(self._hub.remove_dead)
-        error = self.supervisor.worker_died(index, stranded, bool(unanswered), changes)
+        error = self.supervisor.worker_died(index, orphaned, bool(unanswered), changes)
         for sequence in unanswered:
             if (addressee := self._calls.get(sequence)) is not None:
                 addressee.abandon(error)

@@ -117,7 +117,7 @@ class Part:
                 return self._batch(taken)
         self._check_open()
         check_limit("min_envs", min_envs)
-        check_limit("max_envs", max_envs, self._engine.layout.lanes)
+        check_limit("max_envs", max_envs, self._engine.layout.width)
         check_timeout(timeout)
         check_order(order)
         exchange = self._exchange
@@ -207,8 +207,8 @@ class Part:
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()
         targets = self._named(env_ids)
-        if env_ids is not None and self._engine.layout.lanes > 1:
-            check_whole(targets, self._engine.layout.lanes)
+        if env_ids is not None and self._engine.layout.width > 1:
+            check_whole(targets, self._engine.layout.width)
         return targets
 
     def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:

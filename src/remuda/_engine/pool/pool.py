@@ -113,7 +113,7 @@ class Pool(Part):
         advise: Log once when another number of workers would be several times faster.
         name: Of the workers, as `ps` and logs show them.
         operation_of: Where steps or calls stand for other operations, as in a face: gets the operation ("step") and the
-            `Whereabouts` that a report of a fault would have, and returns those that it is to have.
+            `EnvProgress` that a report of a fault would have, and returns those that it is to have.
 
     Attributes:
         num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch. Of vector envs, those in them.
@@ -163,7 +163,7 @@ class Pool(Part):
         name: str = "remuda",
         operation_of: OperationOf | None = None,
     ) -> None:
-        factories, lanes = check_env_fns(env_fns), check_vector_size(vector_size) or 1
+        factories, width = check_env_fns(env_fns), check_vector_size(vector_size) or 1
         mode: AutoresetMode = autoreset_name(autoreset)
         options: dict[str, Any] = {
             "backend": backend,
@@ -181,7 +181,7 @@ class Pool(Part):
             own = {} if vector_size is None else {"vector_size": vector_size, "autoreset": mode}
             num_workers = _measured_num_workers(factories, {**options, **own}, self._cores)
         settings = Settings(
-            num_envs=len(factories) * lanes,
+            num_envs=len(factories) * width,
             num_workers=len(factories) if num_workers is None else num_workers,
             autoreset=mode,
             vector_size=vector_size,
@@ -235,12 +235,12 @@ class Pool(Part):
         """
         engine = self._engine
         engine.check_open()
-        most, what = self.num_envs // engine.layout.lanes, "envs" if self.vector_size is None else "vector envs"
+        most, what = self.num_envs // engine.layout.width, "envs" if self.vector_size is None else "vector envs"
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
         if any(engine.hub.pending(part) for part in range(self._num_parts)):
             raise StateError("expected no env in flight when a pool is split; call recv or discard first")
-        shares = divide([engine.hub.worker_of(slot) for slot in range(self.num_envs)], parts, engine.layout.lanes)
+        shares = divide([engine.hub.worker_of(slot) for slot in range(self.num_envs)], parts, engine.layout.width)
         engine.divide(shares)
         self._num_parts = parts
         if parts > 1:
@@ -325,8 +325,8 @@ class Pool(Part):
         elif len(per_env_args) != len(targets):
             raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
-            if self._engine.layout.lanes > 1:
-                check_common("arguments", per_env_args, targets, self._engine.layout.lanes)
+            if self._engine.layout.width > 1:
+                check_common("arguments", per_env_args, targets, self._engine.layout.width)
             messages = [dump_for_worker(Request(fn, one, kwargs, about, again)) for one in per_env_args]
         call = self._exchange.call(targets, messages, about)
         if with_spares and self.spares:
@@ -406,17 +406,17 @@ class Pool(Part):
             engine.check_open()
             engine.close()
         deadline = time.monotonic() + (10.0 if timeout is None else timeout)
-        farewells = None
+        close_errors = None
         try:
             if not terminate:
-                farewells = self._exchange.close_envs(deadline)
+                close_errors = self._exchange.close_envs(deadline)
         except BaseException:  # Ctrl-C: nobody gets more time
             deadline = 0.0
             raise
         finally:
             self._stop(0 if terminate else max(0.0, deadline - time.monotonic()))
-        if farewells is not None:
-            self._exchange.raise_farewells(farewells)
+        if close_errors is not None:
+            self._exchange.raise_close_errors(close_errors)
 
     def _stop(self, timeout: float) -> None:
         """Where it is interrupted, closing again, or else the garbage collection, ends what is left."""
@@ -457,11 +457,11 @@ class Pool(Part):
         stats = self.stats()
         if stats.steps == 0:
             return
-        lanes = self._engine.layout.lanes  # of a vector env they are stepped at once
-        stats = replace(stats, steps=stats.steps // lanes)
+        width = self._engine.layout.width  # of a vector env they are stepped at once
+        stats = replace(stats, steps=stats.steps // width)
         cost = observed_cost(stats, self._engine.backend.queued_seconds(), self.num_workers, self._cores)
         what = "envs" if self.vector_size is None else "vector envs"
-        if text := advice(cost, self.num_envs // lanes, self.num_workers, self._cores, what):
+        if text := advice(cost, self.num_envs // width, self.num_workers, self._cores, what):
             logger.warning("%s", text)
 
 

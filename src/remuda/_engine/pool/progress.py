@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 from remuda import _core
 from remuda._engine.pool.seeds import Seeds
 from remuda._wire.layout import Layout
-from remuda.errors import Whereabouts
+from remuda.errors import EnvProgress
 
-OperationOf: TypeAlias = Callable[[str, Whereabouts], tuple[str, Whereabouts]]
+OperationOf: TypeAlias = Callable[[str, EnvProgress], tuple[str, EnvProgress]]
 
 
-class Tracker:
+class ProgressTracker:
     """Knows every env's episode, step, seed and last action. It costs nothing until somebody asks."""
 
     def __init__(
@@ -33,12 +33,12 @@ class Tracker:
         """The number that the next reset of each of these will have."""
         return [self._hub.progress(env_id)[0] + 1 for env_id in env_ids]
 
-    def tell(self, env_id: int, operation: str) -> tuple[str, Whereabouts]:
+    def tell(self, env_id: int, operation: str) -> tuple[str, EnvProgress]:
         """What an env is in, by the name that reports have for it, and how far it has come."""
         where = self._where(env_id)
         return (operation, where) if self._operation_of is None else self._operation_of(operation, where)
 
-    def where(self, env_id: int) -> Whereabouts:
+    def where(self, env_id: int) -> EnvProgress:
         return self.tell(env_id, "nothing")[1]
 
     @property
@@ -46,10 +46,10 @@ class Tracker:
         """Whether a call may stand for something else."""
         return self._operation_of is not None
 
-    def _where(self, env_id: int) -> Whereabouts:
+    def _where(self, env_id: int) -> EnvProgress:
         resets, steps = self._hub.progress(env_id)
         seed, resets_since_seed = self._seeds.latest(env_id, resets, self._hub.seeded(env_id))
-        return Whereabouts(
+        return EnvProgress(
             env_id=env_id,
             episode=resets - 1 if resets else None,
             step=steps,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.progress import Tracker
+from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.pool.seeding import (
     entropy_for,
     options_for,
@@ -37,7 +37,7 @@ class Resets:
         seeds: Seeds,
         defaults: ResetDefaults,
         spaces: ActionSpaces | None,
-        tracker: Tracker,
+        tracker: ProgressTracker,
         exchange: Exchange,
     ) -> None:
         """`spaces`: to be seeded like the envs; None: they are the caller's affair."""
@@ -63,7 +63,7 @@ class Resets:
         self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
     ) -> list[dict[str, Any] | None]:
         if self._layout.vector_size is not None:
-            return vector_reset_arguments(orders, options, slots, self._layout.lanes)
+            return vector_reset_arguments(orders, options, slots, self._layout.width)
         return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
 
     def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options) -> None:

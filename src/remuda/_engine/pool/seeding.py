@@ -111,18 +111,18 @@ def _pickle(options: dict[str, Any], env_id: int) -> bytes:
 
 
 def vector_reset_arguments(
-    seeds: Sequence[Any], options: Sequence[dict[str, Any] | None], env_ids: Sequence[int], lanes: int
+    seeds: Sequence[Any], options: Sequence[dict[str, Any] | None], env_ids: Sequence[int], width: int
 ) -> list[dict[str, Any] | None]:
-    """The keyword arguments of the resets of vector envs of `lanes` envs each, beside the first env of each; None
+    """The keyword arguments of the resets of vector envs of `width` envs each, beside the first env of each; None
     beside the others.
 
     Raises:
         ValueError: The options of the envs of one differ.
     """
-    check_common("options", options, env_ids, lanes)
+    check_common("options", options, env_ids, width)
     arguments: list[dict[str, Any] | None] = [None] * len(seeds)
-    for first in range(0, len(seeds), lanes):
-        arguments[first] = reset_arguments(_common_seed(seeds[first : first + lanes]), options[first])
+    for first in range(0, len(seeds), width):
+        arguments[first] = reset_arguments(_common_seed(seeds[first : first + width]), options[first])
     return arguments
 
 

@@ -105,7 +105,7 @@ class Settings:
             raise ValueError(f"expected start_timeout to be at least 0, or None, got {self.start_timeout}")
 
     def _check_workers(self) -> None:
-        most, what = self.num_envs // self.lanes, "envs" if self.vector_size is None else "vector envs"
+        most, what = self.num_envs // self.width, "envs" if self.vector_size is None else "vector envs"
         if not _is_int(self.num_workers) or not 1 <= self.num_workers <= most:
             raise ValueError(
                 f"expected num_workers to be 'auto', None, or an int from 1 to {most} (the number of {what}), "
@@ -166,7 +166,7 @@ class Settings:
             )
 
     @property
-    def lanes(self) -> int:
+    def width(self) -> int:
         """How many envs, which are neighbours, come from one factory."""
         return self.vector_size or 1
 
@@ -198,8 +198,8 @@ class Settings:
 
     def envs_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
-        share, rest = divmod(self.num_envs // self.lanes, self.num_workers)
-        return tuple((share + (w < rest)) * self.lanes for w in range(self.num_workers))
+        share, rest = divmod(self.num_envs // self.width, self.num_workers)
+        return tuple((share + (w < rest)) * self.width for w in range(self.num_workers))
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignmen
     for index, count in enumerate(settings.envs_of_worker()):
         info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))
         rebuilds = settings.faults.restarts or settings.faults.renew_every is not None
-        factories = env_fns[first // settings.lanes : (first + count) // settings.lanes]
+        factories = env_fns[first // settings.width : (first + count) // settings.width]
         assignments.append(Assignment(info, factories, rebuilds, settings.vector_size))
         first += count
     return assignments
@@ -346,5 +346,5 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         max_running=settings.num_workers
         if settings.max_concurrency is None or settings.backend == "serial"
         else settings.max_concurrency,
-        lanes=settings.lanes,
+        width=settings.width,
     )

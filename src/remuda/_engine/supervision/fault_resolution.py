@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from remuda._engine.startup.start import Started
 
 
-class Settlement:
+class FaultResolution:
     """Knows what each autoreset mode makes of an episode that was cut off."""
 
     def __init__(self, parts: Started, faults: Faults) -> None:
@@ -24,7 +24,7 @@ class Settlement:
         self._faults = faults
 
     def settle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
-        """Answers, or repeats, the command that the stranded slots of an env were sent.
+        """Answers, or repeats, the command that the orphaned slots of an env were sent.
 
         There is one slot, but for a vector env. The slots of that meet the same fate, for its successor begins anew
         with all of them: where one episode was cut off, all are told so, even those that had just ended.
@@ -43,11 +43,11 @@ class Settlement:
             if over:
                 self._forbid_steps(slot, changes)
             else:
-                self._owe(slot, fault, changes)
+                self._defer_end(slot, fault, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
         """What an observe of each slot is answered with by the hub, for their envs know of none; else None."""
-        known = [self._retelling(slot) if self._hub.is_fresh(slot) else None for slot in slots]
+        known = [self._last_row_parts(slot) if self._hub.is_fresh(slot) else None for slot in slots]
         return known if any(known) else None
 
     def release(self) -> None:
@@ -57,29 +57,29 @@ class Settlement:
     def _choose(self, op: _core.Op, over: bool) -> Callable[[int, Fault, Changes], None]:
         """What to do about a command. `over`: the episodes were over before."""
         if op == _core.Op.OBSERVE and over:
-            return self._retell
+            return self._repeat_last
         # A reset, in one way or another: there is no episode that could have ended.
         if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode == "next_step" and over):
             return lambda slot, _, changes: changes.do(self._hub.resend, slot)
-        return self._revive if self._mode == "same_step" else self._end_episode
+        return self._reset_into_row if self._mode == "same_step" else self._end_episode
 
-    def _retell(self, slot: int, _: Fault, changes: Changes) -> None:
-        changes.do(self._hub.retell, slot, self._retelling(slot))
+    def _repeat_last(self, slot: int, _: Fault, changes: Changes) -> None:
+        changes.do(self._hub.repeat_last, slot, self._last_row_parts(slot))
         self._forbid_steps(slot, changes)
 
-    def _revive(self, slot: int, fault: Fault, changes: Changes) -> None:
-        changes.do(self._hub.revive, slot, self._terminal(slot, fault), False)
+    def _reset_into_row(self, slot: int, fault: Fault, changes: Changes) -> None:
+        changes.do(self._hub.reset_into_row, slot, self._terminal(slot, fault), False)
 
     def _end_episode(self, slot: int, fault: Fault, changes: Changes) -> None:
-        changes.do(self._hub.end_episode, slot, self._retelling(slot, fault=fault))
+        changes.do(self._hub.end_episode, slot, self._last_row_parts(slot, fault=fault))
         self._forbid_steps(slot, changes)
 
-    def _owe(self, slot: int, fault: Fault, changes: Changes) -> None:
+    def _defer_end(self, slot: int, fault: Fault, changes: Changes) -> None:
         if self._mode == "same_step":
-            return changes.do(self._hub.owe, slot, self._terminal(slot, fault), True)
-        changes.do(self._hub.owe, slot, self._retelling(slot, fault=fault), False)
+            return changes.do(self._hub.defer_end, slot, self._terminal(slot, fault), True)
+        changes.do(self._hub.defer_end, slot, self._last_row_parts(slot, fault=fault), False)
         if self._mode == "disabled":
-            changes.do(self._faults.owed.add, slot)
+            changes.do(self._faults.deferred.add, slot)
         return None
 
     def _forbid_steps(self, slot: int, changes: Changes) -> None:
@@ -87,7 +87,7 @@ class Settlement:
         if self._mode == "disabled":
             changes.do(self._faults.not_reset.add, slot)
 
-    def _retelling(self, slot: int, **info: Any) -> tuple[Any, ...]:
+    def _last_row_parts(self, slot: int, **info: Any) -> tuple[Any, ...]:
         """What comes with the last observation, in the form of `EnvHost.pack`."""
         return self._objects(slot), info, None, None
 

@@ -27,7 +27,7 @@ class Faults:
         self.not_reset = set(range(num_slots))
         self.noted = 0  # how many failures of envs there have been
         self._in_callers_thread = in_callers_thread
-        self.owed: set[int] = set()  # slots whose next result says that their episode was cut off
+        self.deferred: set[int] = set()  # slots whose next result says that their episode was cut off
         self._lost: dict[int, RemudaError] = {}
         self._failures: list[Failure] = []
         self._deaths: list[WorkerDiedError] = []
@@ -36,7 +36,7 @@ class Faults:
     @property
     def none(self) -> bool:
         """Whether every env can step."""
-        return not self.not_reset and not self._lost and not self.owed
+        return not self.not_reset and not self._lost and not self.deferred
 
     @property
     def urgent(self) -> bool:

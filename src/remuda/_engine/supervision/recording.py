@@ -29,7 +29,7 @@ from remuda._engine.supervision.changes import Sayings
 from remuda._keywords import names_keywords
 from remuda._wire.layout import Layout
 from remuda._worker.host import EnvReport
-from remuda.errors import EnvTimeoutError, Failure, Whereabouts, WorkerDiedError
+from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
 
 @names_keywords
@@ -129,7 +129,7 @@ class Recorder:
         )
         return replace(failure, record=self._record(failure.env_id, fault, failure.where))
 
-    def record_death(self, env_id: int, kind: str, where: Whereabouts, error: WorkerDiedError) -> None:
+    def record_death(self, env_id: int, kind: str, where: EnvProgress, error: WorkerDiedError) -> None:
         """Notes the name of the record in the error."""
         deadline = error.limit if isinstance(error, EnvTimeoutError) else None
         fault = RecordedFault(kind, error.operation, str(error), exitcode=error.exitcode, deadline=deadline)
@@ -140,7 +140,7 @@ class Recorder:
         self._columns = []
         del self._log
 
-    def _record(self, env_id: int, fault: RecordedFault, where: Whereabouts) -> Path | None:
+    def _record(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> Path | None:
         if self._written >= self._recording.max_files:
             return None
         try:
@@ -155,7 +155,7 @@ class Recorder:
             self.sayings.add(logging.WARNING, text)
         return path
 
-    def _collect(self, env_id: int, fault: RecordedFault, where: Whereabouts) -> Record:
+    def _collect(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> Record:
         worker = worker_of(self._backend.workers, env_id)
         episode = "none" if where.episode is None else where.episode
         spec = self._reports[env_id].spec

@@ -12,13 +12,13 @@ from remuda import _core
 from remuda._backends.base import death_of, worker_of
 from remuda._engine.pool.calls import Addressee
 from remuda._engine.pool.infos import InfoColumns
-from remuda._engine.pool.progress import Tracker
+from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.startup.space_checks import check_agreement
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.fault_kinds import OPERATIONS, deadline_of, forget_frames, kind_of, reason_of
 from remuda._engine.supervision.fault_log import FaultLog, restart_in_words
 from remuda._engine.supervision.fault_policy import FaultPolicy
-from remuda._engine.supervision.fault_resolution import Settlement
+from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.quota import Quota
 from remuda._engine.supervision.restart import Restart, Stage
@@ -50,11 +50,11 @@ _AT_ONCE = 0.02  # seconds for starting successors, before others get their batc
 
 
 class Supervisor:
-    """Applies a FaultPolicy. The exchange tells it what happened; it decides over the slots that are stranded.
+    """Applies a FaultPolicy. The exchange tells it what happened; it decides over the slots that are orphaned.
 
     Attributes:
         addressees: Who is told the answer to a message, by its sequence; None: nobody cares. Of the exchange's too.
-        settlement: What becomes of stranded slots.
+        resolution: What becomes of orphaned slots.
         standing: What envs were told that their successors are told again.
         restarts: How many workers have been restarted.
         closing: Whether the pool closes, and nothing is restarted any more.
@@ -69,7 +69,7 @@ class Supervisor:
         parts: Started,
         start_timeout: float | None,
         faults: Faults,
-        tracker: Tracker,
+        tracker: ProgressTracker,
         infos: InfoColumns,
         defaults: ResetDefaults,
     ) -> None:
@@ -82,10 +82,10 @@ class Supervisor:
         self._restarts: dict[int, Restart] = {}
         self._doomed: dict[int, Callable[..., RemudaError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
-        self._arrived: set[int] = set()  # successors whose mail is to be delivered
+        self._arrived: set[int] = set()  # successors whose pending messages are to be delivered
         self._quota = Quota(policy)
         self._log = FaultLog()
-        self.settlement, self.standing = Settlement(parts, faults), Standing()
+        self.resolution, self.standing = FaultResolution(parts, faults), Standing()
         self.addressees: dict[int, Addressee | None] = {}  # by sequence of a message: who is told the answer
         self.restarts = 0
         self.closing = False
@@ -118,12 +118,12 @@ class Supervisor:
     # What becomes of it is decided here, and done by whoever makes the changes.
 
     def env_failed(self, slot: int, failure: Failure, changes: Changes) -> None:
-        """An env raised; its slot is stranded."""
+        """An env raised; its slot is orphaned."""
         env = failure.env_id
         assert env is not None
         is_rebuild = failure.operation == "build"
         operation, where = self._tracker.tell(env, failure.operation)
-        failure = replace(failure, operation=operation, where=where, shared=env % self._layout.lanes != 0)
+        failure = replace(failure, operation=operation, where=where, shared=env % self._layout.width != 0)
         if failure.worker in self._doomed:  # it is settled when that has died
             return self._go_with_worker(slot, failure, changes)
         if self.closing or self._faults.is_lost(env):
@@ -164,7 +164,7 @@ class Supervisor:
         if not is_rebuild:  # that is tried again anyway, before the next reset
             rebuild = _Rebuild(self, env)
             changes.do(self._hub.post_message, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild)
-        return self.settlement.settle([slot], [fault], changes)
+        return self.resolution.settle([slot], [fault], changes)
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
         """A worker missed a deadline, or (op None) talks nonsense: it must go. It may be told more than once."""
@@ -174,7 +174,7 @@ class Supervisor:
             self._doomed[worker] = lambda **context: self._timeout_error(op, context)
         self._backend.kill(worker)
 
-    def worker_died(self, index: int, stranded: Sequence[int], awaited: bool, changes: Changes) -> RemudaError:
+    def worker_died(self, index: int, orphaned: Sequence[int], awaited: bool, changes: Changes) -> RemudaError:
         """Returns the error for its unanswered calls.
 
         `awaited`: somebody waits for its answer to a call.
@@ -184,38 +184,38 @@ class Supervisor:
             if index not in self._restarts:
                 self._faults.tell_again(first, changes)
             changes.do(self._restarts.pop, index, None)
-            self._drop(stranded, changes)
+            self._drop(orphaned, changes)
             return self._faults.lost(first)
         if index in self._leaving and not self.closing:
             changes.do(self._leaving.pop, index)
             self._replace(index, time.monotonic(), changes)
-            for slot in stranded:
+            for slot in orphaned:
                 changes.do(self._hub.resend, slot)
             return death_of(self._backend.workers[index], "close", None, WorkerDiedError)
-        error = self._death_of(index, stranded, awaited)
+        error = self._death_of(index, orphaned, awaited)
         changes.do(self._doomed.pop, index, None)
         self._record(index, error)
         if self.closing or not self._policy.restarts:
             if isinstance(error, WorkerDiedError):
                 is_spare = self._hub.slot_of(first) is None  # nobody would ever ask for it
-                self._faults.add_death(error, changes, tell=bool(stranded) or (is_spare and not self.closing))
-            self._drop(stranded, changes)
+                self._faults.add_death(error, changes, tell=bool(orphaned) or (is_spare and not self.closing))
+            self._drop(orphaned, changes)
         else:
-            self._restart(index, stranded, error, changes)
+            self._restart(index, orphaned, error, changes)
         return error
 
     def renewal_due(self, worker: int, slot: int | None, terminal: Parts | None, changes: Changes) -> None:
         """An env has run its number of episodes: its worker, which has no other, closes it and goes.
 
-        With same-step autoreset its slot is stranded: the reset that belongs to the result is its successor's, or
+        With same-step autoreset its slot is orphaned: the reset that belongs to the result is its successor's, or
         (`slot` is None) that of a spare.
         """
         self._let_go(worker, changes)
         if self._layout.autoreset == "same_step" and slot is not None:
-            changes.do(self._hub.revive, slot, terminal, True)
+            changes.do(self._hub.reset_into_row, slot, terminal, True)
 
     def reset_left_to_successor(self, worker: int, slot: int, changes: Changes) -> None:
-        """The same of an env that is reset in mid-episode: its slot is stranded, for the env has done nothing."""
+        """The same of an env that is reset in mid-episode: its slot is orphaned, for the env has done nothing."""
         if worker not in self._leaving:
             self._let_go(worker, changes)
         changes.do(self._hub.resend, slot)
@@ -278,33 +278,33 @@ class Supervisor:
         """Lets go of the shared memory."""
         if self._recorder is not None:
             self._recorder.release()
-        self.settlement.release()
+        self.resolution.release()
         del self._hub, self._arena
 
     # -- restarts ----------------------------------------------------------------------------------------
 
-    def _restart(self, index: int, stranded: Sequence[int], error: RemudaError, changes: Changes) -> None:
+    def _restart(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
         envs = self._backend.workers[index].env_ids
         reason, operation = reason_of(error, envs)
         faults = [self._fault(env, kind_of(error), operation, error, shared=env != reason) for env in envs]
         at = self._quota.next_restart(index, changes)
         if not self._bear(faults, restart_in_words(at), changes):
-            return self._drop(stranded, changes)
+            return self._drop(orphaned, changes)
         self._replace(index, at, changes)
-        lanes = self._layout.lanes
-        for first in range(0, len(faults), lanes):
-            its_faults = faults[first : first + lanes]
+        width = self._layout.width
+        for first in range(0, len(faults), width):
+            its_faults = faults[first : first + width]
             slots = [slot for fault in its_faults if (slot := self._hub.slot_of(fault.env_id)) is not None]
             if not slots:
                 continue  # a spare: nobody is told
-            if slots[0] in stranded:
-                self.settlement.settle(slots, its_faults, changes)
+            if slots[0] in orphaned:
+                self.resolution.settle(slots, its_faults, changes)
             else:
-                self.settlement.settle_idle(slots, its_faults, changes)
+                self.resolution.settle_idle(slots, its_faults, changes)
         return None
 
     def _replace(self, index: int, at: float, changes: Changes) -> None:
-        self._backend.vacate(index)
+        self._backend.begin_replacement(index)
         changes.do(self._hub.reopen, index)
         env_ids = self._backend.workers[index].env_ids
         if (told := self.standing.for_successor(env_ids, self.restarts + 1)) is not None:  # before what it is sent
@@ -340,7 +340,7 @@ class Supervisor:
             return
         restart.stage = Stage.STARTING
         deadline = inf if self._start_timeout is None else self._running_time() + self._start_timeout
-        self._backend.succeed(worker)
+        self._backend.start_replacement(worker)
         self.restarts += 1
         self._restarts[worker] = Restart(restart.at, Stage.BUILDING, deadline)
 
@@ -398,8 +398,8 @@ class Supervisor:
         fds = dict.fromkeys(fd for worker in building for fd in self._backend.descriptors(worker))
         self._hub.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)
 
-    def _drop(self, stranded: Iterable[int], changes: Changes) -> None:
-        for slot in stranded:
+    def _drop(self, orphaned: Iterable[int], changes: Changes) -> None:
+        for slot in orphaned:
             changes.do(self._hub.drop, slot)
 
     # -- faults ------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ class Supervisor:
 
         `then`: what follows if they are not.
         """
-        each = faults[:: self._layout.lanes]  # those of a vector env are one
+        each = faults[:: self._layout.width]  # those of a vector env are one
         limit = self._quota.charge(each, changes)
         for fault in each:
             self._log.add(fault, then if limit is None else "it is not restarted any more", changes)
@@ -431,11 +431,11 @@ class Supervisor:
         where = error.where or self._tracker.where(envs[0])
         self._recorder.record_death(where.env_id, kind_of(error), where, error)
 
-    def _death_of(self, index: int, stranded: Sequence[int], awaited: bool) -> RemudaError:
+    def _death_of(self, index: int, orphaned: Sequence[int], awaited: bool) -> RemudaError:
         worker = self._backend.workers[index]
         op, env = self._hub.doing(index)
-        if op is None and stranded:  # it had work, but did not come to it
-            op, env = self._hub.last_op(stranded[0]), self._hub.env_of(stranded[0])
+        if op is None and orphaned:  # it had work, but did not come to it
+            op, env = self._hub.last_op(orphaned[0]), self._hub.env_of(orphaned[0])
         operation = OPERATIONS[op] if op is not None else "call" if awaited else "nothing"
         if self.closing:
             operation = "close"
