@@ -22,14 +22,19 @@ using namespace remuda;
 
 namespace {
 
+// No other run of this test, at the same time, has these.
+const std::string own = std::to_string(getpid());
+const std::string mine = "mine" + own, other = "else" + own;
+
 constexpr unsigned kLongest = 60;  // seconds, for those whom a broken search would leave behind for ever
 
 // Becomes a program that waits, with that environment.  `pipe` is closed by the exec: then all is in place.
 [[noreturn]] void become_sleeper(const std::string& variable) {
   alarm(kLongest);  // an exec keeps it
   char* const arguments[] = {const_cast<char*>("sleep"), const_cast<char*>("100000"), nullptr};
+  const std::string misleading = "AFTER=" + std::string(kFamilyVariable) + "=" + mine;
   char* const environment[] = {const_cast<char*>("BEFORE=1"), const_cast<char*>(variable.c_str()),
-                               const_cast<char*>("AFTER=REMUDA_WORKER_KEY=mine"), nullptr};
+                               const_cast<char*>(misleading.c_str()), nullptr};
   execve("/bin/sleep", arguments, environment);
   _exit(127);
 }
@@ -67,8 +72,9 @@ bool was_reaped(pid_t pid) { return waitpid(pid, nullptr, 0) < 0 && errno == ECH
 // Run before `main` in a program that a test has made of this one: shows its key, stops, and waits for its end.
 struct Shower {
   Shower() {
-    if (std::getenv("REMUDA_TEST_SHOWS") == nullptr) return;
-    CHECK(show_keys("mine"));
+    const char* key = std::getenv("REMUDA_TEST_SHOWS");
+    if (key == nullptr) return;
+    CHECK(show_keys(key));
     raise(SIGSTOP);
     while (true) pause();
   }
@@ -81,13 +87,14 @@ bool runs(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == 0; }
 TEST(who_carries_a_key_is_killed_and_nobody_else) {
   Pipe pipe;
   const std::string variable = std::string(kFamilyVariable) + "=";
-  const std::set<pid_t> family = {start(variable + "mine"), start(variable + "mine", true),
-                                  start(variable + "outer:mine"), start(variable + "mine:inner"),
-                                  start(variable + "too")};
-  const std::set<pid_t> strangers = {start(variable + "min"),        start(variable + "miner"),     start(variable),
-                                     start("X" + variable + "mine"), start(variable + "x:mine2:y"), start("")};
+  const std::set<pid_t> family = {start(variable + mine), start(variable + mine, true),
+                                  start(variable + "outer:" + mine), start(variable + mine + ":inner"),
+                                  start(variable + other)};
+  const std::set<pid_t> strangers = {
+      start(variable + mine.substr(1)), start(variable + mine + "r"),          start(variable),
+      start("X" + variable + mine),     start(variable + "x:" + mine + "2:y"), start("")};
   pipe.await_execs();
-  CHECK(kill_process_tree({"mine", "too"}, 10'000).survivors.empty());
+  CHECK(kill_process_tree({mine, other}, 10'000).survivors.empty());
   for (pid_t pid : family) CHECK(was_reaped(pid));
   for (pid_t pid : strangers) {
     CHECK(runs(pid));
@@ -109,37 +116,38 @@ TEST(no_key_kills_nobody) {
 
 TEST(a_stopped_process_dies_too) {
   Pipe pipe;
-  const pid_t pid = start(std::string(kFamilyVariable) + "=mine");
+  const pid_t pid = start(std::string(kFamilyVariable) + "=" + mine);
   pipe.await_execs();
   kill(pid, SIGSTOP);
-  CHECK(kill_process_tree({"mine"}, 10'000).survivors.empty());
+  CHECK(kill_process_tree({mine}, 10'000).survivors.empty());
   CHECK(was_reaped(pid));
 }
 
-// Two lines of shells, each of which starts its successor and becomes another program.  Not for ever, should nobody
-// catch them.  They tell when they are running.
+// Two lines of shells, each of which starts its successor and becomes another program.  They tell when they are
+// running, and when nobody has caught them: then they end by themselves.
 constexpr char kRunners[] =
-    "export left=20000; "
-    "export run='left=$((left - 1)); [ $left -eq 19980 ] && echo; [ $left -gt 0 ] && sh -c \"$run\" & exec true'; "
+    "export left=5000; export run='left=$((left - 1)); case $left in 4995 | 0) echo; esac; "
+    "[ $left -gt 0 ] && sh -c \"$run\" & exec true'; "
     "sh -c \"$run\" & sh -c \"$run\" & exec true";
 
 // A sanitizer makes the search slow, not the shells that run from it.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kRounds = 1;
 #else
-constexpr int kRounds = 20;
+constexpr int kRounds = 10;
 #endif
 
 // Whichever moment we look at it is a bad one.
 TEST(a_family_on_the_run_is_caught) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // who loses his parent comes to us
+  signal(SIGCHLD, SIG_IGN);          // and is buried at once: thousands of the dead would be in the way of the search
+  const std::string variable = std::string(kFamilyVariable) + "=" + mine;
   for (int round = 0; round < kRounds; ++round) {
     Pipe pipe;
     const pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
       dup2(pipe.ends[1], STDOUT_FILENO);
-      const std::string variable = std::string(kFamilyVariable) + "=mine";
       char* const arguments[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>(kRunners),
                                  nullptr};
       char* const environment[] = {const_cast<char*>(variable.c_str()), const_cast<char*>("PATH=/usr/bin:/bin"),
@@ -150,11 +158,10 @@ TEST(a_family_on_the_run_is_caught) {
     close(pipe.ends[1]);
     char lines[2];
     for (char& line : lines) CHECK_EQ(read(pipe.ends[0], &line, 1), 1);
-    CHECK(kill_process_tree({"mine"}, 10'000).survivors.empty());
+    CHECK(kill_process_tree({mine}, 10'000).survivors.empty());
     CHECK_EQ(read(pipe.ends[0], lines, 1), 0);  // it has an end when nobody is left who could write
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
   }
+  signal(SIGCHLD, SIG_DFL);
 }
 
 TEST(what_is_shown_is_found) {
@@ -162,10 +169,10 @@ TEST(what_is_shown_is_found) {
   const pid_t pid = fork();
   if (pid == 0) {
     alarm(kLongest);
-    const std::string own = std::string(kFamilyVariable) + "=0000";
+    const std::string before = std::string(kFamilyVariable) + "=" + other, shows = "REMUDA_TEST_SHOWS=" + mine;
     const std::string self = "/proc/self/exe";
     char* const arguments[] = {const_cast<char*>("shower"), nullptr};
-    char* const environment[] = {const_cast<char*>(own.c_str()), const_cast<char*>("REMUDA_TEST_SHOWS=1"), nullptr};
+    char* const environment[] = {const_cast<char*>(before.c_str()), const_cast<char*>(shows.c_str()), nullptr};
     execve(self.c_str(), arguments, environment);
     _exit(127);
   }
@@ -173,9 +180,9 @@ TEST(what_is_shown_is_found) {
   int status = -1;
   CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);  // it stops when it has shown its key
   CHECK(WIFSTOPPED(status));
-  CHECK(kill_process_tree({"0000"}, 0).survivors.empty());
+  CHECK(kill_process_tree({other}, 0).survivors.empty());
   CHECK(waitpid(pid, nullptr, WNOHANG) == 0);
-  CHECK(kill_process_tree({"mine"}, 10'000).survivors.empty());
+  CHECK(kill_process_tree({mine}, 10'000).survivors.empty());
   CHECK(was_reaped(pid));
 }
 
@@ -186,14 +193,14 @@ TEST(a_copy_of_a_program_without_keys_shows_its_own) {
   const pid_t pid = fork();
   if (pid == 0) {
     alarm(kLongest);
-    const char shown = show_keys("outer:a copy's") ? 1 : 0;
+    const char shown = show_keys("outer:" + mine) ? 1 : 0;
     CHECK_EQ(write(pipe.ends[1], &shown, 1), 1);
     while (true) pause();
   }
   char shown = 0;
   CHECK_EQ(read(pipe.ends[0], &shown, 1), 1);
   close(pipe.ends[1]);
-  CHECK(kill_process_tree({"a copy's"}, 10'000).survivors.empty());
+  CHECK(kill_process_tree({mine}, 10'000).survivors.empty());
   if (shown == 1) {
     CHECK(was_reaped(pid));
   } else {
@@ -205,7 +212,7 @@ TEST(a_copy_of_a_program_without_keys_shows_its_own) {
 TEST(a_family_is_found_without_a_free_descriptor) {
   fill_reserve();
   Pipe pipe;
-  const std::string variable = std::string(kFamilyVariable) + "=mine";
+  const std::string variable = std::string(kFamilyVariable) + "=" + mine;
   std::set<pid_t> family;
   for (int i = 0; i < 5; ++i) family.insert(start(variable, i % 2 == 0));
   pipe.await_execs();
@@ -215,7 +222,7 @@ TEST(a_family_is_found_without_a_free_descriptor) {
   CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
   std::set<int> taken;
   for (int fd; (fd = dup(STDIN_FILENO)) >= 0;) taken.insert(fd);
-  const HuntResult result = kill_process_tree({"mine"}, 10'000);
+  const HuntResult result = kill_process_tree({mine}, 10'000);
   CHECK(result.survivors.empty());
   CHECK_EQ(result.problem, 0);
   CHECK(dup(STDIN_FILENO) < 0);  // the reserve is there again
@@ -230,7 +237,7 @@ TEST(what_cannot_be_looked_at_is_told) {
   CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none = {0, before.rlim_max};
   CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const HuntResult result = kill_process_tree({"mine"}, 0);
+  const HuntResult result = kill_process_tree({mine}, 0);
   CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   CHECK_EQ(result.problem, EMFILE);
 }

@@ -39,8 +39,8 @@ using Clock = std::chrono::steady_clock;
 
 // How often we come back to a process that is just becoming another program, a millisecond apart.
 constexpr int kMaxSecondLooks = 50;
-// The word of /proc/<pid>/stat that says where the environment ends.
-constexpr int kEnvEnd = 51;
+// The word of /proc/<pid>/stat that says where the environment begins; the next one says where it ends.
+constexpr int kEnvStart = 50;
 
 // Reads files of /proc, one at a time into the same memory.
 class ProcReader {
@@ -85,6 +85,10 @@ std::string_view stat_from(std::string_view stat, int first) {
   return stat;
 }
 
+std::uint64_t number_in(std::string_view stat, int word) {
+  return std::strtoull(std::string(stat_from(stat, word).substr(0, 20)).c_str(), nullptr, 10);
+}
+
 // Whether /proc shows the processes by the numbers that they have for us: it may be absent, or another container's.
 bool proc_is_ours() {
   char self[16] = {};
@@ -105,9 +109,8 @@ class Hunt {
     int second_looks = 0;
     while (true) {
       const int before = last_pid();
-      const Found found = pass();
-      // New pids are higher than all before, so whoever runs from us runs ahead of the search; until they start from
-      // the beginning again: then he may be where we have looked already.
+      const Found found = pass(before);
+      // Pids start from the beginning again: whoever runs from us may be where we have looked already.
       if (found.somebody || last_pid() < before) {
         second_looks = 0;
         continue;
@@ -136,9 +139,10 @@ class Hunt {
   };
   enum class Sight { kStranger, kFamily, kBetweenPrograms };
 
-  // Once through all processes.  One that was forked before its parent was shot is there in the next pass; after a
-  // SIGKILL none is forked.
-  Found pass() {
+  // Once through all processes: those of a list that is as old as its first entry, and then those that have come since,
+  // whose pids are higher than the one that was given last `before`.  Whoever forks runs ahead of us, but slower than
+  // we look; and after a SIGKILL none is forked.
+  Found pass(int before) {
     Found found;
     const int fd = open_somehow([] { return open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
     std::unique_ptr<DIR, int (*)(DIR*)> all(fd < 0 ? nullptr : fdopendir(fd), closedir);
@@ -149,18 +153,26 @@ class Hunt {
     while (const dirent* entry = readdir(all.get())) {
       int pid = 0;
       const char* end = entry->d_name + std::strlen(entry->d_name);
-      if (std::from_chars(entry->d_name, end, pid).ptr != end || pid == self_) continue;
-      const Sight sight = look(pid);
-      found.unsure |= sight == Sight::kBetweenPrograms;
-      if (sight == Sight::kFamily) found.somebody |= shoot(pid);
+      if (std::from_chars(entry->d_name, end, pid).ptr == end) meet(pid, found);
+    }
+    int next = before + 1;
+    for (int last = last_pid(); next <= last; last = last_pid()) {
+      while (next <= last) meet(next++, found);
     }
     return found;
+  }
+
+  void meet(int pid, Found& found) {
+    if (pid == self_) return;
+    const Sight sight = look(pid);
+    found.unsure |= sight == Sight::kBetweenPrograms;
+    if (sight == Sight::kFamily) found.somebody |= shoot(pid);
   }
 
   Sight look(int pid) {
     const auto environment = read(pid, "environ");
     if (!environment) return Sight::kStranger;
-    if (environment->empty()) return is_between_programs(pid) ? Sight::kBetweenPrograms : Sight::kStranger;
+    if (environment->empty()) return may_yet_show_one(pid) ? Sight::kBetweenPrograms : Sight::kStranger;
     for (std::string_view keys = keys_in(*environment); !keys.empty();) {
       const std::string_view key = keys.substr(0, keys.find(':'));
       if (keys_.count(std::string(key)) != 0) return Sight::kFamily;
@@ -169,13 +181,16 @@ class Hunt {
     return Sight::kStranger;
   }
 
-  // In an exec there is a moment when the old memory is gone and the new environment not yet in place.  (The kernel's
-  // own threads, and the dead, have no memory at all.)
-  bool is_between_programs(int pid) {
+  // Of a process that has shown no environment.  In an exec there is a moment when the old memory is gone and the new
+  // environment not yet in place; by now it may be.  Who has memory (the kernel's own threads and the dead have none)
+  // is known to have no environment only where that has a place, and is empty.
+  bool may_yet_show_one(int pid) {
     const auto memory = read(pid, "statm");
     if (!memory || memory->substr(0, 2) == "0 ") return false;
     const auto stat = read(pid, "stat");
-    return stat && stat_from(*stat, kEnvEnd).substr(0, 2) == "0 ";
+    if (!stat) return false;
+    const auto [start, end] = std::pair(number_in(*stat, kEnvStart), number_in(*stat, kEnvStart + 1));
+    return start == 0 || start != end;
   }
 
   // Whether it was somebody new.
@@ -261,9 +276,7 @@ bool show_environment(std::string_view shown) {
   ProcReader proc;
   const auto stat = proc.read(Descriptor(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)));
   if (!stat) return false;
-  const auto word = [&stat](int number) {
-    return std::strtoull(std::string(stat_from(*stat, number).substr(0, 20)).c_str(), nullptr, 10);
-  };
+  const auto word = [&stat](int number) { return number_in(*stat, number); };
   prctl_mm_map map{};
   map.start_code = word(26), map.end_code = word(27), map.start_stack = word(28);
   map.start_data = word(45), map.end_data = word(46), map.start_brk = word(47);
