@@ -1,4 +1,4 @@
-// A doorbell: how one side waits for the other.  Any number of ringers, one waiter.
+// A doorbell: lets one side sleep until others have counted up to a target.  Any number of ringers, one waiter.
 //
 // The waiter first spins, giving its core away on every turn (`sched_yield`), because a wake-up through
 // the kernel costs 40 us where a shared counter costs 0.2; then it sleeps on a futex.  It may ask to be

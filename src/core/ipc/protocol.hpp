@@ -1,4 +1,4 @@
-// What the pool and its workers say to each other, record by record.
+// The records that the pool and its workers exchange: commands, results, flags.
 //
 // A command names the row that its result goes to: that single choice gives zero-copy frames, rollout
 // storage and spares with no further machinery.

@@ -1,4 +1,4 @@
-// Threads of our own in somebody's process.
+// Starts threads that run until the process ends, with all signals blocked: ours in the process of somebody else.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// A worker's family: whatever was started from it, wherever that has gone.
+// Kills the whole process tree of a worker: whatever was started from it, wherever that has gone.
 //
 // A process group is left as soon as somebody asks for a session of his own, and a parent is forgotten as soon as it
 // ends.  An environment is inherited by all that is exec'd and stays readable in /proc: so every worker is given a key

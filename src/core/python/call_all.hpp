@@ -1,4 +1,4 @@
-// Several changes of state as one.
+// Makes several changes of state in one call, so that no signal handler can come in between.
 //
 // Python runs signal handlers, which may raise, between any two of its own instructions, but in none of ours.
 #pragma once

@@ -1,4 +1,4 @@
-// What becomes of a thread that asks for the GIL while the interpreter finalises: it sleeps until the process ends.
+// Lets a thread that asks for the GIL while the interpreter finalises sleep until the process ends.
 //
 // From CPython 3.14 on the interpreter sees to that itself.  Before, it ends such a thread with pthread_exit, which
 // with glibc unwinds the thread's stack: without the GIL, through destructors that give up references to Python objects

@@ -1,4 +1,4 @@
-// A Python value <-> its bytes in the rows.
+// Copies Python values into columns, and back.
 //
 // A space is flattened into a tree: inner nodes are dicts and tuples, a leaf is an array with a column
 // of its own, or an *object* (text, graphs, custom spaces) that has none and travels pickled.

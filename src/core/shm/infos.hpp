@@ -1,4 +1,4 @@
-// Numeric info keys travel in columns.
+// Writes numeric info keys into columns of their own.
 //
 // The pool gives a key a column the first time it sees it; from then on the worker writes the value
 // into the row and sets the key's bit in the row's mask.  What has no column (or, this time, another

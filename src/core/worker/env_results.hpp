@@ -1,4 +1,4 @@
-// What envs return and raise, checked: an env may be anybody's.
+// Checks what envs return and raise: an env may be anybody's.
 #pragma once
 
 #include <nanobind/nanobind.h>

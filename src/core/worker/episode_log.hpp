@@ -1,4 +1,4 @@
-// What was done to each env of late, kept where the death of its worker does not reach it.
+// A log of what was done to each env of late, in shared memory: it outlives the worker.
 //
 // Every env has a ring of entries: it was made, reset, stepped.  An entry is a byte that says which,
 // and of a step a row of each action column; it is written before the env is called, so the last one is what

@@ -1,4 +1,4 @@
-// The worker's loop: how episodes begin. When asked, in advance, and with an env that was built anew.
+// Resets in the worker: when asked, in advance, and of an env that was built anew.
 #include <algorithm>
 
 #include "ipc/blob_parts.hpp"

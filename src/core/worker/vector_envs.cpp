@@ -1,4 +1,4 @@
-// The worker's loop: vector envs, which step several envs at once.
+// Vector envs in the worker: several commands, one step.
 //
 // Each of these, a sub-env, has a slot, a row and commands like any env.  The commands of the sub-envs of one vector
 // env come one after another and are alike; with the last of them the vector env does what they say.  Its hook writes

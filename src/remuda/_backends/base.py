@@ -1,4 +1,4 @@
-"""What the engine asks of a backend."""
+"""The interface between engine and backends: what a backend must offer, and what the engine knows of a worker."""
 
 from __future__ import annotations
 

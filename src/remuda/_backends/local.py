@@ -1,4 +1,4 @@
-"""Workers inside the caller's process: what the thread and the serial backend share."""
+"""Base of the thread and the serial backend: workers inside the process of the caller."""
 
 from __future__ import annotations
 

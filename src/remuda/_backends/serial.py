@@ -1,4 +1,4 @@
-"""Workers that are the caller itself: for debugging, and the reference for every other backend."""
+"""The serial backend: envs are stepped in the calling thread, for debugging and as the reference for all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring pools of environments against one another: used by ``remuda bench`` and by ``benchmarks/``.
+"""Benchmarks of vector envs against one another: used by ``remuda bench`` and by ``benchmarks/``.
 
 The path of a measurement: a `Workload` says which env, a `Plan` how many of them, `registry` which
 contenders; `race` builds them all, steps them in interleaved rounds, and fills a `Result`; `report` and

@@ -1,4 +1,4 @@
-"""What can be measured: the interface of a contender, the plain loop, and remuda itself."""
+"""The interface of a contender in a benchmark; the plain loop, and remuda itself."""
 
 from __future__ import annotations
 

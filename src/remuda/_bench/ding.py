@@ -1,4 +1,4 @@
-"""DI-engine's env managers, and ours of the same names: they take envs in DI-engine's form, and actions one by one."""
+"""Contenders: DI-engine's env managers, and ours of the same names."""
 
 from __future__ import annotations
 

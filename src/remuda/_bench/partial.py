@@ -1,4 +1,4 @@
-"""Contenders that go on with those envs that are done: their step takes `Plan.min_envs` results or more."""
+"""Contenders that step those envs that are done: `Plan.min_envs` results or more at a time."""
 
 from __future__ import annotations
 

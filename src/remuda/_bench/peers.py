@@ -1,4 +1,4 @@
-"""The libraries remuda is measured against, each used as its own documentation shows."""
+"""Contenders: the libraries that remuda is measured against, each used as its own documentation shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A result as a picture."""
+"""Draws the result of a benchmark as a PNG."""
 
 from __future__ import annotations
 

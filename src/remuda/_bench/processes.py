@@ -1,4 +1,4 @@
-"""What worker processes cost, and what others do meanwhile: CPU time and memory, read from the kernel."""
+"""CPU time and memory of worker processes, and of all other programs meanwhile, read from /proc."""
 
 from __future__ import annotations
 

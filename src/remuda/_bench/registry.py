@@ -1,4 +1,4 @@
-"""The contenders by name. To measure against another library, write its `Contender` and add it here."""
+"""The table of contenders by name. To measure another library, write its `Contender` and add it here."""
 
 from __future__ import annotations
 

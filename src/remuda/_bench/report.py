@@ -1,4 +1,4 @@
-"""A result as a table for the terminal, and as JSON."""
+"""Prints the result of a benchmark as a table, and writes it as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measurement found, and the figures drawn from it."""
+"""The result of a benchmark: steps per second of each round, and the figures drawn from them."""
 
 from __future__ import annotations
 

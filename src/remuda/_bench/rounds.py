@@ -1,4 +1,4 @@
-"""The race: every contender is built, warmed up, and then stepped in interleaved rounds (A B C, A B C)."""
+"""Runs a benchmark: each contender is built, warmed up, and stepped in interleaved rounds (A B C, A B C)."""
 
 from __future__ import annotations
 

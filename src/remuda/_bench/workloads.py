@@ -1,4 +1,4 @@
-"""What is stepped: an environment, and the actions it is stepped with."""
+"""Workloads of benchmarks: an env, and the actions that it is stepped with."""
 
 from __future__ import annotations
 

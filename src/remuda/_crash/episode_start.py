@@ -1,4 +1,4 @@
-"""How an episode begins: what a worker notes before each reset, where faults are recorded."""
+"""The state from which an episode starts (seed, options, random generator), as the log of a worker keeps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a crash record: a zip, of which nothing is run when it is loaded.
+"""Writes and reads the file of a crash record: a zip, of which nothing is run when it is loaded.
 
 record.json      all that is text and numbers
 actions.npz      kinds, and action_0, action_1, ...: plain arrays

@@ -1,4 +1,4 @@
-"""What a file says, fit to be printed."""
+"""Escapes what could steer a terminal, in text that comes out of a file."""
 
 from __future__ import annotations
 

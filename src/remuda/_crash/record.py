@@ -1,4 +1,4 @@
-"""A crash record: what is needed to see an env fail again."""
+"""The data of a crash record: all that is needed to see an env fail again."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What faces have in common."""
+"""What several faces share."""

@@ -1,4 +1,4 @@
-"""What goes wrong while envs close, told without standing in the way."""
+"""Logs errors of closing envs instead of raising them, as the originals of some faces do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far an env has come that a face resets and steps by other means than the pool's own."""
+"""Counts the resets and steps of envs that a face drives by calls, for reports of faults."""
 
 from __future__ import annotations
 

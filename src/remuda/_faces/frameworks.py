@@ -1,4 +1,4 @@
-"""The frameworks that faces stand for, and what is said where one is not installed."""
+"""The frameworks that faces stand for, and the error that says how to install a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that are imported when first asked for: workers import their side of a face, and no learner with it."""
+"""Lazy imports of a face: workers import their side of it without the learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The env's own exception, for faces whose users catch that."""
+"""Raises the env's own exception, for faces whose users catch that."""
 
 from __future__ import annotations
 

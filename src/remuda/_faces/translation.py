@@ -1,4 +1,4 @@
-"""The engine's errors, raised as those of a face: to be caught where its users have always caught theirs."""
+"""Translates the engine's errors into those of a face, to be caught where its users have always caught theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log `remuda`. All its records have `worker` and `env`, so formats may name them: None where it is about all."""
+"""The logger `remuda`. All its records have `worker` and `env` (None where they are about all) for formats to name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a worker's standard output and error go, and what of them can be read back."""
+"""Redirects a worker's standard output and error, and reads back what was written."""
 
 from __future__ import annotations
 

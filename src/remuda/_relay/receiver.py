@@ -1,4 +1,4 @@
-"""The pool's end of what its workers log and warn: handed on as if it had been said here."""
+"""Receives what workers log and warn, and hands it to this process's logging and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker logs and warns, in the form in which it travels to the pool's process: one datagram each.
+"""The wire format of log records and warnings: one JSON datagram each.
 
 A datagram is JSON: texts, numbers, and lists and dicts of them. Whoever has got hold of the socket can make the pool's
 process print something, and no more: nothing that comes from there is unpickled, imported or called.

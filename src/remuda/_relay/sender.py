@@ -1,4 +1,4 @@
-"""A worker's end of the relay: its logs and warnings become datagrams, and nothing ever waits for that."""
+"""Sends a worker's log records and warnings to the pool's process, without ever blocking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pool's process wants to hear of logs and warnings: its workers do not even make the rest."""
+"""Log levels and warning filters of the pool's process, applied in workers so that they make no record in vain."""
 
 from __future__ import annotations
 

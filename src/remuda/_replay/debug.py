@@ -1,4 +1,4 @@
-"""Replays in the caller's process, with a debugger where it breaks."""
+"""Replays a crash record in the calling process, with a debugger where it breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a replay did what the record says, and why perhaps not."""
+"""Compares the outcome of a replay with its record, and says why they may differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One env in this process, behind the loop that a worker has: every check that it met then, it meets again."""
+"""Hosts one env for a replay, behind the same loop and checks that a worker has."""
 
 from __future__ import annotations
 

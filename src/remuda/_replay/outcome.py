@@ -1,4 +1,4 @@
-"""How a replay ended."""
+"""The outcome of a replay: how far it came, and how it ended."""
 
 from __future__ import annotations
 

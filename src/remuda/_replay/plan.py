@@ -1,4 +1,4 @@
-"""What is to be done to an env so that it fails again."""
+"""The plan of a replay: the resets and steps that lead to the failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in the process of a replay: follows a plan, and tells how far it has come."""
+"""The main function of a replay process: follows a plan, and reports how far it has come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays in a process of its own, that may crash or hang as the worker did."""
+"""Replays a crash record in a process of its own, which may crash or hang as the worker did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a record is code, and runs when it is loaded: only with the user's leave."""
+"""Unpickles what of a record is code, which runs when it is loaded: only with the user's leave."""
 
 from __future__ import annotations
 

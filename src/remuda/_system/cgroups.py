@@ -1,4 +1,4 @@
-"""The control groups that this process is in: its own, and those around it. What limits one of them limits us."""
+"""Finds the control groups around this process, whose limits hold for it."""
 
 from __future__ import annotations
 

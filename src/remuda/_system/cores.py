@@ -1,4 +1,4 @@
-"""How many CPU cores this process may use: its affinity mask, cut down to its control group's quota.
+"""Counts the CPU cores that this process may use: its affinity mask, cut down to its control group's quota.
 
 A container limited to 1.5 cores on a 64-core machine still sees 64 in its affinity mask, so both are asked.
 """

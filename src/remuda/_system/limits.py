@@ -1,4 +1,4 @@
-"""What the system allows this process, asked before anything is started: half a pool helps nobody."""
+"""Checks the limits of descriptors and processes before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the machine has the memory that a pool is about to reserve.
+"""Checks that the machine has the memory that a pool is about to reserve.
 
 Reserving more shared memory than there is does not fail: the kernel kills somebody. So it is asked before.
 """

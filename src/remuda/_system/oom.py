@@ -1,4 +1,4 @@
-"""Whether the kernel killed a worker because memory had run out: from outside it is a SIGKILL like any other.
+"""Finds out whether the kernel's out-of-memory killer ended a worker: from outside that is a SIGKILL like any other.
 
 The kernel counts whom it kills, in the control group that the victim belongs to (with version 2 in those around it too)
 and for the whole machine. What has been counted since the pool was made, and has not explained an earlier death yet,

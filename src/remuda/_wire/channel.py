@@ -1,4 +1,4 @@
-"""The socket between the pool and one worker: whole messages of several buffers.
+"""The socket between the pool and one worker, which carries whole messages of several buffers.
 
 Only what is rare travels here: the start, requests, and what does not fit in shared memory.
 """

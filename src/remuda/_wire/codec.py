@@ -1,4 +1,4 @@
-"""A Gymnasium space <-> columns.
+"""Translates between values of a Gymnasium space and columns.
 
 A space is flattened into a tree whose leaves are either *columns* (arrays of one dtype and shape, which
 live in shared memory) or *objects* (Text, Graph, Sequence, OneOf, custom spaces: they travel pickled).

@@ -1,4 +1,4 @@
-"""How an exception travels between processes, and becomes a `Failure` of an env on the other side."""
+"""Carries exceptions between processes, and makes a `Failure` of an env of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row holds: the plan of a pool's shared memory, computed alike by the pool and its workers."""
+"""The layout of a row: the columns of a pool, computed alike by the pool and its workers."""
 
 from __future__ import annotations
 

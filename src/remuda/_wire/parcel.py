@@ -1,4 +1,4 @@
-"""What is too large for a socket's buffer, in a file in memory that travels as a descriptor.
+"""Memory files: what is too large for a socket's buffer travels as a sealed memfd.
 
 Whoever sends it never waits for whoever reads it, nor has to be there any more; and what is the same for many is
 written once.

@@ -1,4 +1,4 @@
-"""Python objects <-> lists of buffers, arrays out of band (pickle protocol 5)."""
+"""Pickles objects into lists of buffers, arrays out of band (pickle protocol 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids registered with Gymnasium: workers know those of the pool's program, as it has them."""
+"""Carries the ids that are registered with Gymnasium from the pool's program to its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of objects that somebody else has made: making one may raise anything."""
+"""`str` and `repr` of objects that somebody else has made: either may raise anything."""
 
 from __future__ import annotations
 

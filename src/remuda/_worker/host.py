@@ -1,4 +1,4 @@
-"""The Python side of a worker: builds its envs and does for the core's loop what is rare."""
+"""Hosts a worker's envs: builds them, and does for the core's loop what is rare."""
 
 from __future__ import annotations
 

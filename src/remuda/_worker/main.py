@@ -1,4 +1,4 @@
-"""What runs in a worker process, from its first instruction to its last."""
+"""The main function of a worker process, from its first instruction to its last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an env's reset is given where nobody names it: the seed of the episode, and options that stay in force."""
+"""Seeds and options of resets for which the caller gives none: of the episode, or those that stay in force."""
 
 from __future__ import annotations
 

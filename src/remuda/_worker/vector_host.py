@@ -1,4 +1,4 @@
-"""The Python side of a worker whose envs are vector envs: steps each once for all its slots."""
+"""Hosts a worker's vector envs: steps each once for all its slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The infos of a vector env, taken apart: for each of its slots what a single env would have said.
+"""Splits the infos of a vector env into what single envs would have said.
 
 Gymnasium's vector envs return one dict for all: under a key an array over the envs, or a dict of such, and under `_key`
 which envs have it at all. Where that mask is missing, all have it.

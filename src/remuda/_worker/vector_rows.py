@@ -1,4 +1,4 @@
-"""The rows of a vector env's slots, which are neighbours: read and written at once."""
+"""Reads and writes the rows of a vector env's slots, which are neighbours, at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an env constructor learns which worker it is in."""
+"""`worker_info()`: tells an env constructor which worker it runs in."""
 
 from __future__ import annotations
 

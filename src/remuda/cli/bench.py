@@ -1,4 +1,4 @@
-"""``remuda bench``: one env on remuda and its peers, side by side in one run."""
+"""``remuda bench``: races one env on remuda and its peers, side by side in one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What subcommands share: how an option is described, and how its text becomes a value."""
+"""Options that subcommands share: their descriptions, and how texts become values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The race behind ``remuda bench``, as a terminal shows it. It needs rich, and is imported when there is one."""
+"""Shows a running benchmark in the terminal. It needs rich, and is imported when there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remuda replay``: an env fails again, in a process of its own or under the debugger."""
+"""``remuda replay``: runs a crash record again, in a process of its own or under the debugger."""
 
 from __future__ import annotations
 

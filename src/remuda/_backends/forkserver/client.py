@@ -1,4 +1,4 @@
-"""The owner's side of a process that forks workers: it has imported what they all need, and nothing else.
+"""The fork server's client: starts the server, and asks it for workers without ever blocking.
 
 One runs for each pool-owning process (and thread setting), shared by all its pools; it ends with its owner. In
 contrast to `multiprocessing`'s it never imports the owner's main module, so scripts need no

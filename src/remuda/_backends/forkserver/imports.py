@@ -1,4 +1,4 @@
-"""Whether what a fork server has imported is still what a program would import now."""
+"""Tells when a fork server is stale: when a module that it has imported was edited or reloaded since."""
 
 from __future__ import annotations
 

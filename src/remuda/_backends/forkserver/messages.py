@@ -1,4 +1,4 @@
-"""What a fork server and its owner say to each other, each message whole: nobody waits for the rest of one.
+"""The messages between a fork server and its client. Each is one packet, so nobody waits for the rest of one.
 
 owner                                       server
   <- Answer                                   it has imported what all workers need

@@ -1,4 +1,4 @@
-"""The fork server itself: a process that imports what workers need, and forks them."""
+"""The fork server: a process that imports what workers need, and forks them."""
 
 from __future__ import annotations
 

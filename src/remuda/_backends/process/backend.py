@@ -1,4 +1,4 @@
-"""Workers that are processes of their own: a crash, a leak or a hung simulator stays theirs."""
+"""The process backend: each worker is a process, so that a crash, a leak or a hung simulator stays its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forked worker inherits of its pool's process and must not keep open for as long as it lives."""
+"""Closes what a forked worker has inherited of its parent's pools: descriptors and mappings."""
 
 from __future__ import annotations
 

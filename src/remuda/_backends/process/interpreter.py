@@ -1,4 +1,4 @@
-"""The command line of a fresh interpreter that runs code as this one does."""
+"""The command line that starts a Python interpreter with the options of this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys by which all that was started from a worker, or from any worker of a process, is found again."""
+"""Finds and kills a worker's whole process tree, by a key that all its descendants have in their environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three ways to start a worker process."""
+"""The three start methods of worker processes: forkserver, spawn and fork."""
 
 from __future__ import annotations
 

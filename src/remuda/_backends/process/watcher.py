@@ -1,4 +1,4 @@
-"""Starts the program that ends what a process has left behind, when that is killed or becomes another program.
+"""Starts `remuda-watcher`, which kills what a process has started when that is killed or replaced by `exec`.
 
 It is `src/watcher`: one for each process that starts workers, apart from all of them, so that nothing that stops or
 kills them stops or kills it too.

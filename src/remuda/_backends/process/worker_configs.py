@@ -1,4 +1,4 @@
-"""What the workers of a pool are told first, for as long as one of them may have a successor."""
+"""The configurations of the workers of a pool, kept in one memory file for as long as a worker may be replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process, from its start to its end."""
+"""A handle of a worker process: its pid, socket and exit code, and how it is killed and reaped."""
 
 from __future__ import annotations
 
