@@ -10,7 +10,7 @@ namespace remuda {
 
 // Starts a thread that nobody waits for. Every signal is left to the main thread, where Python handles them.
 template <class Work>
-void start_silently(Work work) {
+void start_detached(Work work) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -15,7 +15,7 @@
 namespace remuda {
 
 void tie_life_to(int pidfd) {
-  start_silently([pidfd] {
+  start_detached([pidfd] {
     pollfd fd{pidfd, POLLIN, 0};
     while (poll(&fd, 1, -1) < 0 && errno == EINTR) {
     }

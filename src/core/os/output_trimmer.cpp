@@ -30,7 +30,7 @@ std::uint64_t cut(int fd, std::uint64_t kept, std::uint64_t done) {
 }  // namespace
 
 void trim_output(int fd, std::uint64_t kept) {
-  start_silently([fd, kept] {
+  start_detached([fd, kept] {
     for (std::uint64_t done = 0;; std::this_thread::sleep_for(kSlice)) done = cut(fd, kept, done);
   });
 }
