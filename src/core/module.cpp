@@ -262,7 +262,9 @@ NB_MODULE(_core, m) {
       .def("note_word", &WorkerLoop::note_word)
       .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a)
       .def("complete_resets", &WorkerLoop::complete_resets, "on"_a)
-      .def("count_episode", &WorkerLoop::count_episode, "env"_a, "seed"_a)
+      .def("seed_of_episode", &WorkerLoop::seed_of_episode, "env"_a, "base"_a)
+      .def("next_seed", &WorkerLoop::next_seed, "env"_a, "base"_a)
+      .def("note_seed", &WorkerLoop::note_seed, "env"_a, "base"_a, "n"_a)
       .def("reset_anew", &WorkerLoop::reset_anew, "env"_a)
       .def("add_info_column", &WorkerLoop::add_info_column, "key"_a, "type"_a, "column"_a);
 

@@ -53,6 +53,17 @@ def test_a_killed_worker_is_a_truncated_episode(mode: AutoresetMode, lazy_infos:
     envs.close()
 
 
+def test_an_env_that_is_built_anew_has_a_seed_that_follows_from_the_last() -> None:
+    envs = AsyncVectorEnv(hooked(2), faults="restart")
+    envs.reset(seed=7)
+    kill(envs, 1)
+    for _ in range(2):
+        envs.step([1, 1])
+    derived = int(np.random.SeedSequence(8, spawn_key=(1, 1)).generate_state(1)[0]) % 2**31
+    assert envs.get_attr("last_seed") == (7, derived)
+    envs.close()
+
+
 RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": ValueError, "hang": EnvTimeoutError}
 CALLS: dict[str, Any] = {
     "call": lambda envs: envs.call("poke"),

@@ -187,6 +187,17 @@ def test_restarted_within_an_episode(kind: str, phase: str, tmp_path: Path) -> N
     envs.close()
 
 
+def test_an_env_that_is_built_anew_has_a_seed_that_follows_from_the_last(tmp_path: Path) -> None:
+    envs = failing("death", "step", "restart", tmp_path)
+    envs.seed(7)
+    envs.reset()
+    _, _, _, infos = envs.step([5, 5])
+    assert infos[1]["fault"].where.seed == 8
+    derived = int(np.random.SeedSequence(8, spawn_key=(1, 1)).generate_state(1)[0]) % 2**31
+    assert envs.get_attr("last_seed") == [7, derived]
+    envs.close()
+
+
 @pytest.mark.parametrize("kind", ACTS)
 def test_a_reset_is_repeated(kind: str, tmp_path: Path) -> None:
     envs = failing(kind, "reset", "restart", tmp_path)

@@ -161,7 +161,7 @@ def test_with_restarts_the_fault_names_its_record(backend: Any, mode: Any, tmp_p
     assert load_record(fault.record).actions[0][-2:].tolist() == [5, 6]
     assert second.name == "env-1-episode-1-step-2.remuda"
     record = load_record(second)
-    assert record.kinds.tolist() == [0, 1, 4, 4]  # of the env that took the place
+    assert record.kinds.tolist() == [0, 2, 4, 4]  # of the env that took the place, with a seed of its own
     assert record.actions[0][-2:].tolist() == [8, 9]
     assert_reproduced(replay(second, "--trust"))
 

@@ -123,7 +123,8 @@ class Hub {
   nb::tuple doing(std::uint32_t worker) const;
   // (resets, steps since the last one) of an env so far.
   nb::tuple progress(std::uint32_t env) const;
-  // Which seed its episodes' are derived from, by the pool's count, and how many there have been since the first.
+  // (base, n, resets): which base the seeds of an env are derived from, by the pool's count; that the latest was the
+  // n-th, from 0; and how many resets came after that.
   nb::tuple seeded(std::uint32_t env) const;
   // Who backs a slot, whose worker that is, and which slot an env backs, if any.
   std::uint32_t env_of(std::uint32_t slot) const { return slots_[slot].env; }

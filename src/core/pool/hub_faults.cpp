@@ -183,9 +183,10 @@ nb::tuple Hub::progress(std::uint32_t env) const {
 
 nb::tuple Hub::seeded(std::uint32_t env) const {
   const Progress& progress = progress_[env];
-  const std::uint64_t seed = progress.seed.load(std::memory_order_acquire);
-  return nb::make_tuple(
-      seed, progress.resets.load(std::memory_order_relaxed) - progress.seeded_at.load(std::memory_order_relaxed));
+  const std::uint64_t base = progress.seed_base.load(std::memory_order_acquire);
+  const std::uint64_t seeded_at = progress.seeded_at.load(std::memory_order_relaxed);
+  return nb::make_tuple(base, seeded_at - progress.counted_from.load(std::memory_order_relaxed),
+                        progress.resets.load(std::memory_order_relaxed) - seeded_at);
 }
 
 // Nothing more is read from it.

@@ -78,11 +78,12 @@ struct Progress {
   std::atomic<std::uint64_t> resets;
   std::atomic<std::uint64_t> steps;    // begun since the last reset
   std::atomic<std::uint64_t> results;  // rows filled
-  // Where each episode has a seed of its own: which one that is derived from, by the pool's count, and the number of
-  // the reset that was the first to be.
-  std::atomic<std::uint64_t> seed;
+  // What it was seeded with: which base its seeds are derived from, by the pool's count; the number of the latest reset
+  // that was given one; and that of the reset from which resets are counted, so that this one had the n-th seed.
+  std::atomic<std::uint64_t> seed_base;
   std::atomic<std::uint64_t> seeded_at;
-  std::uint64_t unused[3];
+  std::atomic<std::uint64_t> counted_from;
+  std::uint64_t unused[2];
 };
 static_assert(sizeof(Progress) == 64);
 

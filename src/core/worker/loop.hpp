@@ -75,8 +75,11 @@ class WorkerLoop {
 
   // Whether the hooks are asked about every reset, autoresets included.
   void complete_resets(bool on) { completes_resets_ = on; }
-  // The number of the episode that begins with the reset under way, since its env was given this seed.
-  std::uint64_t count_episode(std::uint32_t index, std::uint64_t seed);
+  // Which seed the reset under way is to be given, of those derived from that base, where each episode has one, or else
+  // where few have; 0 where the env had another base until now. And: it is given the n-th.
+  std::uint64_t seed_of_episode(std::uint32_t index, std::uint64_t base) const;
+  std::uint64_t next_seed(std::uint32_t index, std::uint64_t base) const;
+  void note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n);
   // What an env was reset for ahead is no longer so: if it was, it is to be reset once more.
   void reset_anew(std::uint32_t index);
 

@@ -80,6 +80,7 @@ void WorkerLoop::catch_up(Env& env, const nb::object& kwargs) {
 // Whether there was anything. It has been no episode: whether it was begun in time is chance.
 bool WorkerLoop::forget_ahead(Env& env) {
   if (!env.ahead.is_valid() && !env.ahead_error) return false;
+  add(progress_[index_of(env)].counted_from, 1);
   add(progress_[index_of(env)].seeded_at, 1);
   env.ahead.reset();
   env.ahead_error.reset();
@@ -150,14 +151,24 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
   return additions.is_none() ? outcome : with_additions(outcome, additions);
 }
 
-std::uint64_t WorkerLoop::count_episode(std::uint32_t index, std::uint64_t seed) {
+std::uint64_t WorkerLoop::seed_of_episode(std::uint32_t index, std::uint64_t base) const {
+  const Progress& progress = progress_[index];
+  if (progress.seed_base.load(std::memory_order_relaxed) != base) return 0;
+  return progress.resets.load(std::memory_order_relaxed) - progress.counted_from.load(std::memory_order_relaxed);
+}
+
+std::uint64_t WorkerLoop::next_seed(std::uint32_t index, std::uint64_t base) const {
+  const Progress& progress = progress_[index];
+  if (progress.seed_base.load(std::memory_order_relaxed) != base) return 0;
+  return progress.seeded_at.load(std::memory_order_relaxed) - progress.counted_from.load(std::memory_order_relaxed) + 1;
+}
+
+void WorkerLoop::note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) {
   Progress& progress = progress_[index];
   const std::uint64_t resets = progress.resets.load(std::memory_order_relaxed);
-  if (progress.seed.load(std::memory_order_relaxed) != seed) {
-    progress.seeded_at.store(resets, std::memory_order_relaxed);
-    progress.seed.store(seed, std::memory_order_release);  // last: whoever dies in between has not begun to count
-  }
-  return resets - progress.seeded_at.load(std::memory_order_relaxed);
+  progress.counted_from.store(resets - n, std::memory_order_relaxed);
+  progress.seeded_at.store(resets, std::memory_order_relaxed);
+  progress.seed_base.store(base, std::memory_order_release);  // last: whoever dies in between has not begun to count
 }
 
 // Where this fails, it is tried again before the next reset, unless that is a successor's.

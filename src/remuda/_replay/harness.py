@@ -15,6 +15,7 @@ from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
 from remuda._worker.host import BuildError, EnvHost
+from remuda._worker.reset_defaults import SeedBase
 from remuda._worker.worker_info import WorkerInfo, worker_context
 from remuda.errors import RecordError
 
@@ -77,7 +78,7 @@ class Harness:
         """What it raises is in `error` afterwards."""
         if isinstance(op, Reset):
             arguments = self.prepare(op)
-            self._do(_core.Op.RESET, [], dump(arguments) if arguments else None)
+            self._do(_core.Op.RESET, [], dump(_as_named(arguments)) if arguments else None)
         else:
             objects = self._objects_of(op.index)
             arrays = [np.ascontiguousarray(column[op.index : op.index + 1]) for column in self._record.actions]
@@ -149,3 +150,10 @@ class Harness:
                 f"expected an env with the action space {self._record.action_space}, "
                 f"got {self._layout.action_space}: it is not the env of {self._record.path}"
             )
+
+
+def _as_named(arguments: dict[str, Any]) -> dict[str, Any]:
+    """As a pool sends the arguments of a reset."""
+    if "seed" not in arguments:
+        return arguments
+    return {**arguments, "seed": SeedBase(arguments["seed"], 1, of_every_episode=False)}

@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -20,7 +21,7 @@ from remuda._wire.failures import portable
 from remuda._wire.layout import AUTORESET, InfoColumn, Layout
 from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.texts import text_of
-from remuda._worker.reset_defaults import ResetDefaults, SeedBase
+from remuda._worker.reset_defaults import ResetDefaults, derive_seed
 from remuda._worker.worker_info import WorkerInfo, worker_context
 from remuda.errors import InvalidEnvError
 
@@ -58,8 +59,8 @@ class Request:
 
     Attributes:
         about: What an env is told by it that one built anew is told again, until it is told otherwise; None: nothing.
-        again: Told then, as `again(env, path, ...)`; None: the function once more. `path`: two numbers that differ for
-            each env that was built for this place.
+        again: Told then, as `again(env, derive, ...)`; None: the function once more. `derive`: makes of a seed, from 0
+            up, another one, which is a different one for each env that was built for this place.
     """
 
     function: Callable[..., Any]
@@ -71,10 +72,10 @@ class Request:
     def __call__(self, target: Any) -> Any:
         return self.function(target, *self.args, **(self.kwargs or {}))
 
-    def repeat(self, target: Any, path: tuple[int, int]) -> Any:
+    def repeat(self, target: Any, derive: Callable[[int], int]) -> Any:
         if self.again is None:
             return self(target)
-        return self.again(target, path, *self.args, **(self.kwargs or {}))
+        return self.again(target, derive, *self.args, **(self.kwargs or {}))
 
 
 def remember(told: dict[Hashable, Parts], about: Hashable, parts: Parts) -> None:
@@ -128,7 +129,8 @@ class EnvHost:
         self._loop: _core.WorkerLoop | None = None
         self._defaults = ResetDefaults()
         self._told: dict[int, dict[Hashable, Parts]] = {}  # by slot: requests, for envs that are built anew
-        self._restarts = self._rebuilds_so_far = 0
+        self._replacements = 0  # how many workers there were in our place
+        self._rebuilt: dict[int, int] = {}  # by slot: how often its env was built anew here
         self._current: int | None = None  # the env that is being built or closed
         self._info_columns = 0  # how many its loop has
 
@@ -265,13 +267,14 @@ class EnvHost:
 
     def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any]:
         arguments: dict[str, Any] = load(parts)
-        if isinstance(arguments.get("seed"), SeedBase):  # for this reset and those that follow
-            self._defaults.bases[env] = arguments.pop("seed")
+        if "seed" in arguments:
             self._get_loop().complete_resets(True)
         return arguments
 
     def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        return self._defaults.complete(env, named, self._get_loop().count_episode)
+        completed = self._defaults.complete(env, named, self._get_loop())
+        self._get_loop().complete_resets(bool(self._defaults))
+        return completed
 
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
         return describe_beginning(self._env_at(slot), arguments or {})
@@ -309,14 +312,19 @@ class EnvHost:
                     f"expected env_fns[{slot}] to build an env with the {name} of the one before, "
                     f"{getattr(self._reports[i], name)}, got {getattr(env, name)}"
                 )
-        self._rebuilds_so_far += 1
+        self._rebuilt[slot] = self._rebuilt.get(slot, 0) + 1
         self._repeat(slot, env)
+        self._defaults.note_built(slot)
+        self._get_loop().complete_resets(bool(self._defaults))
         self._put(i, env)
 
     def _repeat(self, slot: int, env: Any) -> None:
         for parts in self._told.get(slot, {}).values():
             request: Request = load(parts)  # anew: the env before may have changed what it was given
-            request.repeat(env, (self._restarts, self._rebuilds_so_far))
+            request.repeat(env, partial(self._derive_seed, slot))
+
+    def _derive_seed(self, slot: int, seed: int) -> int:
+        return derive_seed(seed, slot, self._replacements, self._rebuilt.get(slot, 0))
 
     def _put(self, i: int, env: Any) -> None:
         self.envs[i] = env
@@ -341,9 +349,9 @@ class EnvHost:
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         self._get_loop().add_info_column(column.key, column.type, place)
 
-    def tell_again(self, told: Mapping[int, dict[Hashable, Parts]], restarts: int) -> None:
-        """What the worker before us, which was one of so many that were replaced, had told its envs."""
-        self._restarts = restarts
+    def tell_again(self, told: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
+        """What the workers before us, of which there were so many, had told their envs."""
+        self._replacements = replacements
         self._told.update(told)
         for slot in told:
             self._repeat(slot, self._env_at(slot))

@@ -1,10 +1,10 @@
-"""Seeds and options of resets for which the caller gives none: of the episode, or those that stay in force."""
+"""Seeds and options of resets for which the caller gives none: a seed derived from an earlier one, lasting options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,19 +21,39 @@ def derive_seed(entropy: int, *spawn_key: int) -> int:
 
 @dataclass(frozen=True)
 class SeedBase:
-    """What the seeds of an env's episodes are derived from.
+    """A seed that the caller gave to an env, from which others of that env follow.
 
     Attributes:
-        entropy: The seed that the caller gave, from 0 up.
+        entropy: The seed itself; with `of_every_episode` from 0 up.
         number: By the pool's count of such seeds, from 1 up: the same seed given again is another.
+        of_every_episode: Each episode has a derived one. Otherwise the seed is for one reset, as it is, and a derived
+            one for the first reset of an env that was built anew since.
+        sub-env: How far the seed is from the one int that all envs of a vector env were given; 0 where they were not.
     """
 
     entropy: int
     number: int
+    of_every_episode: bool = True
+    sub_env: int = 0
 
-    def episode_seed(self, env_id: int, episode: int) -> int:
-        """Of the env's n-th episode since it was given this, from 0."""
-        return derive_seed(self.entropy, env_id, episode)
+    def seed(self, env_id: int, n: int) -> int:
+        """The env's n-th, from 0."""
+        if n == 0 and not self.of_every_episode:
+            return self.entropy
+        return derive_seed(abs(self.entropy - self.sub_env), env_id - self.sub_env, n) + self.sub_env
+
+
+class Counter(Protocol):
+    """Counts the seeds of an env that are derived from one base, by the number of that; outlives its worker."""
+
+    def seed_of_episode(self, env: int, base: int) -> int:
+        """Which seed the reset under way has where each has one."""
+
+    def next_seed(self, env: int, base: int) -> int:
+        """Which one comes after the last that was given."""
+
+    def note_seed(self, env: int, base: int, n: int) -> None:
+        """The reset under way is given this one."""
 
 
 @dataclass
@@ -41,23 +61,30 @@ class ResetDefaults:
     """Of some envs, by their ids: a worker knows those of its own, and the pool all of them, for successors of workers.
 
     Attributes:
-        bases: Of envs whose episodes have seeds of their own.
+        bases: Of envs that were given a seed.
         options: Of envs that have any, pickled: each reset gets a copy that the env may change.
+        due: In a worker: those with a base whose next reset is given a seed though nobody names one.
     """
 
     bases: dict[int, SeedBase] = field(default_factory=dict)
     options: dict[int, bytes] = field(default_factory=dict)
+    due: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.bases or self.options)
+        """Whether there is anything that resets are to be given."""
+        return bool(self.due or self.options)
 
-    def part(self, env_ids: Iterable[int]) -> ResetDefaults:
-        """Those of these envs."""
+    def for_successor(self, env_ids: Iterable[int]) -> ResetDefaults:
+        """Those of these envs, which are built anew."""
         ids = set(env_ids)
-        return ResetDefaults(
-            bases={env_id: base for env_id, base in self.bases.items() if env_id in ids},
-            options={env_id: pickled for env_id, pickled in self.options.items() if env_id in ids},
-        )
+        bases = {env_id: base for env_id, base in self.bases.items() if env_id in ids}
+        options = {env_id: pickled for env_id, pickled in self.options.items() if env_id in ids}
+        return ResetDefaults(bases, options, set(bases))
+
+    def note_built(self, env_id: int) -> None:
+        """It is a new env: with its random numbers it would begin anywhere."""
+        if env_id in self.bases:
+            self.due.add(env_id)
 
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:
         """From now on these; None: none any more."""
@@ -68,18 +95,42 @@ class ResetDefaults:
                 self.options[env_id] = pickled
 
     def complete(
-        self, env_id: int, named: Mapping[str, Any] | None, count_episode: Callable[[int, int], int]
+        self, env_id: int, named: Mapping[str, Any] | None, counter: Counter
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """The arguments of a reset of the env, and what is to be told in its info.
 
         Args:
-            named: The arguments that the caller has named.
-            count_episode: Of the env and the number of its base: the episode that begins.
+            named: The arguments that the caller has named; of the seed its base.
         """
         arguments = dict(named or {})
         if "options" not in arguments and (pickled := self.options.get(env_id)) is not None:
             arguments["options"] = load([pickled])
-        if (base := self.bases.get(env_id)) is None:
+        seed = self.take_seed(env_id, arguments.pop("seed", None), counter)
+        if seed is None:
             return arguments, None
-        arguments["seed"] = base.episode_seed(env_id, count_episode(env_id, base.number))
-        return arguments, {EPISODE_SEED: arguments["seed"]}
+        arguments["seed"] = seed
+        return arguments, {EPISODE_SEED: seed} if self.bases[env_id].of_every_episode else None
+
+    def take_seed(self, env_id: int, named: SeedBase | None, counter: Counter) -> int | None:
+        """The seed for the env's reset; None for one that goes on with its random numbers. `named`: by the caller."""
+        if named is not None:
+            self.bases[env_id] = named
+        elif env_id not in self.due:
+            return None
+        base = self.bases[env_id]
+        if base.of_every_episode:
+            self.due.add(env_id)
+            n = counter.seed_of_episode(env_id, base.number)
+        else:
+            self.due.discard(env_id)
+            n = 0 if named is not None else counter.next_seed(env_id, base.number)
+        counter.note_seed(env_id, base.number, n)
+        return base.seed(env_id, n)
+
+
+def common_seed(seeds: Sequence[int | None]) -> int | list[int | None] | None:
+    """Of the envs in a vector env: one number where the others follow from it, as Gymnasium has it; None for none."""
+    first = seeds[0]
+    if first is None:
+        return None if all(seed is None for seed in seeds) else list(seeds)
+    return first if list(seeds) == list(range(first, first + len(seeds))) else list(seeds)

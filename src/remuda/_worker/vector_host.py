@@ -14,7 +14,7 @@ from remuda._wire.codec import SpaceCodec, coerce
 from remuda._wire.layout import InfoColumn, Layout
 from remuda._wire.pickling import Parts, load
 from remuda._worker.host import EnvHost, EnvReport, check_names, check_spaces, report
-from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.reset_defaults import ResetDefaults, common_seed
 from remuda._worker.vector_infos import Told, VectorInfos, of_sub_env
 from remuda._worker.vector_rows import VectorRows
 from remuda._worker.worker_info import WorkerInfo
@@ -110,7 +110,7 @@ class VectorHost(EnvHost):
         return [plain if extra is None else (extra[0] | _core.HAS_FINAL, extra[1]) for extra in extras]
 
     def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> RowExtras:
-        outcome = self._env_at(slot).reset(**arguments)
+        outcome = self._env_at(slot).reset(**self._seeded(slot, arguments))
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
         obs, infos = outcome
@@ -121,6 +121,12 @@ class VectorHost(EnvHost):
         self._dealer.write(told, row)
         self._last_obs[slot] = obs
         return extras
+
+    def _seeded(self, slot: int, arguments: dict[str, Any]) -> dict[str, Any]:
+        named = arguments.pop("seed", [None] * self.width)
+        take, loop = self._defaults.take_seed, self._get_loop()
+        seed = common_seed([take(slot + sub_env, base, loop) for sub_env, base in enumerate(named)])
+        return arguments if seed is None else {"seed": seed, **arguments}
 
     def step_vector(self, slot: int, row: int, action_row: int, blobs: list[Parts] | None) -> RowExtras:
         outcome = self._env_at(slot).step(self._read_actions(action_row, blobs))

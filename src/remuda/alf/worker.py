@@ -249,16 +249,15 @@ def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> Any:
     return hosted.env.seed(seeds[hosted.env_id])
 
 
-def seed_again(hosted: HostedEnv, path: tuple[int, int], seeds: Sequence[Any]) -> None:
+def seed_again(hosted: HostedEnv, derive: Callable[[int], int], seeds: Sequence[Any]) -> None:
     """Seed an env that was built anew: with the same seed it would play the same episodes, and fail like the last.
 
-    `path`: tells it from all others that were built for this place. What is no number is the constructor's own idea of
-    a seed, and is given as it is.
+    `derive`: the engine's, see ``Pool.apply_async``. What is no number is the constructor's own idea of a seed, and is
+    given as it is.
     """
     given = seeds[hosted.env_id]
     if isinstance(given, (int, np.integer)) and given >= 0:
-        sequence = np.random.SeedSequence(int(given), spawn_key=(hosted.env_id, *path))
-        given = int(sequence.generate_state(1)[0]) & 0x7FFFFFFF  # native simulators take a signed int
+        given = derive(int(given))
     hosted.env.seed(given)
 
 

@@ -77,9 +77,11 @@ class Adapter:
     # -- what the loop calls -----------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset as ``options["order"]`` says. ``seed`` is for the pool's reports; the order has it, too."""
+        """Reset as ``options["order"]`` says. ``seed``: the order's; of an env that was built anew a derived one."""
         self._begin()
         order: ResetOrder = (options or {})["order"]
+        if order.resets > 0:
+            order = order.with_seed(seed)
         if order.resets == 0:
             self._seed(order)
         elif self.is_new:

@@ -50,7 +50,7 @@ class InFlight:
 
     def send_resets(self, orders: Mapping[int, ResetOrder]) -> None:
         ids = list(orders)
-        seeds = [_reportable(order.seed) if order.resets == 0 else None for order in orders.values()]
+        seeds = [_for_pool(order) for order in orders.values()]
         options = [{"order": order} for order in orders.values()]
         self.pool.send_reset(seed=seeds, options=options, env_ids=ids)
         self.resetting.update(ids)
@@ -165,8 +165,9 @@ def _info(batch: Batch, row: int) -> dict[str, Any] | None:
         return None
 
 
-def _reportable(seed: tuple[Any, ...] | None) -> int | None:
-    """The seed for the pool's reports; the env gets its own with the order."""
-    if seed is None or not isinstance(seed[0], (int, np.integer)) or seed[0] < 0:
+def _for_pool(order: ResetOrder) -> int | None:
+    """What the pool is to take for the seed of this reset: for its reports, and to derive others from."""
+    if order.seed is None or not (order.resets == 0 or order.repeats_episodes):
         return None
-    return int(seed[0])
+    seed = order.seed[0]
+    return int(seed) if isinstance(seed, (int, np.integer)) and seed >= 0 else None

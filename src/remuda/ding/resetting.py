@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 
@@ -37,6 +37,12 @@ class ResetOrder:
     def repeats_episodes(self) -> bool:
         """Whether each episode is to be that of the seed, as evaluators have it."""
         return self.seed is not None and self.seed[1:] == (False,)
+
+    def with_seed(self, seed: int | None) -> ResetOrder:
+        """The same with the seed that the engine derives for an env that was built anew; None: it has not."""
+        if seed is None or self.seed is None or self.repeats_episodes:
+            return self
+        return replace(self, seed=(seed, *self.seed[1:]))
 
     @property
     def budget(self) -> float | None:

@@ -328,7 +328,7 @@ class ProcessBackend:
         defaults: ResetDefaults,
     ) -> tuple[int, int]:
         successor = self.workers[worker]
-        known = defaults.part(successor.env_ids)
+        known = defaults.for_successor(successor.env_ids)
         with _posted(dump_for_worker((layout, tuple(info_columns), known))) as (parcel, address):
             self._start_loop(successor, arena, parcel, address)
         assert successor.process is not None  # it has been started

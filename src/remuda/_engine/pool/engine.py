@@ -42,7 +42,7 @@ class Engine:
         self.faults = Faults(parts.layout.num_slots, in_callers_thread=settings.backend == "serial")
         infos, defaults = InfoColumns(parts.layout.info_bytes), ResetDefaults()
         per_episode = settings.seeding == "per_episode"
-        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds()
+        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, parts.layout.width)
         self.tracker = ProgressTracker(parts.hub, parts.layout, parts.arena, seeds, settings.operation_of)
         supervisor = Supervisor(
             settings.faults, parts, settings.start_timeout, self.faults, self.tracker, infos, defaults
@@ -54,7 +54,7 @@ class Engine:
         if per_episode:
             self.action_spaces = self.action_spaces.separate()
         seeded = self.action_spaces if per_episode else None
-        self.resets = Resets(parts, seeds, defaults, seeded, self.tracker, self.exchange)
+        self.resets = Resets(parts, seeds, defaults, seeded, self.exchange)
 
     def check_open(self) -> None:
         if self.closed:

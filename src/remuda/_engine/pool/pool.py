@@ -315,8 +315,8 @@ class Pool(Part):
             with_spares: The same in every spare, whose answers are not returned.
             about: What the envs are told by it: envs that are built anew are told it again, in the order in which they
                 were told of different things, until they are told otherwise about the same. None: nothing lasting.
-            again: Told to them in the place of `fn`: `again(env, path, ...)`. `path` is two numbers, others for each
-                env that was built, to derive another seed from.
+            again: Told to them in the place of `fn`: `again(env, derive, ...)`. `derive(seed)` is another seed, which
+                follows from that one (from 0 up), the env and how often it was built anew; of 31 bits.
         """
         self._engine.check_open()
         targets = self._named(env_ids)

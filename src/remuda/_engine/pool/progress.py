@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from remuda import _core
@@ -29,10 +29,6 @@ class ProgressTracker:
         self._actions = layout.action_columns(arena)
         self._seeds, self._operation_of = seeds, operation_of
 
-    def next_resets(self, env_ids: Sequence[int]) -> list[int]:
-        """The number that the next reset of each of these will have."""
-        return [self._hub.progress(env_id)[0] + 1 for env_id in env_ids]
-
     def tell(self, env_id: int, operation: str) -> tuple[str, EnvProgress]:
         """What an env is in, by the name that reports have for it, and how far it has come."""
         where = self._where(env_id)
@@ -48,7 +44,7 @@ class ProgressTracker:
 
     def _where(self, env_id: int) -> EnvProgress:
         resets, steps = self._hub.progress(env_id)
-        seed, resets_since_seed = self._seeds.latest(env_id, resets, self._hub.seeded(env_id))
+        seed, resets_since_seed = self._seeds.latest(env_id, self._hub.seeded(env_id))
         return EnvProgress(
             env_id=env_id,
             episode=resets - 1 if resets else None,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.pool.seeding import (
     entropy_for,
     options_for,
@@ -37,24 +36,22 @@ class Resets:
         seeds: Seeds,
         defaults: ResetDefaults,
         spaces: ActionSpaces | None,
-        tracker: ProgressTracker,
         exchange: Exchange,
     ) -> None:
         """`spaces`: to be seeded like the envs; None: they are the caller's affair."""
         self._hub, self._layout = parts.hub, parts.layout
         self._env_ids_of = [worker.env_ids for worker in parts.backend.workers]
         self._seeds, self._defaults, self._spaces = seeds, defaults, spaces
-        self._tracker, self._exchange = tracker, exchange
+        self._exchange = exchange
 
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
         """Raises before anything is sent."""
         envs = [self._hub.env_of(slot) for slot in slots]
-        numbers = self._tracker.next_resets(envs)
         orders = self._seeds.orders(seed, slots, envs)
         arguments = self._arguments(orders, options_for(options, slots), slots)
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
         self._exchange.send(_core.Op.RESET, slots, [], blobs, part, to_all=to_all)
-        self._seeds.note(orders, envs, numbers)
+        self._seeds.note(orders, envs)
         if self._spaces is not None:
             self._spaces.seed(slots, entropy_for(seed, slots))
         self._exchange.faults.not_reset.difference_update(slots)
@@ -83,9 +80,9 @@ class Resets:
 
     def _prepare(self, spares: Sequence[int], seed: Seed, options: dict[str, Any] | None) -> None:
         for spare, order in zip(spares, self._seeds.orders(seed, spares, spares), strict=True):
-            arguments, numbers = reset_arguments(order, options), self._tracker.next_resets([spare])
+            arguments = reset_arguments(order, options)
             self._exchange.prepare(spare, None if arguments is None else dump_for_worker(arguments))
-            self._seeds.note([order], [spare], numbers)
+            self._seeds.note([order], [spare])
 
     def remember(self, slots: Sequence[int] | None, options: Options) -> None:
         """Raises before anything is sent, unless a worker dies while it is being told. `slots`: None for all."""

@@ -122,16 +122,9 @@ def vector_reset_arguments(
     check_common("options", options, env_ids, width)
     arguments: list[dict[str, Any] | None] = [None] * len(seeds)
     for first in range(0, len(seeds), width):
-        arguments[first] = reset_arguments(_common_seed(seeds[first : first + width]), options[first])
+        each = list(seeds[first : first + width])
+        arguments[first] = reset_arguments(each if any(each) else None, options[first])
     return arguments
-
-
-def _common_seed(seeds: Sequence[Any]) -> Any:
-    """One number where the others follow from it, as Gymnasium has it; None for none at all."""
-    first = seeds[0]
-    if first is None:
-        return None if all(seed is None for seed in seeds) else list(seeds)
-    return first if list(seeds) == list(range(first, first + len(seeds))) else list(seeds)
 
 
 def reset_arguments(seed: Any, options: dict[str, Any] | None) -> dict[str, Any] | None:

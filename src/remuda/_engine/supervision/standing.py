@@ -21,10 +21,11 @@ class Standing:
     def remember(self, env: int, about: Hashable, request: Parts) -> None:
         remember(self._told.setdefault(env, {}), about, request)
 
-    def for_successor(self, env_ids: Sequence[int], restarts: int) -> Parts | None:
-        """The message for another worker with these envs; None where they were told nothing."""
+    def for_successor(self, env_ids: Sequence[int], replacements: int) -> Parts | None:
+        """The message for the n-th worker, from 1, in the place of another with these envs; None where they were told
+        nothing."""
         told = {env: self._told[env] for env in env_ids if env in self._told}
-        return dump(Request(EnvHost.tell_again, (told, restarts))) if told else None
+        return dump(Request(EnvHost.tell_again, (told, replacements))) if told else None
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ class Supervisor:
         self._infos, self._recorder = infos, parts.recorder
         self._defaults = defaults
         self._restarts: dict[int, Restart] = {}
+        self._replacements: dict[int, int] = {}  # by worker: how many there were in the place of another
         self._doomed: dict[int, Callable[..., RemudaError]] = {}  # workers that we have killed, and why
         self._leaving: dict[int, float] = {}  # workers that close their env for a renewal, and their deadlines
         self._arrived: set[int] = set()  # successors whose pending messages are to be delivered
@@ -307,7 +308,9 @@ class Supervisor:
         self._backend.begin_replacement(index)
         changes.do(self._hub.reopen, index)
         env_ids = self._backend.workers[index].env_ids
-        if (told := self.standing.for_successor(env_ids, self.restarts + 1)) is not None:  # before what it is sent
+        replacements = self._replacements.get(index, 0) + 1
+        changes.do(self._replacements.__setitem__, index, replacements)
+        if (told := self.standing.for_successor(env_ids, replacements)) is not None:  # before what it is sent
             rebuild = _Rebuild(self, env_ids[0])
             changes.do(
                 self._hub.post_message, _core.Op.MESSAGE, index, _core.WHOLE_WORKER, told, self.addressees, rebuild

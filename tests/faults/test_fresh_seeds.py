@@ -1,0 +1,207 @@
+"""The seeds of envs that were built anew: the same in every run, and none of before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from failing import ACTS, MODES, final_info, once
+from pool_envs import DiceEnv, Gate, counting, hooked
+from programs import kill
+from vector_envs import plain
+
+from remuda import Fault, FaultPolicy, Pool
+
+RESTART = FaultPolicy("restart", backoff=0, max_restarts=20)
+PLACES = [("process", 2), ("process", 1), ("thread", 2), ("serial", 1)]
+
+
+def formula(seed: int, env_id: int, n: int) -> int:
+    """As it is documented."""
+    (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, n)).generate_state(1)
+    return int(state) % 2**31
+
+
+def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
+    return Pool(env_fns, faults=faults, advise=False, **options)
+
+
+def step(pool: Pool, times: int = 1) -> list[Fault]:
+    """Steps all, and resets whoever has nobody else to do it; what went wrong."""
+    faults = []
+    for _ in range(times):
+        batch = pool.step([1] * pool.num_envs)
+        over = batch.env_ids[batch.terminated | batch.truncated].tolist()
+        faults += [info["fault"] for i in over if "fault" in (info := final_info(batch, i))]
+        if over and pool.autoreset == "disabled":
+            pool.reset(env_ids=over)
+    return faults
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("backend", "num_workers"), PLACES)
+@pytest.mark.parametrize("kind", ["death", "exception"])
+def test_they_are_derived_from_the_last_one_given(
+    kind: str, backend: Any, num_workers: int, mode: Any, tmp_path: Path
+) -> None:
+    if kind == "death" and backend != "process":
+        pytest.skip("only a process dies")
+    fail = once(tmp_path / "failed", ACTS[kind], when=lambda env: env.steps == 2)
+    with restarting(hooked(2, step=fail), backend=backend, num_workers=num_workers, autoreset=mode) as pool:
+        pool.reset(seed=[3, 4])
+        pool.reset(seed=7)
+        pool.reset()
+        assert pool.get_attr("last_seed") == [None, None]
+        step(pool, 4)
+        gone = {0, 1} if (kind, num_workers) == ("death", 1) else {1}
+        expected = [formula(7 + i, i, 1) if i in gone else None for i in range(2)]
+        assert pool.get_attr("last_seed") == expected
+        pool.reset()
+        assert pool.get_attr("last_seed") == [None, None]  # it goes on with its random numbers
+
+
+def test_reports_say_the_seed_that_the_env_was_given() -> None:
+    def fail(env: Any, _: Any) -> None:
+        if env.steps == 2:
+            raise ValueError("broken")
+
+    with restarting(hooked(2, step=fail, length=2)) as pool:
+        pool.reset(seed=7)
+        told = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 8)]
+        assert told == [(8, 0), (formula(8, 1, 1), 0), (formula(8, 1, 2), 0)]
+        pool.reset(seed=[None, 5])
+        pool.reset()
+        told = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 5)]
+        assert told == [(5, 1), (formula(5, 1, 1), 0)]
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_a_reset_that_fails_has_used_its_seed(backend: Any, tmp_path: Path) -> None:
+    fail_step = once(tmp_path / "failed step", ACTS["exception"])
+    fail_reset = once(tmp_path / "failed reset", ACTS["exception"], when=lambda env: env.last_seed not in (None, 8))
+    with restarting(hooked(2, step=fail_step, reset=fail_reset), backend=backend) as pool:
+        pool.reset(seed=7)
+        step(pool, 2)
+        assert pool.get_attr("last_seed") == [7, formula(8, 1, 2)]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("mode", [*MODES, "background"])
+def test_envs_that_are_renewed_have_such_seeds_too(mode: Any, num_workers: int) -> None:
+    policy = FaultPolicy(renew_every=2)
+    with restarting([DiceEnv] * 2, policy, num_workers=num_workers, autoreset=mode) as pool:
+        pool.reset(seed=7)
+        assert pool.get_attr("last_seed") == [7, 8]
+        pool.reset()
+        assert pool.get_attr("last_seed") == [None, None]
+        pool.reset()
+        assert pool.get_attr("last_seed") == [formula(7 + i, i, 1) for i in range(2)]
+
+
+def mortal(directory: Path, tag: int, kind: str) -> Callable[[], Any]:
+    """A factory of envs whose rows are drawn by chance, and all of which fail in the same step, twice."""
+    markers = [once(directory / f"{tag}", ACTS[kind], when=lambda env: env.steps == 4, skip=i) for i in range(2)]
+
+    class Mortal(DiceEnv):
+        steps = 0
+
+        def step(self, action: Any) -> Any:
+            self.steps += 1
+            for marker in markers:
+                marker(self)
+            return super().step(action)
+
+    return Mortal
+
+
+def play(directory: Path, kind: str, options: dict[str, Any]) -> list[bytes]:
+    directory.mkdir()
+    with restarting([mortal(directory, tag, kind) for tag in range(3)], **options) as pool:
+        return [pool.reset(seed=11).obs.tobytes()] + [pool.step([1] * pool.num_envs).obs.tobytes() for _ in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("death", {}),
+        ("death", {"autoreset": "same_step"}),
+        ("death", {"spares": 1}),
+        ("exception", {"num_workers": 1}),
+        ("exception", {"num_workers": 1, "resets_ahead": True}),
+    ],
+)
+def test_a_run_with_faults_can_be_repeated(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    assert play(tmp_path / "one", kind, options) == play(tmp_path / "other", kind, options)
+
+
+def test_what_was_drawn_before_is_not_drawn_again() -> None:
+    seen: set[bytes] = set()
+    with restarting([DiceEnv]) as pool:
+        for batch in [pool.reset(seed=7)] + [pool.step([1]) for _ in range(5)]:
+            seen.add(batch.obs.tobytes())
+        for _ in range(3):
+            kill(pool, 0)
+            pool.step([1])  # the end of what was cut off
+            fresh = [pool.step([1]).obs.tobytes() for _ in range(6)]
+            assert not seen & set(fresh)
+            seen.update(fresh)
+
+
+def test_envs_of_a_pool_that_nobody_has_seeded_stay_so() -> None:
+    with restarting(counting(2)) as pool:
+        pool.reset()
+        pool.reset(seed=[None, 3])
+        kill(pool, 0)
+        kill(pool, 1)
+        (first, second) = step(pool)
+        assert (first.where.seed, second.where.seed) == (None, 3)
+        step(pool)
+        assert pool.get_attr("last_seed") == [None, formula(3, 1, 1)]
+
+
+def test_a_seed_of_the_caller_comes_first() -> None:
+    with restarting(counting(1), autoreset="disabled") as pool:
+        pool.reset(seed=7)
+        kill(pool, 0)
+        pool.reset(seed=5)
+        assert pool.get_attr("last_seed") == [5]
+        kill(pool, 0)
+        step(pool)
+        assert pool.get_attr("last_seed") == [formula(5, 0, 1)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_spare_has_its_own(mode: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    wait = once(tmp_path / "waited", lambda _: gate.wait())
+    with restarting(hooked(3, which=[2], length=2, reset=wait), spares=1, autoreset=mode) as pool:
+        pool.reset(seed=7)
+        gate.await_arrival()  # in its first reset
+        kill(pool, 2)
+        step(pool, 2 if mode == "same_step" else 3)  # the first slot goes on with it
+        assert pool.get_attr("last_seed")[0] == formula(9, 2, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        (7, lambda n: formula(7, 0, n)),  # an int, for there are some that take no more than one
+        (-7, lambda n: formula(7, 0, n)),
+        ([3, None], lambda n: [formula(3, 0, n), None]),
+        ([3, 9], lambda n: [formula(3, 0, n), formula(9, 1, n)]),
+        (None, lambda _: None),
+    ],
+)
+def test_vector_envs_get_what_they_were_given(seeds: Any, expected: Callable[[int], Any], mode: Any) -> None:
+    with restarting(plain(1, 2, 3, mode), vector_size=2, autoreset=mode) as pool:
+        pool.reset(seed=seeds)
+        for n in (1, 2):
+            kill(pool, 0)
+            step(pool)
+            step(pool)
+            resets = pool.get_attr("resets")[0]
+            assert [reset.get("seed") for reset in resets] == [expected(n)]
