@@ -59,6 +59,26 @@ def test_an_env_that_fails_too_often_is_told_with_the_whole_history(backend: Any
         assert len(pool.recv()) == 2
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_worker_one_of_whose_envs_is_lost_is_restarted_for_the_others(lost: int) -> None:
+    env_fns = hooked(3, which=[lost], step=ALWAYS)
+    others = [env for env in range(3) if env != lost]
+    with Pool(env_fns, num_workers=1, faults=policy(max_restarts=1)) as pool:
+        pool.reset()
+        with pytest.raises(RestartLimitError, match="max_restarts=1"):
+            for _ in range(4):
+                pool.step([1, 1, 1])
+        pool.discard()
+        kill(pool, 0)
+        batch = pool.step([2, 2], env_ids=others)
+        assert batch.truncated.tolist() == [True, True]
+        assert {info["fault"].env_id for info in batch.infos} == set(others)
+        assert pool.step([2, 2], env_ids=others).obs[:, 2].tolist() == [0, 0]
+        assert pool.step([2, 2], env_ids=others).obs[:, 2].tolist() == [1, 1]
+        with pytest.raises(BrokenPoolError, match=f"env {lost} was lost"):
+            pool.step([1, 1, 1])
+
+
 def test_deaths_count_for_each_env_of_the_worker() -> None:
     with Pool(counting(4), num_workers=2, faults=policy(max_restarts=1), autoreset="same_step") as pool:
         pool.reset()

@@ -181,7 +181,7 @@ class Supervisor:
         `awaited`: somebody waits for its answer to a call.
         """
         first = self._backend.workers[index].env_ids[0]
-        if self._faults.is_lost(first):  # it was given up, or was sent something all the same
+        if not self._living(index):  # it was given up, or was sent something all the same
             if index not in self._restarts:
                 self._faults.tell_again(first, changes)
             changes.do(self._restarts.pop, index, None)
@@ -285,7 +285,7 @@ class Supervisor:
     # -- restarts ----------------------------------------------------------------------------------------
 
     def _restart(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
-        envs = self._backend.workers[index].env_ids
+        envs = self._living(index)
         reason, operation = reason_of(error, envs)
         faults = [self._fault(env, kind_of(error), operation, error, shared=env != reason) for env in envs]
         at = self._quota.next_restart(index, changes)
@@ -372,7 +372,7 @@ class Supervisor:
         told = error if isinstance(error, RemudaError) else RemudaError(f"worker {index} could not be started: {error}")
         forget_frames(told)
         self._backend.kill(index)  # it may hang, or wait for a loop
-        envs = self._backend.workers[index].env_ids
+        envs = self._living(index)
         reason, operation = reason_of(told, envs)
         faults = [self._fault(env, kind_of(told), operation, told, shared=env != reason) for env in envs]
         changes = Changes()
@@ -400,6 +400,10 @@ class Supervisor:
         first = min([*times, *(deadline + lost for deadline in (*deadlines, *self._leaving.values()))], default=inf)
         fds = dict.fromkeys(fd for worker in building for fd in self._backend.descriptors(worker))
         self._hub.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)
+
+    def _living(self, worker: int) -> list[int]:
+        """Its envs that are not lost; those that are have no part in what becomes of it."""
+        return [env for env in self._backend.workers[worker].env_ids if not self._faults.is_lost(env)]
 
     def _drop(self, orphaned: Iterable[int], changes: Changes) -> None:
         for slot in orphaned:
