@@ -52,6 +52,22 @@ int kind_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
   return static_cast<int>(log.kind(env, entry));
 }
 
+// The same arena, whose memory is given back without the GIL: for gigabytes that takes as long as a few steps.  Whoever
+// comes last is Python, which has it, or a fork of a thread that has not.
+std::shared_ptr<Arena> unmapped_without_gil(std::shared_ptr<Arena> arena) {
+  Arena* raw = arena.get();
+  return {raw, [arena = std::move(arena)](Arena*) mutable {
+            if (!PyGILState_Check()) return arena.reset();
+            nb::gil_scoped_release release;
+            arena.reset();
+          }};
+}
+
+std::shared_ptr<Arena> create_arena(std::size_t bytes) {
+  nb::gil_scoped_release release;
+  return unmapped_without_gil(Arena::create(bytes));
+}
+
 int visit_hub(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<Hub>(self)->visit(visit, arg) : 0;
@@ -144,8 +160,10 @@ NB_MODULE(_core, m) {
 
   nb::class_<Arena>(m, "Arena")
       // Reserving gigabytes takes the kernel a while, and other threads want to go on.
-      .def_static("create", &Arena::create, "bytes"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def_static("attach", &Arena::attach, "fd"_a, "bytes"_a)
+      .def_static("create", &create_arena, "bytes"_a)
+      .def_static(
+          "attach", [](int fd, std::size_t bytes) { return unmapped_without_gil(Arena::attach(fd, bytes)); }, "fd"_a,
+          "bytes"_a)
       .def(
           "column",
           [](Arena& arena, nb::object dtype, std::vector<npy_intp> shape, std::uint64_t offset) {

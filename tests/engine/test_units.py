@@ -375,14 +375,21 @@ def test_too_little_memory_is_an_error_with_the_figures(tmp_path: Path) -> None:
         check_memory(5 * 2**20, root)
 
 
-def test_other_threads_run_while_memory_is_reserved() -> None:
-    """No thread is made to let another run here, so the other one runs only where the GIL is let go of."""
+@pytest.fixture
+def nobody_gives_way() -> Iterator[None]:
+    """No thread is made to let another run, so another one runs only where the GIL is let go of."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1000)
-    try:
-        assert any(_runs_beside(lambda: _core.Arena.create(1 << 28)) for _ in range(20))
-    finally:
-        sys.setswitchinterval(before)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_other_threads_run_while_memory_is_reserved(nobody_gives_way: None) -> None:
+    assert any(_runs_beside(lambda: _core.Arena.create(1 << 28)) for _ in range(20))
+
+
+def test_other_threads_run_while_memory_is_given_back(nobody_gives_way: None) -> None:
+    assert any(_runs_beside([_core.Arena.create(1 << 28)].pop) for _ in range(20))
 
 
 def _runs_beside(work: Callable[[], Any]) -> bool:
