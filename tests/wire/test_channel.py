@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import select
 import signal
 import socket
@@ -17,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remuda._wire import channel
 from remuda._wire.channel import LocalChannel, NonsenseError, SocketChannel, _Piece
 from remuda._wire.pickling import dump, dump_for_worker, load
 
@@ -258,3 +261,21 @@ def test_what_is_no_message_is_refused() -> None:
         channel.recv()
     channel.close()
     theirs.close()
+
+
+def test_descriptors_that_the_system_refuses_are_tried_again(
+    pair: tuple[SocketChannel, SocketChannel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user has too many on their way, and they are not taken."""
+    tried, slept = [], []
+
+    def refuse(*arguments: Any) -> None:
+        tried.append(arguments)
+        raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
+
+    monkeypatch.setattr(channel, "_FD_TRIES", 3)
+    monkeypatch.setattr(socket, "send_fds", refuse)
+    monkeypatch.setattr(channel.time, "sleep", slept.append)
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.ETOOMANYREFS))):
+        pair[0].send_fds([0])
+    assert (len(tried), len(slept)) == (3, 2)

@@ -131,15 +131,14 @@ class SocketChannel:
     # -- file descriptors ------------------------------------------------------------------------------
 
     def send_fds(self, fds: Sequence[int]) -> None:
-        for _ in range(_FD_TRIES):
+        for tries_left in reversed(range(_FD_TRIES)):
             try:
                 socket.send_fds(self._sock, [b"F"], list(fds))
                 return
             except OSError as error:
-                if error.errno != errno.ETOOMANYREFS:
+                if error.errno != errno.ETOOMANYREFS or not tries_left:
                     raise
                 time.sleep(0.001)  # the user has as many on their way as the limit of open files allows
-        socket.send_fds(self._sock, [b"F"], list(fds))
 
     def recv_fds(self, count: int) -> list[int]:
         # Not `socket.recv_fds`, whose descriptors would be handed on to every program that an env starts.
