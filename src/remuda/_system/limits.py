@@ -15,7 +15,10 @@ except ImportError:  # no such system has worker processes
     pass
 
 _PER_WORKER = 2  # its socket and its pidfd
-_WHILE_STARTING = 14  # the other ends, a fork server's socket, pipes of `subprocess`, the pool's memory, the relay
+# At the most, and at a time: the relay (2), the factories in memory, the watcher's file, the fork server's socket and
+# pidfd, the reserve for looking through /proc (3), the pool's memory, a message in memory that tells workers of it (11);
+# and 3 for what is open for a moment only: the pipes of `subprocess`, a request too long for the server's socket.
+_WHILE_STARTING = 14
 
 
 def check_descriptors(workers: int, *, with_output: bool) -> None:
