@@ -18,6 +18,7 @@ from programs import Script, Watched, await_sleep, kill, pids_of
 
 from remuda import FaultPolicy, Pool, StartTimeoutError
 from remuda._backends.forkserver import client as forkserver
+from remuda._backends.process import start_methods
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -156,6 +157,9 @@ def test_more_workers_than_are_forked_at_a_time() -> None:
 def test_a_start_that_is_interrupted_leaves_nobody(script: Callable[..., Script]) -> None:
     run = script(
         """
+from remuda._backends.forkserver import client
+client._PATIENCE = 1e6  # until we know that it waits
+
 class Telling(CountingEnv):
     def __reduce__(self):
         say("starting")
@@ -178,6 +182,23 @@ with Pool(counting(1)) as first:
     assert run.read_line() == "interrupted"
     assert run.read_line() == [2, 4]
     assert run.await_end()[0] == 0
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes it
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
+def test_what_an_interrupted_start_may_have_left_is_looked_for_once(
+    start_method: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[str] = []
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(start_methods, "kill_process_trees", lambda sought, _: keys.extend(sought))
+    monkeypatch.setattr(start_methods, "WorkerProcess", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Pool(counting(1), start_method=start_method)
+    assert len(keys) == 1
 
 
 def sizes(of: str) -> list[int]:

@@ -72,9 +72,6 @@ class Launching:
                 self.process = self._start(self._what, self.key, self._register)
             except BlockingIOError as refused:  # EAGAIN: nothing else here is asked not to wait
                 raise no_more_processes(refused) from refused
-            except BaseException:  # there may be one all the same, of which we have not been told
-                kill_process_trees([self.key], _KILLED_SECONDS)
-                raise
         return self.process
 
     @property
@@ -101,7 +98,10 @@ def abandon(launchings: Sequence[Launching]) -> None:
 
 
 class Start(Protocol):
-    """A way to start one process. Calling it again goes on, until it returns the process."""
+    """A way to start one process. Calling it again goes on, until it returns the process.
+
+    Where it raises instead, whatever carries the key has been killed.
+    """
 
     @property
     def is_under_way(self) -> bool: ...
@@ -215,6 +215,9 @@ class _FromServer:
                 self._forget()
             except BaseException:
                 self.abandon()
+                kill_process_trees(
+                    [key], _KILLED_SECONDS
+                )  # there may be one of which we have not been told
                 raise
 
     def descriptors(self) -> list[int]:
