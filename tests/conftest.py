@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +14,22 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from programs import script  # noqa: F401 - a fixture for all tests
+from reaper import watch_over_this_run
 
 # The same examples in every run, and no limit on speed.
 settings.register_profile("remuda", derandomize=True, deadline=None, database=None)
 settings.load_profile("remuda")
 
 SECONDS = 120  # far more than any test needs on a busy machine
+REAPER = pytest.StashKey[object]()  # Python warns of a process that nobody holds while it runs
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"watchdog(seconds): how long the test may take, instead of {SECONDS}")
     config.addinivalue_line("markers", "leaves_things: the test is about what is left behind, and looks itself")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it, to what inherits this too
+    config.stash[REAPER] = watch_over_this_run()
 
 
 def pytest_collection_finish() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reaper import who_has
 
 from remuda import Pool
 
@@ -89,13 +90,7 @@ class Script:
 
     def family(self) -> list[int]:
         """It and its descendants, as far as they run."""
-        return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and self._is_marked(path)]
-
-    def _is_marked(self, path: Path) -> bool:
-        try:
-            return self.mark.encode() in (path / "environ").read_bytes().split(b"\0")
-        except OSError:
-            return False  # gone meanwhile, or not ours
+        return who_has(self.mark)
 
     def await_end(self) -> tuple[int, str, str]:
         """Waits for the program and for all that it has started; returns its exit code and what it wrote.

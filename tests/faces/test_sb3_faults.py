@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import threading
+import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import accidents
@@ -149,7 +152,7 @@ def test_ctrl_c_leaves_the_step_under_way(tmp_path: Path) -> None:
     envs.reset()
     envs.step_async([3, 4])
     gate.await_arrival()
-    interrupter = threading.Thread(target=_interrupt_when_it_sleeps, args=[threading.get_native_id()])
+    interrupter = threading.Thread(target=_interrupt_step_wait, args=[threading.get_ident()])
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         envs.step_wait()
@@ -160,12 +163,14 @@ def test_ctrl_c_leaves_the_step_under_way(tmp_path: Path) -> None:
     envs.close()
 
 
-def _interrupt_when_it_sleeps(thread: int) -> None:
-    calm = 0
-    while calm < 1000:
-        stat = Path(f"/proc/self/task/{thread}/stat").read_text()
-        calm = calm + 1 if stat.rpartition(")")[2].split()[0] == "S" else 0
+def _interrupt_step_wait(thread: int) -> None:
+    while all(frame.f_code is not SubprocVecEnv.step_wait.__code__ for frame in _stack_of(thread)):
+        pass
     signal.raise_signal(signal.SIGINT)
+
+
+def _stack_of(thread: int) -> list[FrameType]:
+    return [frame for frame, _ in traceback.walk_stack(sys._current_frames()[thread])]
 
 
 # -- restarted -------------------------------------------------------------------------------------------
