@@ -192,6 +192,17 @@ NB_MODULE(_core, m) {
       .def("beginning", &beginning_of, "env"_a, "entry"_a)
       .def("objects", &objects_of, "env"_a);
 
+  nb::class_<RunningClock>(m, "RunningClock")
+      .def(nb::init<>())
+      .def(
+          "now",
+          [](RunningClock& clock, bool has_waited) {
+            const auto now = Clock::now();
+            clock.look(now, has_waited ? RunningClock::kStall : RunningClock::kUnwatched);
+            return std::chrono::duration<double>(now.time_since_epoch() - clock.lost()).count();
+          },
+          "has_waited"_a);
+
   nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
                     std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t,

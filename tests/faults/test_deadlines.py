@@ -267,6 +267,7 @@ def test_what_is_sent_to_a_successor_may_be_large(tmp_path: Path) -> None:
 
 FROZEN = """
 import pickle
+import threading
 gate = pickle.loads(Path(os.environ["REMUDA_TEST"], "gate").read_bytes())
 def stand_once(path):
     marker = str(Path(os.environ["REMUDA_TEST"], path))
@@ -304,14 +305,39 @@ with Pool(hooked(2, build=build), faults=FaultPolicy("restart", backoff=0), star
 """
 
 
+IN_THE_FIRST_BUILD = """
+with Pool(hooked(2)):
+    pass  # what workers are forked from is there
+say("ready")
+with Pool(hooked(2, build=stand_once("stood")), start_timeout=LIMIT) as pool:
+    say(pool.reset().obs[:, 1].tolist())
+"""
+IN_THE_CLOSE = """
+pool = Pool(hooked(2, close=stand_once("stood")), backend={backend!r})
+say("ready")
+pool.close(timeout=LIMIT)
+say([worker.exitcode for worker in pool.workers] if {backend!r} == "process" else threading.active_count())
+"""
+
+
 @pytest.mark.parametrize(
     ("program", "told"),
     [
+        (IN_THE_FIRST_BUILD, [1, 1]),
+        (IN_THE_CLOSE.format(backend="process"), [0, 0]),
+        (IN_THE_CLOSE.format(backend="thread"), 1),
         (IN_A_STEP.format(meanwhile=""), [[False, False], [1, 1], 0]),
         (IN_A_STEP.format(meanwhile="sys.stdin.readline()"), [[False, False], [1, 1], 0]),
         (IN_A_BUILD, [[False, False], [0], 1]),
     ],
-    ids=["in a step", "while the learner learns", "in the build of a successor"],
+    ids=[
+        "in the first build",
+        "in the close",
+        "in the close of threads",
+        "in a step",
+        "while the learner learns",
+        "in the build of a successor",
+    ],
 )
 def test_time_in_which_the_whole_job_is_frozen_counts_for_no_deadline(
     program: str, told: Any, script: Callable[..., Script], tmp_path: Path

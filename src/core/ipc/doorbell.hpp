@@ -116,16 +116,17 @@ inline bool reached(const Bell& bell, std::uint32_t target) {
 
 // The waiter's side: returns when the bell has been rung up to `target`, or after about `limit`, or
 // early for no reason at all.  The caller looks at what it waits for, and comes back if it must.
-inline void wait(Bell& bell, std::uint32_t target, Nanoseconds limit, SpinBudget& spins) {
-  if (reached(bell, target)) return;
-  const auto start = Clock::now();
+// `start`: the time now; returns the time then, so that who has looked at the clock need not look again.
+inline Clock::time_point wait(Bell& bell, std::uint32_t target, Nanoseconds limit, SpinBudget& spins,
+                              Clock::time_point start = Clock::now()) {
+  if (reached(bell, target)) return start;
   const auto spin_until = start + std::min(spins.budget(), limit);
-  while (Clock::now() < spin_until) {
+  for (auto now = start; now < spin_until;) {
     park::yield();
-    if (reached(bell, target)) {
-      spins.record(Clock::now() - start);
-      return;
-    }
+    now = Clock::now();
+    if (!reached(bell, target)) continue;
+    spins.record(now - start);
+    return now;
   }
 
   bell.target.store(target, std::memory_order_relaxed);
@@ -133,7 +134,9 @@ inline void wait(Bell& bell, std::uint32_t target, Nanoseconds limit, SpinBudget
   std::uint32_t notified = bell.notified.load(std::memory_order_seq_cst);
   if (static_cast<std::int32_t>(notified - target) < 0) park::sleep(bell.notified, notified, limit);
   bell.sleeping.store(0, std::memory_order_relaxed);  // a needless wake-up does no harm
-  spins.record(Clock::now() - start);
+  const auto end = Clock::now();
+  spins.record(end - start);
+  return end;
 }
 
 }  // namespace remuda

@@ -340,35 +340,34 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
   const Part& part = parts_.at(index);
   const auto start = Clock::now();
   const auto deadline = start + Nanoseconds(timeout_ns);
-  note_running(start, kUnwatched);
-  write_on();                                    // first: whoever waits for it is not late
-  if (start - looked_ >= kPollInterval) poll();  // also where the others' results keep coming in time
-  while (true) {
+  clock_.look(start, RunningClock::kUnwatched);
+  write_on();                                         // first: whoever waits for it is not late
+  if (start - looked_ >= kPollInterval) poll(start);  // also where the others' results keep coming in time
+  for (auto now = start;;) {                          // of the last look at the clock, of which there is one a turn
     // Read before the rings: what is published after we looked at them rings past this count.
     std::uint32_t heard = bell_->notified.load(std::memory_order_acquire);
     write_on();
     drain();
     if (done(part) >= wanted) return true;
     if (attention()) return false;
-    const auto before = Clock::now();
-    if (timeout_ns >= 0 && before >= deadline) return false;
-    Nanoseconds limit = timeout_ns < 0 ? kPollInterval : std::min<Nanoseconds>(kPollInterval, deadline - before);
-    if (alarm_ != Clock::time_point{}) limit = std::clamp<Nanoseconds>(alarm_ - before, Nanoseconds(0), limit);
+    if (timeout_ns >= 0 && now >= deadline) return false;
+    Nanoseconds limit = timeout_ns < 0 ? kPollInterval : std::min<Nanoseconds>(kPollInterval, deadline - now);
+    if (alarm_ != Clock::time_point{}) limit = std::clamp<Nanoseconds>(alarm_ - now, Nanoseconds(0), limit);
     // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
     // somebody waits for; results only when there are enough.
     bool each = awaited_ != 0 || !turns_.empty() || !due_.empty();
     std::uint32_t needed = each ? 1 : std::min(wanted - done(part), std::max(part.in_flight, 1U));
+    const auto before = now;
     bool has_slept;
     {
       nb::gil_scoped_release release;
-      has_slept = sleep(heard + needed, limit);
+      has_slept = sleep(heard + needed, limit, now);
     }
-    const auto after = Clock::now();
-    waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(after - before).count());
-    note_running(after, kStall);
+    waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(now - before).count());
+    clock_.look(now, RunningClock::kStall);
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
-    const bool is_time = has_slept || alarm_due() || Clock::now() - looked_ >= kPollInterval;
-    if (is_time && !reached(*bell_, heard + needed)) poll();
+    const bool is_time = has_slept || alarm_due(now) || now - looked_ >= kPollInterval;
+    if (is_time && !reached(*bell_, heard + needed)) poll(now);
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include "pool/frames.hpp"
 #include "pool/lendings.hpp"
+#include "running_clock.hpp"
 #include "shm/columns.hpp"
 #include "shm/plan.hpp"
 
@@ -239,10 +240,6 @@ class Hub {
     std::uint32_t in_flight = 0;
     std::uint32_t failed = 0;  // of the messages: slots that failed instead of getting ready
   };
-  struct Gap {  // in which we were not running
-    Clock::time_point end;
-    Nanoseconds lost;
-  };
   struct Port {
     Bell* bell;
     Meter* meter;
@@ -303,21 +300,19 @@ class Hub {
   bool can_move(Port& port, Way way);
   void note_move(Port& port);
   void write_on();
-  bool sleep(std::uint32_t target, Nanoseconds limit);
+  bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   void hold(std::uint32_t worker, const Result& result, nb::object parts);
   bool is_next_of_vector(const Port& port, const Result& result) const;
   void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
   void finish_rows(std::uint32_t first, const Result& result, nb::object parts);
-  void note_running(Clock::time_point now, Nanoseconds most);
-  Nanoseconds lost_since(Clock::time_point begin) const;
-  void poll();
+  void poll(Clock::time_point now);
   void find_dead();
   void find_late();
   Op oldest_op(const Port& port) const;
   Nanoseconds limit_of(Op op) const;
   void copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row);
   void set_flags(std::uint32_t row, bool truncated);
-  bool alarm_due() const { return alarm_ != Clock::time_point{} && Clock::now() >= alarm_; }
+  bool alarm_due(Clock::time_point now) const { return alarm_ != Clock::time_point{} && now >= alarm_; }
   void tell(Message message);
   bool attention() const { return answers_ != 0 || !newly_dead_.empty() || !newly_late_.empty() || news_; }
 
@@ -370,16 +365,9 @@ class Hub {
   Clock::time_point alarm_{};
   bool has_deadlines_ = false;
   Nanoseconds reset_limit_{0}, step_limit_{0}, message_limit_{0}, build_limit_{0};
-  static constexpr std::size_t kMostGaps = 16;
-  // What passes between two looks at the clock counts as no more than this, towards deadlines: in a wait, which looks
-  // up every few milliseconds; and between two waits, where the caller does something else.
-  static constexpr Nanoseconds kStall = std::chrono::milliseconds(100);
-  static constexpr Nanoseconds kUnwatched = std::chrono::seconds(1);
-  Clock::time_point running_at_ = Clock::now();  // when we last looked at the clock
-  std::deque<Gap> gaps_;                         // the latest, oldest first
-  Nanoseconds lost_{0};                          // in all gaps
-  Clock::time_point looked_{};                   // when we last looked at what does not ring
-  std::deque<std::uint32_t> turns_;              // workers whose commands wait for another worker to finish
+  RunningClock clock_;               // that deadlines go by
+  Clock::time_point looked_{};       // when we last looked at what does not ring
+  std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
   std::uint32_t running_ = 0, max_running_;
   std::uint32_t width_;
   std::uint64_t sequence_ = 0;

@@ -27,11 +27,11 @@ void Hub::watch(std::uint32_t worker, int pidfd, int socket) {
 }
 
 // Looks at everything that does not ring the bell.
-void Hub::poll() {
-  looked_ = Clock::now();
+void Hub::poll(Clock::time_point now) {
+  looked_ = now;
   find_dead();
   find_late();
-  if (alarm_ != Clock::time_point{} && looked_ >= alarm_) news_ = true;
+  if (alarm_due(now)) news_ = true;
 }
 
 void Hub::find_dead() {
@@ -113,35 +113,15 @@ void Hub::find_late() {
     const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
     // A message in transit waits for us, too: time in which nobody here read or wrote it is not the worker's.
     const auto since = std::max(begin, port.moved);
-    if (limit_of(op).count() == 0 || looked_ - since - lost_since(since) <= limit_of(op)) continue;
+    if (limit_of(op).count() == 0 || looked_ - since - clock_.lost_since(since) <= limit_of(op)) continue;
     port.late = true;
     newly_late_.push_back(w);
   }
 }
 
-// Whoever freezes the whole job (a debugger, a container or a scheduler that suspends it) freezes us too: then far more
-// time passes between two looks than we ever let pass, and it is not the workers' time either.
-void Hub::note_running(Clock::time_point now, Nanoseconds most) {
-  const Nanoseconds passed = now - running_at_;
-  running_at_ = now;
-  if (passed <= most) return;
-  lost_ += passed - most;
-  gaps_.push_back({now, passed - most});
-  if (gaps_.size() <= kMostGaps) return;
-  gaps_[1].lost += gaps_[0].lost;  // as if both had been later: who began before that is given more time, not less
-  gaps_.pop_front();
-}
-
 std::int64_t Hub::lost_ns() {
-  note_running(Clock::now(), kUnwatched);
-  return lost_.count();
-}
-
-Nanoseconds Hub::lost_since(Clock::time_point begin) const {
-  Nanoseconds lost{0};
-  for (const Gap& gap : gaps_)
-    if (gap.end > begin) lost += gap.lost;
-  return lost;
+  clock_.look(Clock::now(), RunningClock::kUnwatched);
+  return clock_.lost().count();
 }
 
 Op Hub::oldest_op(const Port& port) const {

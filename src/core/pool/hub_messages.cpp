@@ -47,9 +47,10 @@ void Hub::write_on() {
 
 // Until the bell has been rung up to `target`, or for about `limit`; or, while messages move, until one of them can go
 // on.  False when it was the latter.
-bool Hub::sleep(std::uint32_t target, Nanoseconds limit) {
+// `now`: the time before it, and then after it.
+bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
 #if REMUDA_LINUX
-  if (Clock::now() - moved_ < kStill && !reached(*bell_, target)) {
+  if (now - moved_ < kStill && !reached(*bell_, target)) {
     std::vector<pollfd> fds;
     for (const Port& port : ports_) {
       const int events = (port.reading ? POLLIN : 0) | (port.writing ? POLLOUT : 0);
@@ -58,11 +59,12 @@ bool Hub::sleep(std::uint32_t target, Nanoseconds limit) {
     if (!fds.empty()) {
       const auto slice = std::chrono::ceil<std::chrono::milliseconds>(std::min(limit, kSocketSlice));
       ::poll(fds.data(), fds.size(), static_cast<int>(slice.count()));
+      now = Clock::now();
       return false;
     }
   }
 #endif
-  remuda::wait(*bell_, target, limit, spin_budget_);
+  now = remuda::wait(*bell_, target, limit, spin_budget_, now);
   return true;
 }
 

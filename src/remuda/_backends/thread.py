@@ -7,11 +7,11 @@ it switches the GIL on.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 from remuda import _core
 from remuda._backends.base import Assignment
+from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker, build_locally, close_all
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
@@ -63,10 +63,13 @@ class ThreadBackend(LocalBackend):
     def stop(self, timeout: float) -> None:
         for loop in self._loops:
             loop.stop()
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         for thread in self._threads:
-            if thread is not threading.current_thread():  # a collection in one of them may have found us
-                thread.join(max(0.0, deadline - time.monotonic()))
+            if thread is threading.current_thread():  # a collection in it may have found us
+                continue
+            thread.join(deadline.slice())
+            while thread.is_alive() and not deadline.has_passed():
+                thread.join(deadline.slice())
         if not self._threads:  # the loops never started
             close_all(self.workers)
         self._loops = []

@@ -6,12 +6,12 @@ import os
 import select
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from remuda import _core
 from remuda._backends.base import Assignment, death_of
+from remuda._backends.deadline import Deadline
 from remuda._backends.process.inherited import register
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
 from remuda._backends.process.worker_configs import WorkerConfigs
@@ -161,7 +161,7 @@ class ProcessBackend:
         try:
             self._outputs = open_outputs(self._output, len(assignments))
             self._relay = Relay()
-            deadline = None if timeout is None else time.monotonic() + timeout
+            deadline = Deadline(timeout)
             reports = []
             indices = list(range(len(assignments)))
             for together in [[index] for index in indices] if self._serially else [indices]:
@@ -192,15 +192,15 @@ class ProcessBackend:
         return self._launcher.launch(what, self._processes.append)
 
     def _collect_reports(
-        self, workers: Sequence[ProcessWorker], deadline: float | None, timeout: float | None
+        self, workers: Sequence[ProcessWorker], deadline: Deadline, timeout: float | None
     ) -> list[list[EnvReport]]:
         """Of these workers. `timeout`: by which the deadline came to be."""
         reports: dict[int, list[EnvReport]] = {}
         failures: list[Failure] = []
         silent = {worker.index: worker for worker in workers}
         while silent:
-            is_late, before = deadline is not None and time.monotonic() >= deadline, len(silent)
-            for worker in self._told(silent.values(), _left(deadline)):
+            is_late, before = deadline.has_passed(), len(silent)
+            for worker in self._told(silent.values(), deadline.slice()):
                 answer = self._read_report(worker)
                 if answer is None:
                     continue
@@ -427,10 +427,6 @@ def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
         yield parcel.fd, address
     finally:
         parcel.close()
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, min(deadline - time.monotonic(), 1e6))
 
 
 def _has_arrived(successor: ProcessWorker) -> bool:

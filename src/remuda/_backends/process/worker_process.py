@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from select import POLLIN, poll
 
 from remuda import _core
+from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
 from remuda._wire.channel import SocketChannel
 
@@ -141,6 +141,13 @@ def _signal_all(number: int, processes: Sequence[WorkerProcess]) -> None:
 
 
 def _all_end_within(timeout: float, processes: Sequence[WorkerProcess]) -> bool:
-    deadline = time.monotonic() + timeout
+    deadline = Deadline(timeout)
     # A list, so that every process is waited for, also after one that is late.
-    return all([process.wait(deadline - time.monotonic()) for process in processes])  # noqa: C419
+    return all([_ends_by(deadline, process) for process in processes])  # noqa: C419
+
+
+def _ends_by(deadline: Deadline, process: WorkerProcess) -> bool:
+    while not process.wait(deadline.slice()):
+        if deadline.has_passed():
+            return process.wait(0)
+    return True

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda import _core
+from remuda._backends.deadline import Deadline
 from remuda._engine.pool.calls import Addressee, Call
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.faults import Faults
@@ -189,22 +190,22 @@ class Exchange:
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def close_envs(self, deadline: float) -> Call:
+    def close_envs(self, deadline: Deadline) -> Call:
         """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
         self.closing = True
         self.supervisor.close()
         close_errors = Call(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
-            while not self.supervisor.is_gone(worker.index) and worker.is_alive() and time.monotonic() < deadline:
+            while not self.supervisor.is_gone(worker.index) and worker.is_alive() and not deadline.has_passed():
                 if self._hub.has_room(worker.index):
                     sequence = self._hub.post_message(
                         _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, close_errors
                     )
                     close_errors.expect(sequence, None, worker.index)
                     break
-                self._pump_once(deadline)
-        while self._calls and time.monotonic() < deadline:
-            self._pump_once(deadline)
+                self._pump_once(_soon(deadline))
+        while self._calls and not deadline.has_passed():
+            self._pump_once(_soon(deadline))
         return close_errors
 
     def release(self) -> None:
@@ -299,6 +300,12 @@ class Exchange:
                 addressee.abandon(error)
             changes.do(self._calls.pop, sequence, None)
         changes.make()
+
+
+def _soon(deadline: Deadline) -> float | None:
+    """When we are to look whether it has passed."""
+    slice = deadline.slice()
+    return None if slice is None else time.monotonic() + slice
 
 
 def _remaining_ns(deadline: float | None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from gymnasium import Space
 
 from remuda._backends.base import Backend, Worker
+from remuda._backends.deadline import Deadline
 from remuda._engine.pool.arguments import check_common, check_timeout
 from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.calls import Call, call_attribute, get_attribute, set_attribute
@@ -405,16 +405,16 @@ class Pool(Part):
         else:
             engine.check_open()
             engine.close()
-        deadline = time.monotonic() + (10.0 if timeout is None else timeout)
+        deadline = Deadline(10.0 if timeout is None else timeout)
         close_errors = None
         try:
             if not terminate:
                 close_errors = self._exchange.close_envs(deadline)
         except BaseException:  # Ctrl-C: nobody gets more time
-            deadline = 0.0
+            deadline = Deadline(0)
             raise
         finally:
-            self._stop(0 if terminate else max(0.0, deadline - time.monotonic()))
+            self._stop(0 if terminate else deadline.left())
         if close_errors is not None:
             self._exchange.raise_close_errors(close_errors)
 

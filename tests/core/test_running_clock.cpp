@@ -1,0 +1,44 @@
+// The clock of deadlines: what it takes for time in which this process stood still.
+#include "check.hpp"
+#include "running_clock.hpp"
+
+using namespace remuda;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Nanoseconds kStall = RunningClock::kStall;
+
+TEST(time_between_looks_that_follow_each_other_counts) {
+  RunningClock clock;
+  auto now = Clock::now();
+  for (int i = 0; i < 1000; ++i) clock.look(now += kStall, kStall);
+  CHECK(clock.lost() < kStall);  // the first look came a moment after the clock was made
+}
+
+TEST(of_a_long_gap_no_more_counts_than_may_pass_between_two_looks) {
+  RunningClock clock;
+  auto now = Clock::now();
+  clock.look(now, kStall);
+  const auto begin = now;
+  clock.look(now += 60s, kStall);
+  CHECK(clock.lost() == 60s - kStall);
+  CHECK(clock.lost_since(begin) == 60s - kStall);
+  CHECK(clock.lost_since(now) == 0s);
+  clock.look(now += 60s, RunningClock::kUnwatched);
+  CHECK(clock.lost() == 119s - kStall);
+  CHECK(clock.lost_since(begin + 60s) == 59s);
+}
+
+TEST(who_began_before_many_gaps_is_given_no_less_time) {
+  RunningClock clock;
+  auto now = Clock::now();
+  clock.look(now, kStall);
+  const auto begin = now;
+  for (int i = 0; i < 100; ++i) clock.look(now += kStall + 1s, kStall);
+  CHECK(clock.lost() == 100s);
+  CHECK(clock.lost_since(begin) == 100s);
+  CHECK(clock.lost_since(begin + 50 * (kStall + 1s)) >= 50s);
+}
+
+}  // namespace
