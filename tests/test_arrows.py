@@ -27,7 +27,7 @@ ARROWS = {
     "_backends": {"_core", "_wire", "_relay", "_worker", "_system", "errors"},
     "_engine": {"_core", "_wire", "_relay", "_worker", "_system", "_crash", "_backends", "_keywords", "errors"},
     "_faces": {"remuda", "errors"},
-    "alf": {"remuda", "errors", "_faces"},
+    "alf": {"remuda", "errors", "_faces", "_keywords"},
     "ding": {"remuda", "errors", "_faces", "_keywords"},
     "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},

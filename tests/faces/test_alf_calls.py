@@ -37,6 +37,7 @@ from remuda.alf import (
     FastParallelEnvironment,
     InvalidActionError,
     ParallelAlfEnvironment,
+    ProcessEnvironment,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -212,12 +213,29 @@ def test_spares_that_must_wait_for_their_turn() -> None:
         ({"start_method": "teleport"}, ValueError, "start_method .* 'spawn'.* got 'teleport'"),
         ({"num_spare_envs_for_reload": 2}, ValueError, "spares"),
         ({"num_workers": 3}, ValueError, "num_workers .* got 3"),
-        ({"num_wrokers": 3}, TypeError, "num_wrokers"),
+        (
+            {"num_wrokers": 3},
+            TypeError,
+            r"^FastParallelEnvironment\(\) got .* 'num_wrokers'; did you mean num_workers=\?",
+        ),
     ],
 )
 def test_wrong_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         FastParallelEnvironment(counting(2), **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "meant"),
+    [
+        (FastParallelEnvironment, "num_worker", "num_workers"),
+        (ParallelAlfEnvironment, "num_worker", "num_workers"),
+        (ProcessEnvironment, "start_methd", "start_method"),
+    ],
+)
+def test_a_misspelt_keyword_is_told_with_the_one_that_was_meant(kind: Any, given: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\(\) got .* '{given}'; did you mean {meant}=\?"):
+        kind(counting(1), **{given: 1})
 
 
 def test_no_envs() -> None:

@@ -9,11 +9,13 @@ from typing import Literal
 import alf
 
 from remuda import FaultPolicy, Recording
+from remuda._keywords import names_keywords
 from remuda.alf.isinstance_shim import stand_in
 from remuda.alf.parallel_environment import EnvConstructor, ParallelEnvironment
 
 
 @alf.configurable("RemudaParallelAlfEnvironment")
+@names_keywords
 class ParallelAlfEnvironment(ParallelEnvironment):
     """Steps many envs in parallel, in worker processes: ALF's ``ParallelAlfEnvironment``.
 

@@ -9,6 +9,7 @@ import alf
 
 from remuda import Call, EnvProgress, Pool, StateError
 from remuda._faces.close_errors import log_close_errors
+from remuda._keywords import names_keywords
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
@@ -17,6 +18,7 @@ from remuda.alf.remote_environment import Promise, RemoteEnvironment
 
 
 @alf.configurable("RemudaProcessEnvironment")
+@names_keywords
 class ProcessEnvironment(RemoteEnvironment):
     """Runs one env in a process of its own, and calls it: ALF's ``ProcessEnvironment``.
 
