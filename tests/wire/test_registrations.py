@@ -69,12 +69,14 @@ def test_ids_that_are_registered_again_as_they_were_are_no_news(
     assert "Overriding" not in caplog.text
 
 
+@pytest.mark.parametrize("num_workers", [None, "auto"])
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_ids_that_are_registered_as_something_else_are_told_once(
-    start_method: Any, module: Any, warned: list[Any]
+    start_method: Any, num_workers: Any, module: Any, warned: list[Any]
 ) -> None:
     registry["remuda-test/B-v0"].kwargs = {"tag": 2}
-    with Pool([lambda: gymnasium.make("remuda-test/B-v0")] * 3, start_method=start_method) as pool:
+    env_fns = [lambda: gymnasium.make("remuda-test/B-v0")] * 3
+    with Pool(env_fns, start_method=start_method, num_workers=num_workers) as pool:
         assert pool.reset().obs[:, 0].tolist() == [2, 2, 2]
     (told,) = [str(one.message) for one in warned if "Overriding" in str(one.message)]
     assert "remuda-test/B-v0" in told

@@ -9,10 +9,12 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from remuda._relay.log import logger
 from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
+
+ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file, its registry as `warnings` has it
 
 _AT_ONCE = 1000  # datagrams; workers that write faster than we read must not keep the pool from its work
 _ROOM = 1 << 20  # bytes; the kernel gives what it thinks right
@@ -27,10 +29,11 @@ class Relay:
     nothing but the same descriptor.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shown_warnings: ShownWarnings | None = None) -> None:
+        """`shown_warnings`: those that were shown before, to which more are added; None: there are none yet."""
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
-        self._registries: dict[str, dict[Any, Any]] = {}  # of the warnings shown, by file
+        self._registries: ShownWarnings = {} if shown_warnings is None else shown_warnings
         self._hearing = self._has_told_of_others = False
         self._heard = 0  # datagrams
 

@@ -17,7 +17,7 @@ from remuda._backends.process.start_methods import Launch, Launcher, Launching, 
 from remuda._backends.process.worker_configs import WorkerConfigs
 from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, end_all, reap
 from remuda._relay.output import Output, WorkerOutput, open_outputs
-from remuda._relay.receiver import Relay
+from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
 from remuda._wire.channel import NonsenseError, SocketChannel
@@ -130,6 +130,7 @@ class ProcessBackend:
         name: str,
         output: WorkerOutput = "inherit",
         serially: bool = False,
+        shown_warnings: ShownWarnings | None = None,
     ) -> None:
         if sys.platform != "linux":
             raise NotImplementedError(
@@ -141,7 +142,7 @@ class ProcessBackend:
         self._launcher = Launcher(start_method, threads, tuple(preload))
         self._inherits = start_method == "fork"  # then factories need not be pickled
         self._pin, self._name = pin, name
-        self._output, self._serially = output, serially
+        self._output, self._serially, self._shown_warnings = output, serially, shown_warnings
         self._outputs: list[Output] = []  # by worker
         self._configs: WorkerConfigs | None = None  # for successors too
         self._arena: _core.Arena | None = None  # where there may be successors
@@ -160,7 +161,7 @@ class ProcessBackend:
         self._configs = WorkerConfigs(assignments, self._name, self._output, inherited=self._inherits)
         try:
             self._outputs = open_outputs(self._output, len(assignments))
-            self._relay = Relay()
+            self._relay = Relay(self._shown_warnings)
             deadline = Deadline(timeout)
             reports = []
             indices = list(range(len(assignments)))

@@ -43,6 +43,7 @@ from remuda._engine.supervision.recording import Recording, recording_for
 from remuda._keywords import names_keywords
 from remuda._relay.log import logger
 from remuda._relay.output import WorkerOutput
+from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
 from remuda._wire.pickling import dump_for_worker
 from remuda._worker.host import Request
@@ -177,9 +178,10 @@ class Pool(Part):
             "name": name,
         }
         self._cores = usable_cores()
+        shown_warnings: ShownWarnings = {}
         if num_workers == "auto":
             own = {} if vector_size is None else {"vector_size": vector_size, "autoreset": mode}
-            num_workers = _measured_num_workers(factories, {**options, **own}, self._cores)
+            num_workers, shown_warnings = _measured_num_workers(factories, {**options, **own}, self._cores)
         settings = Settings(
             num_envs=len(factories) * width,
             num_workers=len(factories) if num_workers is None else num_workers,
@@ -195,6 +197,7 @@ class Pool(Part):
             faults=policy_for(faults, backend),
             record=recording_for(record),
             operation_of=operation_of,
+            shown_warnings=shown_warnings,
             **options,
         )
         parts = start(settings, factories, self._cores)
@@ -482,10 +485,10 @@ def _stop_abandoned(backend: Backend, owner: int) -> None:
         backend.abandon()
 
 
-def _measured_num_workers(env_fns: Sequence[EnvFn], options: dict[str, Any], cores: int) -> int:
-    """Steps one env in a worker made for this alone."""
+def _measured_num_workers(env_fns: Sequence[EnvFn], options: dict[str, Any], cores: int) -> tuple[int, ShownWarnings]:
+    """Steps one env in a worker made for this alone. Returns also what that has warned of already."""
     if not env_fns:
-        return 1  # the settings say what is wrong with that
+        return 1, {}  # the settings say what is wrong with that
     with Pool(env_fns[:1], num_workers=1, advise=False, **options) as probe:
         try:
             cost = probe.apply(measure_steps, env_ids=[0])[0]
@@ -494,4 +497,4 @@ def _measured_num_workers(env_fns: Sequence[EnvFn], options: dict[str, Any], cor
                 "expected an env that can be reset and stepped with random actions, to measure it for "
                 f"num_workers='auto', got: {error}; say how many workers instead"
             ) from error
-    return best_num_workers(cost, len(env_fns), cores)
+    return best_num_workers(cost, len(env_fns), cores), probe._engine.settings.shown_warnings

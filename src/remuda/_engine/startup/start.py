@@ -21,6 +21,7 @@ from remuda._engine.startup.space_checks import check_agreement, check_autoreset
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.recording import Factories, Recorder, Recording
 from remuda._relay.output import WorkerOutput, check_output
+from remuda._relay.receiver import ShownWarnings
 from remuda._system.memory import check_memory
 from remuda._wire.layout import AUTORESET, Layout
 from remuda._worker.host import EnvReport
@@ -66,6 +67,7 @@ class Settings:
     resets_ahead: bool = False
     starts_serially: bool = False
     operation_of: OperationOf | None = None
+    shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
@@ -189,6 +191,7 @@ class Settings:
             self.name,
             self.worker_output,
             self.starts_serially,
+            self.shown_warnings,
         )
 
     @property
