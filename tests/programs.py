@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,15 @@ def pids_of(pool: Pool) -> list[int]:
 def kill(pool: Pool, worker: int, number: int = signal.SIGKILL) -> int:
     """Kills a worker and waits until it is dead; returns its pid."""
     pid = pids_of(pool)[worker]
+    end_process(pid, number)
+    return pid
+
+
+def end_process(pid: int, number: int = signal.SIGKILL) -> None:
+    """Kills a process and waits until it is dead; its exit code is left to its parent."""
     watched = Watched([pid])
     os.kill(pid, number)
     watched.await_end()
-    return pid
 
 
 class Script:
@@ -87,6 +93,14 @@ class Script:
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
+
+    def outlives_those_told(self, then: str) -> tuple[int, str, str]:
+        """It tells pids, `then` something, and waits for a line: by then they have to end. As `await_end`."""
+        watched = Watched(self.read_line())
+        assert self.read_line() == then
+        watched.await_end()
+        self.write_line()
+        return self.await_end()
 
     def family(self) -> list[int]:
         """It and its descendants, as far as they run."""
@@ -139,9 +153,20 @@ def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
 
     yield start
     for one in started:
-        for pid in one.family():  # only where a test has failed
+        family = Watched(one.family())
+        for pid in family.pids:  # only where a test has failed
             os.kill(pid, signal.SIGKILL)
         one.process.communicate()
+        family.await_end()
+    if started and os.getpid() == 1:
+        reap_orphans()
+
+
+def reap_orphans() -> None:
+    """As the first process of all has to, to whom those come whose parents have ended."""
+    with suppress(ChildProcessError):  # there is nobody
+        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
+            pass
 
 
 # -- what is held, and who sleeps ------------------------------------------------------------------------

@@ -306,6 +306,7 @@ NB_MODULE(_core, m) {
       .def_ro("problem", &HuntResult::problem);
   m.def("kill_process_tree", &kill_process_tree, "keys"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("show_keys", &show_keys, "keys"_a);
+  m.def("take_in_orphans", &take_in_orphans);
   m.def("fill_reserve", &fill_reserve);
   m.def("signal_group", &signal_group, "pidfd"_a, "pid"_a, "number"_a);
   m.def("reap_group", &reap_group, "pidfd"_a, "pid"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());

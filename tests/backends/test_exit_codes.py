@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import simulators
 from pool_envs import counting, hooked
-from programs import Script, Watched, kill, pids_of
+from programs import Script, Watched, end_process, kill, pids_of
 
 from remuda import EnvTimeoutError, FaultPolicy, Pool
 
@@ -93,17 +94,32 @@ pool.close()
     assert run.await_end() == (0, "", "")
 
 
+def test_how_the_fork_server_ended_where_sigchld_is_ignored(script: Callable[..., Script], tmp_path: Path) -> None:
+    (tmp_path / "remuda_test_dying.py").write_text("import os; os._exit(3)")
+    run = script(
+        """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+try:
+    Pool(counting(1), preload=["remuda_test_dying"])
+except RemudaError as error:
+    say(str(error))
+"""
+    )
+    says = run.read_line()
+    assert "it exited with code 3" in says or "its exit code is unknown" in says
+    assert run.await_end()[0] == 0
+
+
 def test_a_pid_that_is_anothers_by_now_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code was taken by whoever takes in the orphans of a fork server that has died."""
     with bystander() as other, Pool(counting(2)) as pool:
         (server, _) = pool.apply(lambda env: os.getppid())
-        watched = Watched([server])
-        os.kill(server, signal.SIGKILL)
-        watched.await_end()
+        end_process(server)
         process: Any = pool.workers[0]
         kill(pool, 0)
         while _has_its_pid(process.process.pidfd):
-            pass
+            with suppress(ChildProcessError):  # it did not come to us
+                os.waitid(os.P_PIDFD, process.process.pidfd, os.WEXITED)
         monkeypatch.setattr(process.process, "pid", other.pid)  # as if the number had come round
         pool.close()
 
@@ -160,11 +176,7 @@ say("closed")
 sys.stdin.readline()
 """
     )
-    watched = Watched(run.read_line())
-    assert run.read_line() == "closed"
-    watched.await_end()
-    run.write_line()
-    assert run.await_end() == (0, "", "")
+    assert run.outlives_those_told(then="closed") == (0, "", "")
 
 
 def test_it_is_said_where_there_is_no_proc(script: Callable[..., Script]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import simulators
 from pool_envs import counting, hooked
-from programs import Script, Watched, kill
+from programs import Script, Watched, end_process, kill, reap_orphans
 
 from remuda import Pool, WorkerDiedError
 
@@ -147,24 +147,20 @@ os.kill(pids(pool)[0], signal.SIGKILL)
 try:
     pool.step([0])
 except WorkerDiedError:
-    say("told")
+    say("of the death")
 sys.stdin.readline()
 """
     )
-    watched = Watched(run.read_line())
-    assert run.read_line() == "told"
-    watched.await_end()
-    run.write_line()
-    run.await_end()
+    run.outlives_those_told(then="of the death")
 
 
 def test_what_has_no_key_may_stay() -> None:
     with Pool(counting(1)) as pool:
         (pid,) = pool.apply(lambda env: simulators.without_the_key())
     assert is_running(pid)
-    watched = Watched([pid])
-    os.kill(pid, signal.SIGKILL)
-    watched.await_end()
+    end_process(pid)
+    if os.getpid() == 1:
+        reap_orphans()
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)

@@ -22,7 +22,7 @@ import gymnasium
 import numpy as np
 import pytest
 from pool_envs import CountingEnv, Gate, HookedEnv, TextEnv, counting, gated, hooked
-from programs import Script, Watched, await_sleep, holdings, kill, pids_of
+from programs import Script, Watched, await_sleep, end_process, holdings, kill, pids_of
 
 from remuda import (
     BrokenPoolError,
@@ -1261,15 +1261,15 @@ def test_the_fork_server_may_be_killed() -> None:
 
     with Pool(counting(2)) as pool:
         (server, _) = pool.apply(parent)
-        watched = Watched([server])
-        os.kill(server, signal.SIGKILL)
-        watched.await_end()
+        end_process(server)
         pool.reset()
         assert pool.step([1, 2]).reward.tolist() == [1, 2]  # its workers live on
         with Pool(counting(1)) as other:
             assert other.apply(parent) != [server]
         kill(pool, 0)
-        with pytest.raises(WorkerDiedError, match="its exit code is unknown"):
+        with pytest.raises(
+            WorkerDiedError, match="its exit code is unknown|killed by SIGKILL"
+        ):  # it may have come to us
             pool.step([1, 2])
     assert not any(worker.is_alive() for worker in pool.workers)
 

@@ -28,12 +28,14 @@ START_METHODS = ("forkserver", "spawn", "fork")
 
 # A process may take in its descendants' orphans without being the first of all.
 TAKES_IN_ORPHANS = """
-import simulators
+import select, simulators
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 
+def children():
+    return sum((path.read_text().split() for path in Path("/proc/self/task").glob("*/children")), [])
+
 def zombies():
-    children = sum((path.read_text().split() for path in Path("/proc/self/task").glob("*/children")), [])
-    stats = [(Path("/proc") / pid / "stat").read_text() for pid in children]
+    stats = [(Path("/proc") / pid / "stat").read_text() for pid in children()]
     return [stat for stat in stats if stat.rpartition(")")[2].split()[0] == "Z"]
 
 """
@@ -76,6 +78,63 @@ def test_those_of_the_first_process_too(script: Callable[..., Script], tmp_path:
     for _ in range(3):
         assert run.read_line() == []
     run.await_end()
+
+
+def test_orphans_that_ended_by_themselves_are_reaped_too(script: Callable[..., Script]) -> None:
+    """Before their worker, so that they do not show its key any more, or long after."""
+    run = script(
+        TAKES_IN_ORPHANS
+        + """
+def end(pid):
+    pidfd = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    select.select([pidfd], [], [])
+    os.close(pidfd)
+
+with Pool(counting(1)) as pool:
+    pool.reset()
+    for pid in pool.apply(lambda env: [simulators.in_a_session(), simulators.as_a_daemon()])[0]:
+        end(pid)
+    (late,) = pool.apply(lambda env: simulators.without_the_key())
+say(zombies())
+end(late)
+while Path(f"/proc/{late}").exists():
+    assert str(late) not in children()
+say("reaped")
+"""
+    )
+    assert run.read_line() == []
+    assert run.read_line() == "reaped"
+    assert run.await_end() == (0, "", "")
+
+
+@pytest.mark.parametrize("end", ["os.kill(server, signal.SIGKILL)", "pool.close(); del pool; gc.collect()"])
+def test_workers_that_a_fork_server_has_not_come_to_are_reaped(end: str, script: Callable[..., Script]) -> None:
+    """It was stopped when they died, and then it ended."""
+    run = script(
+        TAKES_IN_ORPHANS
+        + f"""
+import gc
+pool = Pool(counting(3), faults=FaultPolicy("restart", backoff=0))
+(server, *_), workers = pool.apply(lambda env: os.getppid()), pids(pool)
+pool.reset()
+os.kill(server, signal.SIGSTOP)
+for pid in workers[1:]:
+    os.kill(pid, signal.SIGKILL)
+say(pool.step([0, 0, 0]).truncated.tolist())
+{end}
+if "pool" in globals():
+    say(pool.step([0, 0, 0]).obs.shape)
+    while any(Path(f"/proc/{{pid}}").exists() for pid in workers[1:]):
+        pass
+say(zombies())
+"""
+    )
+    assert run.read_line() == [False, True, True]
+    if end.startswith("os.kill"):
+        assert run.read_line() == [3, 4]
+    assert run.read_line() == []
+    assert run.await_end()[:2] == (0, "")
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
@@ -179,4 +238,5 @@ def test_a_worker_that_was_killed_is_no_zombie() -> None:
         pool.reset()
         pid = kill(pool, 0)
         pool.step([0, 0])
-        assert not Path(f"/proc/{pid}").exists()
+        while Path(f"/proc/{pid}").exists():  # nobody waits for the fork server
+            pass

@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,8 +138,8 @@ constexpr int kRounds = 10;
 
 // Whichever moment we look at it is a bad one.
 TEST(a_family_on_the_run_is_caught) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // who loses his parent comes to us
-  signal(SIGCHLD, SIG_IGN);          // and is buried at once: thousands of the dead would be in the way of the search
+  CHECK(take_in_orphans());
+  signal(SIGCHLD, SIG_IGN);  // they are buried at once: thousands of the dead would be in the way of the search
   const std::string variable = std::string(kFamilyVariable) + "=" + mine;
   for (int round = 0; round < kRounds; ++round) {
     Pipe pipe;
@@ -247,6 +246,7 @@ TEST(what_cannot_be_looked_at_is_told) {
 TEST(elsewhere_there_is_no_family) {
   CHECK(remuda::kill_process_tree({"mine"}, 0).survivors.empty());
   CHECK(!remuda::show_keys("mine"));
+  CHECK(!remuda::take_in_orphans());
 }
 
 #endif

@@ -318,6 +318,8 @@ bool show_keys(const std::string& keys) {
   return false;
 }
 
+bool take_in_orphans() { return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0; }
+
 }  // namespace remuda
 
 #else
@@ -325,6 +327,7 @@ bool show_keys(const std::string& keys) {
 namespace remuda {
 HuntResult kill_process_tree(const std::vector<std::string>&, int) { return {}; }
 bool show_keys(const std::string&) { return false; }
+bool take_in_orphans() { return false; }
 }  // namespace remuda
 
 #endif

@@ -34,4 +34,8 @@ HuntResult kill_process_tree(const std::vector<std::string>& keys, int patience_
 // takes a kernel with CONFIG_CHECKPOINT_RESTORE.  Returns whether it could.
 bool show_keys(const std::string& keys);
 
+// From now on those among our descendants who lose their parent become our children, as they otherwise become the first
+// process's; they are ours to reap.  Whether the kernel lets us.
+bool take_in_orphans();
+
 }  // namespace remuda

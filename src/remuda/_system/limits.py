@@ -16,8 +16,8 @@ except ImportError:  # no such system has worker processes
 
 _PER_WORKER = 2  # its socket and its pidfd
 # At the most, and at a time: the relay (2), the factories in memory, the watcher's file, the fork server's socket and
-# pidfd, the reserve for looking through /proc (3), the pool's memory, a message in memory that tells workers of it (11);
-# and 3 for what is open for a moment only: the pipes of `subprocess`, a request too long for the server's socket.
+# pidfd, the reserve for looking through /proc (3), the pool's memory, the message in memory that tells workers of it;
+# and 3 more for what is open for a moment only: pipes of `subprocess`, a request too long for the server's socket.
 _WHILE_STARTING = 14
 
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from remuda._backends.forkserver.imports import Imports
 from remuda._backends.forkserver.messages import Answer, Fork, Preload, Reap, Request, receive, send_pickled
+from remuda._backends.process.child import Child, children
 from remuda._backends.process.inherited import register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import PLACEHOLDER, with_key
@@ -83,12 +84,14 @@ class ForkServer:
     def __init__(self, environment: dict[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                python_command("remuda._backends.forkserver.server", "serve", theirs.fileno(), os.getpid()),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                env=with_key(environment, PLACEHOLDER),
-                stdin=subprocess.DEVNULL,
+            self._process = Child(
+                subprocess.Popen(
+                    python_command("remuda._backends.forkserver.server", "serve", theirs.fileno(), os.getpid()),
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    env=with_key(environment, PLACEHOLDER),
+                    stdin=subprocess.DEVNULL,
+                )
             )
         self._sock = ours
         self._lock = threading.RLock()
@@ -97,7 +100,8 @@ class ForkServer:
         self._sent: deque[Pending] = deque([Pending(None)])  # the first answer tells that it has started
         self._asked_at = time.monotonic()  # when it came to the first of them
         self._preloads: dict[str, Pending] = {}
-        self._to_reap: list[int] = []  # when it has answered the last `Reap`
+        self._zombies: set[int] = set()  # that it is to reap, as far as it has not said that it has
+        self._to_reap: list[int] = []  # of these, those to be told when it has answered the last `Reap`
         self._reaping: Pending | None = None
         self._awaited: dict[int, int | None] = {}  # exit codes that somebody waits for, as far as they have come
         self._imports = Imports()
@@ -110,7 +114,7 @@ class ForkServer:
         return self._sock.fileno()
 
     def is_alive(self) -> bool:
-        return self._is_open and self._process.poll() is None
+        return self._is_open and not self._process.has_ended()
 
     @property
     def _is_open(self) -> bool:
@@ -150,10 +154,10 @@ class ForkServer:
     def reap(self, pid: int) -> int | None:
         """The exit code of a worker known to have ended, and an end to its being a zombie; None: it is not known."""
         if not self.is_alive():
-            return None  # its children went to init
+            return _reap_orphan(pid, self._process)
         code = _exitcode_of_zombie(pid)
         with self._lock:
-            self._to_reap.append(pid)
+            self._leave_to_reap(pid)
             if code is None:
                 self._awaited[pid] = None
         self.pump()
@@ -209,6 +213,7 @@ class ForkServer:
 
     def drop_descriptors(self) -> None:
         self._sock.close()
+        self._process.close()
 
     # -- inside ----------------------------------------------------------------------------------------
 
@@ -265,6 +270,8 @@ class ForkServer:
         pending = self._sent.popleft()
         self._asked_at = time.monotonic()
         pending.settle(value, error)
+        if isinstance(pending.request, Reap):
+            self._zombies.difference_update(pending.request.pids)
         if pending.is_unwanted:
             self._clear_away(pending)
 
@@ -276,7 +283,7 @@ class ForkServer:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
-        self._to_reap.append(pid)
+        self._leave_to_reap(pid)
 
     def _is_starting(self) -> bool:
         return self._sent[0].request is None and time.monotonic() - self._asked_at < _PATIENCE
@@ -305,18 +312,23 @@ class ForkServer:
         _forget(self)
         self._is_ended = True
         self._process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_DEATH_SECONDS)
+        self._process.has_ended(_DEATH_SECONDS)
+        while self._zombies:
+            _reap_orphan(self._zombies.pop(), self._process)
         for pending in (*self._sent, *self._unsent):
             if pending is not culprit:
                 pending.settle(None, ServerGoneError())
         self._sent.clear()
         self._unsent.clear()
         self._to_reap = []
-        return self._process.poll()
+        return self._process.exitcode
+
+    def _leave_to_reap(self, pid: int) -> None:
+        self._zombies.add(pid)
+        self._to_reap.append(pid)
 
     def _has_zombies(self) -> bool:
-        return bool(self._to_reap) or (self._reaping is not None and not self._reaping.done)
+        return bool(self._zombies)
 
     def _await(self, is_done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -348,11 +360,23 @@ def _close(fds: list[int]) -> None:
         os.close(fds.pop())
 
 
-def _end(process: subprocess.Popen[bytes], sock: socket.socket, owner: int) -> None:
+def _end(process: Child, sock: socket.socket, owner: int) -> None:
     sock.close()
     if os.getpid() == owner:  # in a forked copy it is somebody else's
         process.kill()  # an import may be stuck; its children are not killed with it
-        process.wait()
+        process.has_ended(None)
+        for pid in children():  # nobody asks for their exit codes any more, if anybody has ever known of them
+            _reap_orphan(pid, process)
+    process.close()
+
+
+def _reap_orphan(pid: int, server: Child) -> int | None:
+    """The exit code of a worker whose server has ended: it went to the first process, which may be us."""
+    with suppress(OSError):  # it is not ours, or gone
+        if os.getsid(pid) == server.pid:  # nobody else who has its pid by now
+            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+            return None if end is None else end.si_status * (1 if end.si_code == os.CLD_EXITED else -1)
+    return None
 
 
 def _error_of(answer: Answer, pending: Pending) -> BaseException | None:

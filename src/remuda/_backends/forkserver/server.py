@@ -1,4 +1,8 @@
-"""The fork server: a process that imports what workers need, and forks them."""
+"""The fork server: a process that imports what workers need, forks them, and reaps what they leave behind.
+
+It takes in the orphans among its workers' descendants, as the first process of a system does. Otherwise they would come
+to the owner where that is the first process of a container; and it could not tell them from children of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,12 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
+from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
+from remuda._backends.process.child import children
 from remuda._backends.process.process_tree import show
 from remuda._wire.failures import portable
 
@@ -21,7 +28,6 @@ _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 def serve(fd: int, owner: int) -> None:
     """Serves requests from the socket `fd` until it is closed, or `owner` is no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where the owner ignores it, we did too, and exit codes were lost
     try:
         _Server(socket.socket(fileno=fd), os.pidfd_open(owner)).run()
     except (EOFError, ConnectionError):
@@ -32,47 +38,75 @@ class _Server:
     def __init__(self, sock: socket.socket, owner_fd: int) -> None:
         self._sock, self._owner_fd = sock, owner_fd
         self._told: set[str] = set()  # modules that the owner knows we have
+        self._workers: set[int] = set()  # that were forked and are not reaped yet
+        self._deaths = _Deaths()
 
     def run(self) -> None:
+        _core.take_in_orphans()
         for module in _BASICS:
             importlib.import_module(module)
         gc.freeze()
         send(self._sock, Answer(imported=self._news()))
         poller = select.poll()
-        poller.register(self._sock, select.POLLIN)
-        poller.register(self._owner_fd, select.POLLIN)
-        while self._owner_fd not in dict(poller.poll()):
-            request, fds = receive(self._sock)
-            try:
-                answer, told = self._try_to_answer(request, fds)
-            finally:
-                for fd in fds:
-                    os.close(fd)
-            try:
-                send(self._sock, answer, told)
-            finally:
-                for fd in told:
-                    os.close(fd)
+        for fd in (self._sock, self._owner_fd, self._deaths):
+            poller.register(fd, select.POLLIN)
+        while self._owner_fd not in (ready := dict(poller.poll())):
+            if self._deaths.fileno() in ready:
+                self._deaths.forget()
+                self._reap_orphans()
+            if self._sock.fileno() in ready:
+                self._serve_one()
+
+    def _serve_one(self) -> None:
+        request, fds = receive(self._sock)
+        try:
+            answer, told = self._try_to_answer(request, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        try:
+            send(self._sock, answer, told)
+        finally:
+            for fd in told:
+                os.close(fd)
 
     def _try_to_answer(self, request: Any, fds: list[int]) -> tuple[Answer, list[int]]:
         try:
             if isinstance(request, Fork):
                 pid = self._fork(request, fds)
-                return Answer(pid), [os.pidfd_open(pid)]
+                told = [os.pidfd_open(pid)]
+                self._workers.add(pid)  # not one that the owner will never hear of
+                return Answer(pid), told
             if isinstance(request, Preload):
                 _preload(request)
                 return Answer(imported=self._news()), []
-            return Answer(_reap(request)), []
+            return Answer(self._reap(request)), []
         except BaseException as error:
             return Answer(error=portable(error), imported=self._news()), []
 
     def _fork(self, request: Fork, fds: list[int]) -> int:
         pid = os.fork()
         if pid == 0:
+            self._deaths.close()
             self._sock.close()
             os.close(self._owner_fd)
             _become_worker(request, fds)
         return pid
+
+    def _reap(self, request: Reap) -> dict[int, int]:
+        codes = {}
+        for pid in self._workers.intersection(request.pids):
+            _, status = os.waitpid(pid, 0)
+            codes[pid] = os.waitstatus_to_exitcode(status)
+            self._workers.remove(pid)
+        self._reap_orphans()
+        return codes
+
+    def _reap_orphans(self) -> None:
+        """All but our workers: those keep their pids until the owner asks."""
+        for pid in set(children()) - self._workers:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
     def _news(self) -> tuple[Module, ...]:
         """What was imported since the last time, as far as it is somebody's who may change it."""
@@ -80,6 +114,35 @@ class _Server:
         self._told.update(names)
         own = [name for name in names if _top(name) not in sys.stdlib_module_names and _top(name) != "remuda"]
         return tuple(module for name in own if (module := _described(name)) is not None)
+
+
+class _Deaths:
+    """Readable when a child may have ended.
+
+    Where the owner ignores SIGCHLD we would too, and exit codes would be lost: so it is handled for that as well.
+    """
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        for end in (self._ours, self._theirs):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def forget(self) -> None:
+        with suppress(BlockingIOError):
+            while self._ours.recv(1 << 12):
+                pass
+
+    def close(self) -> None:
+        """In a worker, which has signals of its own."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._ours.close()
+        self._theirs.close()
 
 
 def _top(name: str) -> str:
@@ -126,14 +189,3 @@ def _preload(request: Preload) -> None:
     sys.path[:] = request.path
     importlib.invalidate_caches()
     importlib.import_module(request.module)
-
-
-def _reap(request: Reap) -> dict[int, int]:
-    codes = {}
-    for pid in request.pids:
-        try:
-            _, status = os.waitpid(pid, 0)
-        except ChildProcessError:
-            continue
-        codes[pid] = os.waitstatus_to_exitcode(status)
-    return codes

@@ -215,9 +215,7 @@ class _FromServer:
                 self._forget()
             except BaseException:
                 self.abandon()
-                kill_process_trees(
-                    [key], _KILLED_SECONDS
-                )  # there may be one of which we have not been told
+                kill_process_trees([key], _KILLED_SECONDS)  # there may be one of which we have not been told
                 raise
 
     def descriptors(self) -> list[int]:
