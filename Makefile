@@ -1,16 +1,23 @@
-# `make demo` and `make test` are all a newcomer needs: each sets up what it uses, in .venv.
+# `make demo` and `make test` are all a newcomer needs: each sets up what it uses, in .venv and its neighbours.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not -name '*.so' -not -name '*.pyi' -not -path '*/__pycache__/*')
 
-# Where the package is built, so that the next time only what has changed is.
+# The package is built once, for all environments, and in one place, so that the next time only what has changed is.
+# What pyproject.toml asks for to build it is installed: pip's own environment for builds would be another each time.
 export SKBUILD_BUILD_DIR := build/{wheel_tag}
+BUILD_REQUIRES := $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr , ' ') cmake ninja
+WHEEL := build/wheel.stamp
 
 CXX_FILES := $(shell find src tests/core -name "*.?pp")
 
 MINUTES ?= 10
+
+# How many tests run at the same time.
+JOBS   ?= 2
+PYTEST := -m pytest --numprocesses $(JOBS)
 
 .PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench clean
 
@@ -34,13 +41,24 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# The package is installed, never imported from the source tree: what is tested is what a user gets.
-$(VENV)/demo.stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet '.[bench]' 'gymnasium[classic-control]'
+$(WHEEL): $(BIN)/python $(SOURCES)
+	rm -rf build/wheel
+	$(BIN)/python -m pip install --quiet $(BUILD_REQUIRES)
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	@touch $@
 
-$(VENV)/test.stamp: $(BIN)/python $(SOURCES) tests/requirements.txt
-	$(BIN)/python -m pip install --quiet . --requirement tests/requirements.txt
+# The package is installed, never imported from the source tree: what is tested is what a user gets. Where it is
+# installed already, pip would leave it as it is, since the version is the same.
+INSTALL_WHEEL := -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+
+$(VENV)/demo.stamp: $(WHEEL)
+	$(BIN)/python $(INSTALL_WHEEL)
+	$(BIN)/python -m pip install --quiet 'remuda[bench]' 'gymnasium[classic-control]'
+	@touch $@
+
+$(VENV)/test.stamp: $(WHEEL) tests/requirements.txt
+	$(BIN)/python $(INSTALL_WHEEL)
+	$(BIN)/python -m pip install --quiet remuda --requirement tests/requirements.txt
 	@touch $@
 
 # torch first and alone, so that it may bring what it needs; the rest is all pinned.
@@ -50,8 +68,8 @@ $(DING)/peers.stamp: $(DING_PINS)
 	$(DING)/bin/python -m pip install --quiet --no-deps --no-build-isolation --requirement $(DING_PINS)
 	@touch $@
 
-$(DING)/test.stamp: $(DING)/peers.stamp $(SOURCES)
-	$(DING)/bin/python -m pip install --quiet --no-deps .
+$(DING)/test.stamp: $(DING)/peers.stamp $(WHEEL)
+	$(DING)/bin/python $(INSTALL_WHEEL)
 	@touch $@
 
 $(MLAGENTS)/peers.stamp: $(MLAGENTS_PINS)
@@ -60,8 +78,8 @@ $(MLAGENTS)/peers.stamp: $(MLAGENTS_PINS)
 	$(MLAGENTS)/bin/python -m pip install --quiet --no-deps --ignore-requires-python --requirement $(MLAGENTS_PINS)
 	@touch $@
 
-$(MLAGENTS)/test.stamp: $(MLAGENTS)/peers.stamp $(SOURCES)
-	$(MLAGENTS)/bin/python -m pip install --quiet --no-deps .
+$(MLAGENTS)/test.stamp: $(MLAGENTS)/peers.stamp $(WHEEL)
+	$(MLAGENTS)/bin/python $(INSTALL_WHEEL)
 	@touch $@
 
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop; leaves a table and a picture in demo/
@@ -71,7 +89,7 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 	@echo "The picture is demo/bench.png, every round's figures are in demo/bench.json."
 
 test: $(VENV)/test.stamp lint core-test $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)  ## everything that must hold: style, types, the core's own tests, its models, the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python $(PYTEST)
 
 lint: $(VENV)/test.stamp  ## style and types
 	$(BIN)/ruff check .
@@ -102,16 +120,16 @@ formal-unchecked:
 	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."
 
 ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
-	$(DING)/bin/python -m pytest $(wildcard tests/faces/test_ding_*.py)
+	$(DING)/bin/python $(PYTEST) $(wildcard tests/faces/test_ding_*.py)
 
 ding-untested:
-	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (PYTHON=python3.12)."
+	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (make clean test PYTHON=python3.12)."
 
 mlagents-test: $(MLAGENTS)/test.stamp  ## the tests of remuda.mlagents, beside Unity ML-Agents
-	$(MLAGENTS)/bin/python -m pytest $(wildcard tests/faces/test_mlagents_*.py)
+	$(MLAGENTS)/bin/python $(PYTEST) $(wildcard tests/faces/test_mlagents_*.py)
 
 mlagents-untested:
-	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (PYTHON=python3.11)."
+	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (make clean test PYTHON=python3.11)."
 
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --against gymnasium
