@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from pool_envs import assert_same
 
-from remuda import Batch, Fault, FaultPolicy, Pool, StateError
+from remuda import Batch, Failure, Fault, FaultPolicy, Pool, StateError
 
 MODES = ["next_step", "same_step", "disabled"]
 
@@ -28,10 +28,18 @@ ACTS: dict[str, Callable[..., Any]] = {
 """One of each kind of fault; a hang ends by a deadline of `policy_against`."""
 
 
+LIMIT = 0.3  # seconds, for what hangs for ever. What is well is nowhere near it, on a busy machine too
+
+
 def policy_against(kind: str, policy: Any) -> FaultPolicy:
     """Raise or restart, at once, what goes wrong in this way."""
-    limits = {"step_timeout": 1.0, "reset_timeout": 1.0, "call_timeout": 1.0} if kind == "hang" else {}
+    limits = {"step_timeout": LIMIT, "reset_timeout": LIMIT, "call_timeout": LIMIT} if kind == "hang" else {}
     return FaultPolicy(policy, backoff=0, **limits)
+
+
+def limit_builds_of_successors(pool: Pool) -> None:
+    """To a short time; the first builds have had all that they wanted."""
+    pool._exchange.supervisor._start_timeout = LIMIT
 
 
 def once(
@@ -50,6 +58,11 @@ def once(
         return None
 
     return hook
+
+
+def failure(env_id: int | None = 1, exception: BaseException | None = None) -> Failure:
+    """What a worker reports of an env that raised."""
+    return Failure(env_id, 0, "step", exception, "ValueError", "wrong", "Traceback ...\nValueError: wrong")
 
 
 def die(*_: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import simulators
+from failing import LIMIT
 from pool_envs import counting, hooked
 from programs import Script, Watched, end_process, kill, pids_of
 
@@ -147,7 +148,7 @@ def test_a_worker_that_has_left_its_group_and_hangs() -> None:
         simulators.leave_the_group()
         signal.pause()
 
-    with Pool(hooked(1, (0,), step=step), faults=FaultPolicy("raise", step_timeout=1.0)) as pool:
+    with Pool(hooked(1, (0,), step=step), faults=FaultPolicy("raise", step_timeout=LIMIT)) as pool:
         pool.reset()
         with pytest.raises(EnvTimeoutError):
             pool.step([0])

@@ -14,7 +14,7 @@ import pytest
 import torch
 from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
-from failing import ACTS, once, policy_against
+from failing import ACTS, LIMIT, once, policy_against
 from pool_envs import Gate
 from programs import Watched
 
@@ -90,7 +90,7 @@ def test_raised(kind: str, phase: str, tmp_path: Path) -> None:
 def test_raised_while_envs_are_built(kind: str) -> None:
     expected = StartTimeoutError if kind == "hang" else RAISED[kind]
     with pytest.raises(expected):
-        FastParallelEnvironment(hooked(2, build=ACTS[kind]), start_timeout=3.0 if kind == "hang" else None)
+        FastParallelEnvironment(hooked(2, build=ACTS[kind]), start_timeout=LIMIT if kind == "hang" else None)
 
 
 @pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])

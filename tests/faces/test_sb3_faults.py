@@ -16,7 +16,7 @@ import accidents
 import gymnasium
 import numpy as np
 import pytest
-from failing import ACTS, once, policy_against
+from failing import ACTS, LIMIT, once, policy_against
 from pool_envs import Gate, gated, hooked
 from programs import Watched
 from sb3_face_envs import cartpoles
@@ -82,7 +82,7 @@ def test_raised(kind: str, phase: str, tmp_path: Path) -> None:
 def test_raised_while_envs_are_built(kind: str) -> None:
     expected = StartTimeoutError if kind == "hang" else RAISED[kind]
     with pytest.raises(expected) as raised:
-        SubprocVecEnv(hooked(2, build=ACTS[kind]), start_timeout=3.0 if kind == "hang" else None)
+        SubprocVecEnv(hooked(2, build=ACTS[kind]), start_timeout=LIMIT if kind == "hang" else None)
     assert kind == "hang" or isinstance(raised.value, EOFError)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import accidents
 import pytest
 from crash_matrix import DOCUMENT, OUTCOMES, ROWS, Outcome, Phase, Policy, Row, with_tables
-from failing import once
+from failing import LIMIT, once
 from pool_envs import counting, hooked
 from programs import Script, holdings
 
@@ -31,7 +31,6 @@ from remuda import (
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
-LIMIT = 1.0  # seconds; only what never ends is to miss it
 ERRORS: dict[Outcome, type[Exception]] = {
     Outcome.DIED: WorkerDiedError,
     Outcome.RAISED: EnvError,
@@ -71,7 +70,7 @@ def build(row: Row, phase: Phase, policy: Policy, backend: Any, directory: Path)
         reason = accidents.kill_myself if phase is Phase.REBUILD else accidents.raise_value_error
         hooks["step"] = once(directory / "reason", reason)
     limits = {limit: LIMIT} if row.kind == "hang" and limit else {}
-    build_limits = {Phase.BUILD: 0.3, Phase.REBUILD: 2.0, Phase.REBUILD_IN_PLACE: 2.0}
+    build_limits = {Phase.BUILD: LIMIT, Phase.REBUILD: 2.0, Phase.REBUILD_IN_PLACE: 2.0}
     return Pool(
         hooked(2, length=length, **hooks),
         num_workers=2,

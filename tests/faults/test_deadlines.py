@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import MODES, assert_cut_off, fault_in, final_info, once, rejoin
+from failing import LIMIT, MODES, assert_cut_off, fault_in, final_info, once, rejoin
 from pool_envs import Gate, TextEnv, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
 
 from remuda import BrokenPoolError, EnvTimeoutError, FaultPolicy, Pool
-
-LIMIT = 0.3
 
 
 def loop_for_ever(*_: Any) -> None:

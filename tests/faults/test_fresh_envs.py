@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import ACTS, once
+from failing import ACTS, limit_builds_of_successors, once
 from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting, hooked
 from programs import kill
 
@@ -266,7 +266,8 @@ def test_faults_of_a_build_have_their_kind_and_hold_no_memory_of_the_pool(kind: 
         raise ValueError("broken")
 
     policy = FaultPolicy("restart", backoff=0, max_restarts=1)
-    with restarting([CountingEnv, make], policy, start_timeout=2.0) as pool:
+    with restarting([CountingEnv, make], policy, start_timeout=60) as pool:
+        limit_builds_of_successors(pool)
         pool.reset()
         kill(pool, 1)
         pool.step([1, 1])

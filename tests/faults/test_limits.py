@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from failing import limit_builds_of_successors
 from gymnasium import spaces
 from pool_envs import CountingEnv, counting, hooked, raising
 from programs import kill
@@ -171,7 +172,8 @@ def test_a_worker_that_dies_while_it_builds_again(tmp_path: Path) -> None:
 
 def test_a_build_that_hangs_is_ended_at_start_timeout(tmp_path: Path) -> None:
     build = _spoilt_when_built_again(tmp_path, lambda env: signal.pause())
-    with Pool(hooked(2, build=build), faults=policy(max_restarts=1), start_timeout=3) as pool:
+    with Pool(hooked(2, build=build), faults=policy(max_restarts=1), start_timeout=60) as pool:
+        limit_builds_of_successors(pool)
         pool.reset()
         kill(pool, 1)
         assert pool.step([1, 1]).truncated[1]

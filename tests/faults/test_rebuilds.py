@@ -7,7 +7,7 @@ from typing import Any
 
 import accidents
 import pytest
-from failing import once
+from failing import limit_builds_of_successors, once
 from pool_envs import Gate, HookedEnv, hooked
 
 from remuda import FaultPolicy, Pool, RestartLimitError
@@ -33,7 +33,8 @@ def spoilt_when_built_again(directory: Path, accident: accidents.Accident, which
     ],
 )
 def test_a_fault_of_a_successor_is_called_what_it_is(accident: accidents.Accident, kind: str, tmp_path: Path) -> None:
-    with Pool(spoilt_when_built_again(tmp_path, accident), faults=ONE, start_timeout=2.0) as pool:
+    with Pool(spoilt_when_built_again(tmp_path, accident), faults=ONE, start_timeout=60) as pool:
+        limit_builds_of_successors(pool)
         pool.reset()
         assert pool.step([1, 1]).truncated.tolist() == [False, True]
         with pytest.raises(RestartLimitError) as raised:

@@ -25,6 +25,7 @@ import gymnasium
 import numpy as np
 import pytest
 from command import Outcome, command
+from failing import LIMIT
 from gymnasium import spaces
 from pool_envs import HookedEnv, NestedEnv, TextEnv, counting, hooked
 from programs import kill
@@ -399,12 +400,12 @@ def test_a_worker_that_talked_nonsense(tmp_path: Path) -> None:
 
 def test_a_hang_is_a_hang_again(tmp_path: Path) -> None:
     hang = at_step(3, lambda: threading.Event().wait())
-    with recording(hooked(1, [0], step=hang), tmp_path, faults=FaultPolicy(step_timeout=2)) as pool:
+    with recording(hooked(1, [0], step=hang), tmp_path, faults=FaultPolicy(step_timeout=LIMIT)) as pool:
         pool.reset(seed=5)
         error = fail(pool)
         assert isinstance(error, EnvTimeoutError)
     record = load_record(error.record)
-    assert (record.fault.kind, record.fault.deadline) == ("timeout", 2)
+    assert (record.fault.kind, record.fault.deadline) == ("timeout", LIMIT)
     assert_reproduced(replay(record, "--trust"), "the env did not come back from step 3")
 
 
