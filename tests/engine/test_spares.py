@@ -313,12 +313,12 @@ def test_any_worker_may_die_at_any_time(mode: Any) -> None:
     random = np.random.default_rng(5)
     with Pool(uneven(6), spares=2, autoreset=mode, faults=policy) as pool:
         batch = pool.reset()
-        for _ in range(25):
+        for _ in range(12):
             os.kill(pool.workers[int(random.integers(6))].pid or 0, signal.SIGKILL)
             for _ in range(4):
                 batch = step(pool, mode, batch)
                 assert len(batch) == len(set(batch.env_ids.tolist()))
-        assert pool.stats().restarts > 10
+        assert pool.stats().restarts > 5
 
 
 @pytest.mark.parametrize("mode", MODES)

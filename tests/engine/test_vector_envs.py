@@ -8,6 +8,7 @@ import re
 import select
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -159,20 +160,20 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
 }
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 3])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("envs", ENVS)
+@pytest.mark.parametrize(
+    ("envs", "mode", "num_workers"), [*product(ENVS, MODES, [2]), *product(["nested"], MODES, [1, 3])]
+)
 def test_slots_read_as_single_envs(envs: str, mode: Any, num_workers: int) -> None:
     with Twins(ENVS[envs](6), 2, mode, num_workers=num_workers) as twins:
         twins.run(40)
 
 
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("envs", ENVS)
+@pytest.mark.parametrize(
+    ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), *product(["nested"], MODES, ["thread"])]
+)
 def test_slots_read_as_single_envs_in_this_process(envs: str, mode: Any, backend: Any) -> None:
     with Twins(ENVS[envs](6), 3, mode, backend=backend) as twins:
-        twins.run(150)
+        twins.run(60)
 
 
 @pytest.mark.parametrize("size", [1, 4])

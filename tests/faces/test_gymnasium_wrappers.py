@@ -72,7 +72,7 @@ def test_wrappers_see_the_same(name: str, mode: AutoresetMode) -> None:
     )
     assert_identical(ours.reset(seed=1), theirs.reset(seed=1))
     theirs.action_space.seed(2)
-    for i in range(150):
+    for i in range(60):
         actions = theirs.action_space.sample()
         our_step, their_step = ours.step(actions), theirs.step(actions)
         done = their_step[2] | their_step[3]
