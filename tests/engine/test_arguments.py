@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
 from pool_envs import counting, hooked
 
 from remuda import EnvError, FaultPolicy, InvalidActionError, Pool, Recording
+from remuda._engine.pool.arguments import check_env_ids, check_limit, check_timeout
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, "SameStep"])
@@ -102,3 +105,24 @@ def test_a_number_of_an_observation_that_does_not_fit_is_named(backend: Any) -> 
     told = r"dtype uint8 at obs\['image'\], got .*, in which obs\['image'\]\[1\]\[0\] is 300"
     with Pool(hooked(1, [0], build=build, reset=reset), backend=backend) as pool, pytest.raises(EnvError, match=told):
         pool.reset()
+
+
+@given(st.lists(st.integers(-3, 8), max_size=6))
+def test_env_ids(env_ids: list[int]) -> None:
+    good = all(0 <= i < 5 for i in env_ids) and len(set(env_ids)) == len(env_ids)
+    for given_ids in (env_ids, tuple(env_ids), np.array(env_ids, dtype=np.int16)):
+        if good:
+            assert check_env_ids(given_ids, range(5)) == env_ids
+        else:
+            with pytest.raises(ValueError, match="expected env_ids to be distinct ints from 0 to 4, got"):
+                check_env_ids(given_ids, range(5))
+
+
+def test_limits_and_timeouts() -> None:
+    for limit in (None, 0, 3, np.int64(2)):
+        check_limit("min_envs", limit)
+    for timeout in (None, 0, 1.5, -1, float("inf"), np.float32(1), True):
+        check_timeout(timeout)
+    for bad in ("1", float("nan"), [1]):
+        with pytest.raises(TypeError, match="expected timeout to be a number of seconds or None"):
+            check_timeout(bad)

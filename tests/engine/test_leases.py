@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, telling
 
-from remuda import Batch, Pool
+from remuda import Batch, Pool, _core
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -412,6 +412,39 @@ def test_memory_is_reserved_now_or_refused_now() -> None:
     with pytest.raises(MemoryError, match=r"expected \d+ MB of free memory for the pool's batches, got \d+ MB"):
         Pool(counting(4000), num_workers=1, frames=63, observation_space=spaces.Box(0, 1, (1 << 22,), np.uint8))
     assert not arenas()
+
+
+@pytest.fixture
+def nobody_gives_way() -> Iterator[None]:
+    """No thread is made to let another run, so another one runs only where the GIL is let go of."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_other_threads_run_while_memory_is_reserved(nobody_gives_way: None) -> None:
+    assert any(_runs_beside(lambda: _core.Arena.create(1 << 28)) for _ in range(20))
+
+
+def test_other_threads_run_while_memory_is_given_back(nobody_gives_way: None) -> None:
+    assert any(_runs_beside([_core.Arena.create(1 << 28)].pop) for _ in range(20))
+
+
+def _runs_beside(work: Callable[[], Any]) -> bool:
+    go, ran = threading.Event(), []
+
+    def run() -> None:
+        go.wait()
+        ran.append(True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    go.set()
+    work()
+    did_run = bool(ran)
+    thread.join()
+    return did_run
 
 
 def test_a_batch_can_be_sent_on() -> None:

@@ -1,0 +1,48 @@
+"""What several envs and workers have failed of is raised together."""
+
+from __future__ import annotations
+
+import pytest
+from failing import failure
+
+from remuda import EnvError, WorkerDiedError
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.faults import Faults
+
+
+def test_failures_are_told_together_in_order() -> None:
+    faults = Faults(3, in_callers_thread=False)
+    faults.not_reset.clear()
+    changes = Changes()
+    for env_id in (2, None, 0):
+        faults.add_failure(failure(env_id), changes, env_id)
+    changes.make()
+    assert faults.not_reset == {0, 2}
+    with pytest.raises(EnvError) as raised:
+        faults.raise_any()
+    assert [f.env_id for f in raised.value.failures] == [None, 0, 2]
+    assert raised.value.env_ids == (0, 2)
+    assert str(raised.value) == (
+        "all envs (worker 0) raised ValueError in step: wrong; envs 0, 2 (worker 0) raised ValueError in step: wrong"
+    )
+    faults.raise_any()
+
+
+def test_faults_are_raised_together_deaths_first() -> None:
+    faults = Faults(4, in_callers_thread=False)
+    deaths = [
+        WorkerDiedError(worker=w, pid=9, exitcode=-9, env_ids=(2 * w, 2 * w + 1), operation="step") for w in range(2)
+    ]
+    changes = Changes()
+    faults.add_failure(failure(), changes)
+    for death in deaths:
+        faults.add_death(death, changes, tell=True)
+    changes.make()
+    with pytest.raises(WorkerDiedError) as raised:
+        faults.raise_any()
+    assert raised.value is deaths[0]
+    second, raising = raised.value.others
+    assert second is deaths[1]
+    assert isinstance(raising, EnvError)
+    assert f"; and {second}; and {raising}" in str(raised.value)
+    faults.raise_any()  # they were told

@@ -1,0 +1,71 @@
+"""Errors: their texts and causes, and that each can be pickled."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from failing import failure
+from pool_envs import Falsy
+
+from remuda import (
+    CloseTimeoutError,
+    EnvError,
+    EnvProgress,
+    EnvTimeoutError,
+    Fault,
+    RemoteTraceback,
+    ResourceError,
+    RestartLimitError,
+    StateError,
+    WorkerDiedError,
+    errors,
+)
+
+
+def test_the_cause_is_the_exception_or_its_text() -> None:
+    error = ValueError("wrong")
+    assert EnvError([failure(exception=error)]).__cause__ is error
+    falsy = Falsy()
+    assert EnvError([failure(exception=falsy)]).__cause__ is falsy
+    cause = EnvError([failure()]).__cause__
+    assert isinstance(cause, RemoteTraceback)
+    assert "ValueError: wrong" in str(cause)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (None, "its exit code is unknown"),
+        (0, "it exited with code 0"),
+        (-9, "killed by SIGKILL (often the kernel, out of memory"),
+        (-11, "killed by SIGSEGV (native code"),
+        (-50, "killed by signal 50"),
+    ],
+)
+def test_exit_codes_in_words(code: int | None, text: str) -> None:
+    assert errors.describe_exitcode(code).startswith(text)
+    death = WorkerDiedError(worker=3, pid=77, exitcode=code, env_ids=[4, 5], operation="nothing")
+    assert str(death).startswith(f"worker 3 (pid 77, envs 4, 5) died while idle: {text}")
+
+
+def test_every_error_can_be_pickled() -> None:
+    died = WorkerDiedError(worker=1, pid=9, exitcode=-9, env_ids=(2, 3), operation="step", output="last words")
+    late = EnvTimeoutError(worker=1, pid=9, exitcode=-9, env_ids=(2,), operation="reset")
+    late.deadline, late.limit = "reset_timeout", 3.0
+    where = EnvProgress(2, 0, 1, None, 1)
+    fault = Fault(2, 1, "death", "step", where, died)
+    for error in (
+        died,
+        late,
+        EnvError([failure()]),
+        RestartLimitError("max_restarts=0", [fault]),
+        CloseTimeoutError(pids=[3], workers=[1]),
+        ResourceError(24, "too few"),
+        StateError("not now"),
+    ):
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error)
+        assert (str(copy), copy.args) == (str(error), error.args)
+        assert set(vars(copy)) == set(vars(error))
+    assert pickle.loads(pickle.dumps(ResourceError(24, "too few"))).errno == 24
