@@ -1,6 +1,6 @@
 // The clock of deadlines: what it takes for time in which this process stood still.
 #include "check.hpp"
-#include "running_clock.hpp"
+#include "ipc/running_clock.hpp"
 
 using namespace remuda;
 using namespace std::chrono_literals;

@@ -11,12 +11,6 @@
 
 namespace remuda {
 
-namespace {
-
-constexpr Nanoseconds kPollInterval = std::chrono::milliseconds(10);  // the bound on noticing what does not ring
-
-}  // namespace
-
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
          nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t width)
@@ -24,6 +18,11 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       plan_(std::move(plan)),
       lendings_(Lendings::make(arena_, plan_.slots)),
       autoreset_(autoreset),
+      slots_(plan_.slots),
+      seating_(plan_.slots, plan_.envs),
+      turns_(plan_.workers, max_running),
+      watch_(plan_.workers),
+      transfers_(plan_.workers),
       columns_(std::move(columns)),
       final_columns_(std::move(final_columns)),
       actions_(std::move(actions)),
@@ -33,32 +32,18 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       bell_(arena_->at<Bell>(Plan::kPoolBell)),
       words_(arena_->at<Words>(Plan::kWords)),
       spin_budget_(Nanoseconds(spin_ns)),
-      max_running_(max_running),
       width_(width) {
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
     Port& port = ports_.emplace_back(make_port(w));
     port.first_env = static_cast<std::uint32_t>(envs_.size());
     port.envs = envs_of_worker[w];
-    envs_.insert(envs_.end(), port.envs, Env{w, kNoSlot});
+    envs_.insert(envs_.end(), port.envs, Env{w});
   }
   for (const auto* columns : {&columns_, &final_columns_})
     for (const Column& column : *columns) lendings_->add_column(column.row(0), column.row_bytes());
-  slots_.resize(plan_.slots);
-  seat_in_order();
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
   split({std::move(all)});
-}
-
-void Hub::seat_in_order() {
-  spares_.clear();
-  for (std::uint32_t env = 0; env < envs_.size(); ++env) {
-    envs_[env].slot = env < slots_.size() ? env : kNoSlot;
-    if (env < slots_.size())
-      slots_[env].env = env;
-    else
-      spares_.push_back(env);
-  }
 }
 
 void Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
@@ -170,9 +155,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
 
 // Whether one record can tell of both. Where episodes begin out of turn, none does.
 bool Hub::extends_run(std::uint32_t slot, std::uint32_t next) const {
-  return next == slot + 1 && slots_[next].env == slots_[slot].env + 1 &&
-         slots_[next].position == slots_[slot].position + 1 && env_behind(next).worker == env_behind(slot).worker &&
-         deferred_ == 0 && spares_.empty();
+  return next == slot + 1 && env_of(next) == env_of(slot) + 1 && slots_[next].position == slots_[slot].position + 1 &&
+         env_behind(next).worker == env_behind(slot).worker && deferred_ == 0 && !seating_.has_spares();
 }
 
 // The slot's last episode is over: whether this command is to be a plain reset, and a fresh env's.
@@ -181,44 +165,30 @@ bool Hub::begins_episode(std::uint32_t slot, Op op, nb::handle parts) {
   slots_[slot].over = false;
   // With a seed or options it is its own env that resets.
   const bool plain = op == Op::kStep ? autoreset_ == Autoreset::kNextStep : parts.is_none();
-  if (spares_.empty() || !plain) return false;
+  if (!seating_.has_spares() || !plain) return false;
   swap_in_spare(slot);
   return true;
 }
 
 // The env of a slot changes places with the spare that has waited longest.
 void Hub::swap_in_spare(std::uint32_t slot) {
-  const std::uint32_t finished = slots_[slot].env, next = spares_.front();
-  spares_.pop_front();
-  spares_.push_back(finished);
-  envs_[finished].slot = kNoSlot;
-  envs_[next].slot = slot;
-  slots_[slot].env = next;
+  const std::uint32_t finished = seating_.swap_in_spare(slot);
   // After an episode its worker resets it unasked; one that was built anew knows of none.
   const Port& port = ports_[envs_[finished].worker];
   if (envs_[finished].fresh && !port.dead && !port.absent)
     post_message(Op::kPrepare, envs_[finished].worker, finished, nb::none(), nb::none(), nb::none());
 }
 
-// Gives a fresh env to each slot that ended an episode and is to begin another in the same step. In the order of
-// sending: who was sent something later may not choose while it is open whether somebody before him will.
+// Gives a fresh env to each slot that ended an episode and is to begin another in the same step.
 void Hub::resolve_due() {
-  if (due_.empty()) return;
-  auto sent_before = [this](const auto& a, const auto& b) {
-    return slots_[a.first].sequence < slots_[b.first].sequence;
-  };
-  std::sort(due_.begin(), due_.end(), sent_before);
+  if (!seating_.anyone_asks()) return;
   std::uint64_t open = ~std::uint64_t{0};  // the first command that may still end an episode
   for (const Slot& slot : slots_)
     if (slot.state == SlotState::kInFlight && slot.op == Op::kStep) open = std::min(open, slot.sequence);
-  auto known = std::find_if(due_.begin(), due_.end(), [&](auto& due) { return slots_[due.first].sequence > open; });
-  std::vector<std::pair<std::uint32_t, nb::object>> resolving(std::make_move_iterator(due_.begin()),
-                                                              std::make_move_iterator(known));
-  due_.erase(due_.begin(), known);
-  for (auto& [slot, terminal] : resolving) {
+  for (std::uint32_t slot : seating_.take_due(open)) {
     swap_in_spare(slot);
-    reset_into_row(slot, terminal, true);
-    news_ = true;  // workers that are the caller himself must be given the chance to run
+    reset_into_row(slot, slots_[slot].terminal, true);
+    watch_.raise_news();  // workers that are the caller himself must be given the chance to run
   }
 }
 
@@ -258,7 +228,7 @@ void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle p
   Slot& slot = slots_[first];
   ++sequence_;
   for (std::uint32_t i = 0; i < count; ++i) slots_[first + i].sequence = sequence_;
-  push(env_behind(first).worker, {op, slot.env, slot.row, count, sequence_, 0, slot.position}, parts);
+  push(env_behind(first).worker, {op, env_of(first), slot.row, count, sequence_, 0, slot.position}, parts);
 }
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
@@ -274,8 +244,7 @@ void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   if (!on_socket) return;
   publish(worker, true);  // first the record, and out of turn: it makes the worker read the socket
   try {
-    port.writing = send_(worker, parts).is(nb::bool_(true));
-    writes_ = writes_ || port.writing;
+    transfers_.note(worker, Way::kWrite, send_(worker, parts).is(nb::bool_(true)));
   } catch (nb::python_error& error) {
     interrupt_.emplace(error);  // what was begun is done first: the books must balance
   }
@@ -291,28 +260,22 @@ void Hub::raise_interrupt() {
 void Hub::publish(std::uint32_t worker, bool at_once) {
   Port& port = ports_[worker];
   if (!port.pushed || port.dead || port.absent) return;
-  if (!at_once && !port.running && running_ >= max_running_) {
-    if (std::find(turns_.begin(), turns_.end(), worker) == turns_.end()) turns_.push_back(worker);
+  const bool had_turn = turns_.has(worker);
+  if (at_once)
+    turns_.take(worker);
+  else if (!turns_.ask(worker))
     return;
-  }
-  if (!port.running && has_deadlines_) port.heard = Clock::now();
-  running_ += !port.running;
-  port.running = true;
+  if (!had_turn && deadlines_.has_any()) port.heard = Clock::now();
   port.pushed = false;
   port.commands.publish();
   notify(*port.bell);
 }
 
 // The worker has nothing left to do: whoever has waited longest is next.
-void Hub::finish_turn(Port& port) {
-  if (!port.running) return;
-  port.running = false;
-  --running_;
-  while (!turns_.empty() && running_ < max_running_) {
-    std::uint32_t next = turns_.front();
-    turns_.pop_front();
-    publish(next);
-  }
+void Hub::finish_turn(std::uint32_t worker) {
+  if (!turns_.has(worker)) return;
+  turns_.end(worker);
+  while (const auto next = turns_.next()) publish(*next);
 }
 
 bool Hub::has_room(std::uint32_t worker) const {
@@ -341,9 +304,9 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
   const auto start = Clock::now();
   const auto deadline = start + Nanoseconds(timeout_ns);
   clock_.look(start, RunningClock::kUnwatched);
-  write_on();                                         // first: whoever waits for it is not late
-  if (start - looked_ >= kPollInterval) poll(start);  // also where the others' results keep coming in time
-  for (auto now = start;;) {                          // of the last look at the clock, of which there is one a turn
+  write_on();                             // first: whoever waits for it is not late
+  if (watch_.is_due(start)) poll(start);  // also where the others' results keep coming in time
+  for (auto now = start;;) {              // of the last look at the clock, of which there is one a turn
     // Read before the rings: what is published after we looked at them rings past this count.
     std::uint32_t heard = bell_->notified.load(std::memory_order_acquire);
     write_on();
@@ -351,11 +314,11 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
     if (done(part) >= wanted) return true;
     if (attention()) return false;
     if (timeout_ns >= 0 && now >= deadline) return false;
-    Nanoseconds limit = timeout_ns < 0 ? kPollInterval : std::min<Nanoseconds>(kPollInterval, deadline - now);
-    if (alarm_ != Clock::time_point{}) limit = std::clamp<Nanoseconds>(alarm_ - now, Nanoseconds(0), limit);
+    Nanoseconds limit = watch_.longest_sleep(now);
+    if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
     // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
     // somebody waits for; results only when there are enough.
-    bool each = awaited_ != 0 || !turns_.empty() || !due_.empty();
+    const bool each = awaited_ != 0 || turns_.any_waiting() || seating_.anyone_asks();
     std::uint32_t needed = each ? 1 : std::min(wanted - done(part), std::max(part.in_flight, 1U));
     const auto before = now;
     bool has_slept;
@@ -366,8 +329,7 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
     waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(now - before).count());
     clock_.look(now, RunningClock::kStall);
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
-    const bool is_time = has_slept || alarm_due(now) || now - looked_ >= kPollInterval;
-    if (is_time && !reached(*bell_, heard + needed)) poll(now);
+    if ((has_slept || watch_.is_due(now)) && !reached(*bell_, heard + needed)) poll(now);
   }
 }
 
@@ -386,7 +348,7 @@ void Hub::drain() {
 bool Hub::accept(std::uint32_t worker, const Result& result) {
   Port& port = ports_[worker];
   nb::object parts;
-  if (port.reading && !can_move(port, Way::kRead)) return false;
+  if (transfers_.is_partial(worker, Way::kRead) && !transfers_.can_move(worker, Way::kRead)) return false;
   try {
     if (!is_sound(port, result)) throw std::length_error("a result that answers nothing");
     if (result.flags & kHasBlob) parts = read_parts(port.blobs_in);
@@ -397,8 +359,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   if (result.flags & kOnSocket) {
     parts = receive_(worker);
     const bool is_partial = parts.is(nb::bool_(true));
-    if (is_partial && !port.reading) note_move(port);
-    port.reading = is_partial;
+    transfers_.note(worker, Way::kRead, is_partial);
     if (is_partial) return false;
     if (parts.is_none()) return true;  // it died while it wrote: the result never came
     if (parts.is(nb::bool_(false))) {
@@ -409,7 +370,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   port.heard = Clock::time_point(Nanoseconds(result.end_ns));
   port.last_end_ns = result.end_ns;
   port.outstanding -= result.count;
-  if (port.outstanding == 0) finish_turn(port);
+  if (port.outstanding == 0) finish_turn(worker);
   if (result.flags & kIsMessage) {
     std::erase(port.messages, result.sequence);
     --awaited_;
@@ -435,7 +396,7 @@ void Hub::hold(std::uint32_t worker, const Result& result, nb::object parts) {
 }
 
 void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object parts) {
-  const std::uint32_t first = envs_[result.env].slot;
+  const std::uint32_t first = seating_.slot_of(result.env);
   const bool failed = result.flags & kIsFailure, swaps = result.flags & kHasSpares;
   // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
   // belongs to it.
@@ -445,7 +406,10 @@ void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object par
     finish_rows(first, result, parts);
   } else {
     slots_[first].state = SlotState::kOrphaned;
-    if (swaps) due_.emplace_back(first, parts);
+    if (swaps) {
+      slots_[first].terminal = parts;
+      seating_.ask_for_spare(first, slots_[first].sequence);
+    }
   }
   if (failed || (result.flags & kRenewalDue)) tell({worker, first, result.sequence, result.flags, std::move(parts)});
 }

@@ -3,9 +3,7 @@
 // One thread at a time may call it.  It knows slots, envs, rows and records; what a message or a failure
 // means is its Python owner's business.
 //
-// A slot is a place in the batch, an env is what a worker hosts.  Slot i is backed by env i, unless there are spares:
-// then a slot whose episode is over goes on with whichever env has waited longest, and its own takes the last place in
-// that queue.  The order is that of sending, never of finishing, so it is the same in every run.
+// A slot is a place in the batch, an env is what a worker hosts; which backs which, `Seating` says.
 //
 // The slots are divided into parts, which are sent and received apart from each other: one part unless it is `split`.
 #pragma once
@@ -16,9 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "pool/deadlines.hpp"
 #include "pool/frames.hpp"
 #include "pool/lendings.hpp"
-#include "running_clock.hpp"
+#include "pool/seating.hpp"
+#include "pool/transfers.hpp"
+#include "pool/turns.hpp"
+#include "pool/watch.hpp"
 #include "shm/columns.hpp"
 #include "shm/plan.hpp"
 
@@ -57,7 +59,7 @@ class Hub {
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                              nb::handle addressee);
   // Slot i is backed by env i again, and the spares wait in order.  No slot is pending.
-  void seat_in_order();
+  void seat_in_order() { seating_.seat_in_order(); }
 
   // -- in --------------------------------------------------------------------------------------------
 
@@ -95,7 +97,7 @@ class Hub {
   // message.  The descriptors stay the caller's.
   void watch(std::uint32_t worker, int pidfd, int socket);
   // Looks at this descriptor too, for good: what workers log comes there.  It stays the caller's.
-  void relay(int fd) { relay_fd_ = fd; }
+  void relay(int fd) { watch_.set_relay(fd); }
   // What the workers have logged and warned is handed on before the results of what they said it in: how often they
   // have spoken so far, whether that is more than was heard, and up to which of these the caller has.
   std::uint32_t said() const { return words_->said.load(std::memory_order_relaxed); }
@@ -108,12 +110,10 @@ class Hub {
   // Makes `wait` return when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0:
   // never).  Both stay in force until they are replaced; what was news until now is none any more.
   void listen(std::vector<int> fds, std::int64_t alarm_ns) {
-    listened_ = std::move(fds);
-    alarm_ = Clock::time_point(Nanoseconds(alarm_ns));
-    news_ = false;
+    watch_.listen(std::move(fds), Clock::time_point(Nanoseconds(alarm_ns)));
   }
-  bool has_news() const { return news_; }
-  void raise_news() { news_ = true; }  // until the next `listen`
+  bool has_news() const { return watch_.has_news(); }
+  void raise_news() { watch_.raise_news(); }  // until the next `listen`
   // Nanoseconds that an env may take for a reset, a step, a message; 0: any time.
   void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns);
   // The first worker that was found late (worker, op), or whose results make no sense (worker, None); or None.  Each is
@@ -128,7 +128,7 @@ class Hub {
   // n-th, from 0; and how many resets came after that.
   nb::tuple seeded(std::uint32_t env) const;
   // Who backs a slot, whose worker that is, and which slot an env backs, if any.
-  std::uint32_t env_of(std::uint32_t slot) const { return slots_[slot].env; }
+  std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
   std::uint32_t worker_of(std::uint32_t slot) const { return env_behind(slot).worker; }
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
   // The row of a slot's action.
@@ -195,10 +195,10 @@ class Hub {
   std::size_t num_info_columns() const { return info_columns_.size(); }
 
  private:
-  static constexpr std::uint32_t kNoSlot = 0xffffffff;
+  static constexpr std::uint32_t kNoSlot = Seating::kNoSlot;
+  using Way = Transfers::Way;
   enum class SlotState : std::uint8_t { kIdle, kInFlight, kOrphaned, kReady };
   struct Slot {
-    std::uint32_t env = 0;       // that backs it
     std::uint32_t position = 0;  // of its row in a frame
     std::uint32_t part = 0;
     SlotState state = SlotState::kIdle;
@@ -213,7 +213,6 @@ class Hub {
   };
   struct Env {
     std::uint32_t worker;
-    std::uint32_t slot;         // that it backs; kNoSlot: it is a spare
     std::uint64_t results = 0;  // that its workers have sent
     bool fresh = false;         // it was built anew and not reset yet: its slot's last observation is known here alone
     nb::object last_parts;      // of its last result, where observations have parts without a column
@@ -250,24 +249,19 @@ class Hub {
     std::uint32_t first_env, envs;
     std::uint32_t outstanding = 0;  // commands and messages sent and not yet answered
     bool pushed = false;            // has commands that are not published yet
-    bool running = false;           // has commands that are
     bool dead = false;
-    bool absent = false;            // its process is still to come
-    bool late = false;              // told already
-    bool corrupt = false;           // what it said makes no sense: nothing more is read from it
-    Clock::time_point heard = {};   // its last sign of progress, or when it was given work; for deadlines
-    std::uint64_t last_end_ns = 0;  // when its last result was ready, by its own clock
-    int pidfd = -1, socket = -1;
-    bool reading = false;                 // a message of it has not come whole: its record waits in the ring
-    bool writing = false;                 // a message to it is not written yet
-    Clock::time_point moved = {};         // when the rest of a message last moved; for deadlines
+    bool absent = false;                  // its process is still to come
+    bool late = false;                    // told already
+    bool corrupt = false;                 // what it said makes no sense: nothing more is read from it
+    Clock::time_point heard = {};         // its last sign of progress, or when it was given work; for deadlines
+    std::uint64_t last_end_ns = 0;        // when its last result was ready, by its own clock
     std::vector<std::uint64_t> messages;  // their sequences, unanswered
     std::vector<std::pair<Result, nb::object>> held = {};  // of sub-envs of a vector env that is not done yet
     std::uint32_t held_sub_envs = 0;
   };
 
-  const Env& env_behind(std::uint32_t slot) const { return envs_[slots_[slot].env]; }
-  Env& env_behind(std::uint32_t slot) { return envs_[slots_[slot].env]; }
+  const Env& env_behind(std::uint32_t slot) const { return envs_[seating_.env_of(slot)]; }
+  Env& env_behind(std::uint32_t slot) { return envs_[seating_.env_of(slot)]; }
   Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
   std::vector<std::uint32_t> targets(nb::handle slots, const Part& part) const;
   std::vector<std::uint32_t> idle_slots(nb::handle slots, std::uint32_t part) const;
@@ -281,7 +275,7 @@ class Hub {
   bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
   Slot& orphaned(std::uint32_t slot);
   std::uint32_t kept_row(std::uint32_t slot) const {  // the last result of its env
-    return plan_.kept_row(slots_[slot].env, env_behind(slot).results);
+    return plan_.kept_row(env_of(slot), env_behind(slot).results);
   }
   void mark_corrupt(std::uint32_t worker);
   bool is_sound(const Port& port, const Result& result) const;
@@ -292,13 +286,10 @@ class Hub {
   void raise_interrupt();
   void push_run(Op op, std::uint32_t slot, std::uint32_t count, nb::handle parts);
   void publish(std::uint32_t worker, bool at_once = false);
-  void finish_turn(Port& port);
+  void finish_turn(std::uint32_t worker);
 
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
-  enum class Way { kRead, kWrite };
-  bool can_move(Port& port, Way way);
-  void note_move(Port& port);
   void write_on();
   bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   void hold(std::uint32_t worker, const Result& result, nb::object parts);
@@ -306,15 +297,13 @@ class Hub {
   void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
   void finish_rows(std::uint32_t first, const Result& result, nb::object parts);
   void poll(Clock::time_point now);
-  void find_dead();
-  void find_late();
+  void find_dead(Clock::time_point now);
+  void find_late(Clock::time_point now);
   Op oldest_op(const Port& port) const;
-  Nanoseconds limit_of(Op op) const;
   void copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row);
   void set_flags(std::uint32_t row, bool truncated);
-  bool alarm_due(Clock::time_point now) const { return alarm_ != Clock::time_point{} && now >= alarm_; }
   void tell(Message message);
-  bool attention() const { return answers_ != 0 || !newly_dead_.empty() || !newly_late_.empty() || news_; }
+  bool attention() const { return answers_ != 0 || !newly_dead_.empty() || !newly_late_.empty() || has_news(); }
 
   struct Taken {  // a batch in the making; objects may be null
     bool has_finals = false, has_infos = false;
@@ -342,8 +331,12 @@ class Hub {
   std::vector<Part> parts_;
   // Of how the pool was divided before: their rows lie elsewhere now, but some are still held.
   std::vector<std::shared_ptr<FrameBook>> books_before_;
-  std::deque<std::uint32_t> spares_;                       // envs, the one that has waited longest first
-  std::vector<std::pair<std::uint32_t, nb::object>> due_;  // slots whose result waits for a spare; terminal data
+  Seating seating_;
+  Turns turns_;
+  Watch watch_;
+  Transfers transfers_;
+  Deadlines deadlines_;
+  RunningClock clock_;
   std::vector<Column> columns_, final_columns_, info_columns_, actions_;
   nb::object receive_, send_;
   Progress* progress_;  // by env
@@ -358,21 +351,9 @@ class Hub {
   std::uint32_t awaited_ = 0;   // messages without an answer yet
   std::uint32_t deferred_ = 0;  // slots whose deferred end is to be delivered
   std::deque<std::uint32_t> newly_dead_, newly_late_;
-  std::vector<int> listened_;
-  int relay_fd_ = -1;
   std::uint32_t heard_ = 0;  // of the words that were said
-  bool news_ = false;        // there is something to read from one of them, or the alarm went off
-  Clock::time_point alarm_{};
-  bool has_deadlines_ = false;
-  Nanoseconds reset_limit_{0}, step_limit_{0}, message_limit_{0}, build_limit_{0};
-  RunningClock clock_;               // that deadlines go by
-  Clock::time_point looked_{};       // when we last looked at what does not ring
-  std::deque<std::uint32_t> turns_;  // workers whose commands wait for another worker to finish
-  std::uint32_t running_ = 0, max_running_;
   std::uint32_t width_;
   std::uint64_t sequence_ = 0;
-  bool writes_ = false;                        // some port is `writing`
-  Clock::time_point moved_{};                  // when the rest of any message last moved
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
   std::uint64_t waited_ns_ = 0;                // spent in `wait`, all told
 };

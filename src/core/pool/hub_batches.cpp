@@ -88,7 +88,7 @@ void Hub::drop_ready(std::uint32_t index) {
 std::vector<std::uint32_t> Hub::note_ends(const std::vector<Ready>& taken) {
   std::vector<std::uint32_t> resetting;
   const bool in_background = autoreset_ == Autoreset::kBackground;
-  if (autoreset_ == Autoreset::kSameStep || (spares_.empty() && !in_background)) return resetting;
+  if (autoreset_ == Autoreset::kSameStep || (!seating_.has_spares() && !in_background)) return resetting;
   const auto* terminated = reinterpret_cast<const bool*>(columns_[kTerminated].row(0));
   const auto* truncated = reinterpret_cast<const bool*>(columns_[kTruncated].row(0));
   for (const Ready& run : taken) {

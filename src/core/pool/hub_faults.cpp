@@ -3,12 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "os/platform.hpp"
 #include "pool/hub.hpp"
-
-#if REMUDA_LINUX
-#include <poll.h>
-#endif
 
 namespace remuda {
 
@@ -22,40 +17,27 @@ constexpr std::size_t kFirstOfBatch = kFirstLeaf - 1;
 // -- deaths ------------------------------------------------------------------------------------------
 
 void Hub::watch(std::uint32_t worker, int pidfd, int socket) {
-  ports_[worker].pidfd = pidfd;
-  ports_[worker].socket = socket;
+  watch_.set_process(worker, pidfd);
+  transfers_.open(worker, socket);
 }
 
 // Looks at everything that does not ring the bell.
 void Hub::poll(Clock::time_point now) {
-  looked_ = now;
-  find_dead();
-  find_late();
-  if (alarm_due(now)) news_ = true;
+  find_dead(now);
+  find_late(now);
 }
 
-void Hub::find_dead() {
-#if REMUDA_LINUX
-  std::vector<pollfd> fds;
-  std::vector<std::uint32_t> workers;
-  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
-    if (ports_[w].dead || ports_[w].pidfd < 0) continue;
-    fds.push_back({ports_[w].pidfd, POLLIN, 0});
-    workers.push_back(w);
-  }
-  for (int fd : listened_) fds.push_back({fd, POLLIN, 0});
-  if (relay_fd_ >= 0) fds.push_back({relay_fd_, POLLIN, 0});
-  if (fds.empty() || ::poll(fds.data(), fds.size(), 0) <= 0) return;
-  for (std::size_t i = workers.size(); i < fds.size(); ++i) news_ = news_ || fds[i].revents != 0;
+void Hub::find_dead(Clock::time_point now) {
+  const std::vector<std::uint32_t> ended = watch_.look(now);
+  if (ended.empty()) return;
   drain();  // what the dead still published counts
-  for (std::size_t i = 0; i < workers.size(); ++i) {
-    if (fds[i].revents == 0) continue;
-    ports_[workers[i]].dead = true;
-    ports_[workers[i]].reading = ports_[workers[i]].writing = false;  // the rest will never come
-    finish_turn(ports_[workers[i]]);
-    newly_dead_.push_back(workers[i]);
+  for (std::uint32_t worker : ended) {
+    watch_.set_process(worker, -1);
+    transfers_.end(worker);
+    ports_[worker].dead = true;
+    finish_turn(worker);
+    newly_dead_.push_back(worker);
   }
-#endif
 }
 
 nb::object Hub::first_dead() const {
@@ -63,7 +45,7 @@ nb::object Hub::first_dead() const {
   const Port& port = ports_[newly_dead_.front()];
   nb::list in_flight, unanswered;
   for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
-    const std::uint32_t slot = envs_[env].slot;
+    const std::uint32_t slot = seating_.slot_of(env);
     if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) in_flight.append(slot);
   }
   for (std::uint64_t sequence : port.messages) unanswered.append(sequence);
@@ -73,7 +55,7 @@ nb::object Hub::first_dead() const {
 void Hub::remove_dead() {
   Port& port = ports_[newly_dead_.front()];
   for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
-    const std::uint32_t slot = envs_[env].slot;
+    const std::uint32_t slot = seating_.slot_of(env);
     if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) slots_[slot].state = SlotState::kOrphaned;
   }
   awaited_ -= static_cast<std::uint32_t>(port.messages.size());
@@ -84,36 +66,24 @@ void Hub::remove_dead() {
 // -- deadlines ---------------------------------------------------------------------------------------
 
 void Hub::set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns) {
-  reset_limit_ = Nanoseconds(reset_ns);
-  step_limit_ = Nanoseconds(step_ns);
-  message_limit_ = Nanoseconds(message_ns);
-  build_limit_ = Nanoseconds(build_ns);
-  has_deadlines_ = reset_ns != 0 || step_ns != 0 || message_ns != 0 || build_ns != 0;
-}
-
-Nanoseconds Hub::limit_of(Op op) const {
-  if (op == Op::kReset || op == Op::kResetIntoRow || op == Op::kPrepare) return reset_limit_;
-  if (op == Op::kMessage || op == Op::kClose) return message_limit_;
-  if (op == Op::kRebuild) return build_limit_;
-  return step_limit_;
+  deadlines_.set({Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns)});
 }
 
 // A worker is late with what it does, be it a reset in advance that nobody waits for; one that does nothing although it
 // has work, with what it was given.
-void Hub::find_late() {
-  if (!has_deadlines_) return;
+void Hub::find_late(Clock::time_point now) {
+  if (!deadlines_.has_any()) return;
   std::vector<std::uint64_t> tasks;
   for (const Port& port : ports_) tasks.push_back(port.meter->task.load(std::memory_order_acquire));
   drain();  // after the tasks were read: who has none any more may have answered just before
   for (std::uint32_t w = 0; w < ports_.size(); ++w) {
     Port& port = ports_[w];
     const bool is_busy = Task::is_sound(tasks[w]) && !Task::is_over(tasks[w], port.last_end_ns);
-    if (port.dead || port.absent || port.late || !(port.running || is_busy)) continue;
+    if (port.dead || port.absent || port.late || !(turns_.has(w) || is_busy)) continue;
     const Op op = is_busy ? Task::op(tasks[w]) : oldest_op(port);
     const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
     // A message in transit waits for us, too: time in which nobody here read or wrote it is not the worker's.
-    const auto since = std::max(begin, port.moved);
-    if (limit_of(op).count() == 0 || looked_ - since - clock_.lost_since(since) <= limit_of(op)) continue;
+    if (!deadlines_.is_over(op, std::max(begin, transfers_.moved(w)), now, clock_)) continue;
     port.late = true;
     newly_late_.push_back(w);
   }
@@ -126,7 +96,7 @@ std::int64_t Hub::lost_ns() {
 
 Op Hub::oldest_op(const Port& port) const {
   for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
-    const std::uint32_t slot = envs_[env].slot;
+    const std::uint32_t slot = seating_.slot_of(env);
     if (slot != kNoSlot && slots_[slot].state == SlotState::kInFlight) return slots_[slot].op;
   }
   return Op::kMessage;
@@ -152,7 +122,8 @@ nb::tuple Hub::doing(std::uint32_t worker) const {
 }
 
 std::optional<std::uint32_t> Hub::slot_of(std::uint32_t env) const {
-  return envs_.at(env).slot == kNoSlot ? std::nullopt : std::optional(envs_[env].slot);
+  const std::uint32_t slot = seating_.slot_of(env);
+  return slot == kNoSlot ? std::nullopt : std::optional(slot);
 }
 
 nb::tuple Hub::progress(std::uint32_t env) const {
@@ -183,10 +154,11 @@ bool Hub::is_sound(const Port& port, const Result& result) const {
     return std::find(port.messages.begin(), port.messages.end(), result.sequence) != port.messages.end();
   if (result.env < first || result.env >= end || result.count > end - result.env) return false;
   if (!is_next_of_vector(port, result)) return false;
-  if (envs_[result.env].slot == kNoSlot || ((result.flags & kHasSpares) && spares_.empty())) return false;
+  const std::uint32_t first_slot = seating_.slot_of(result.env);
+  if (first_slot == kNoSlot || ((result.flags & kHasSpares) && !seating_.has_spares())) return false;
   for (std::uint32_t i = 0; i < result.count; ++i) {
-    if (envs_[result.env + i].slot != envs_[result.env].slot + i) return false;
-    const Slot& slot = slots_[envs_[result.env + i].slot];
+    if (seating_.slot_of(result.env + i) != first_slot + i) return false;
+    const Slot& slot = slots_[first_slot + i];
     if (slot.state != SlotState::kInFlight || slot.row != result.row + i) return false;
   }
   return true;
@@ -256,7 +228,7 @@ void Hub::reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_comple
     copy_row(final_columns_, 0, fresh_slot.row, kept_row(slot));
     set_flags(fresh_slot.row, true);
     env_behind(slot).fresh = true;
-    if (!spares_.empty()) swap_in_spare(slot);  // nobody has to wait for the env that is built anew
+    if (seating_.has_spares()) swap_in_spare(slot);  // nobody has to wait for the env that is built anew
   }
   fresh_slot.op = Op::kResetIntoRow;
   fresh_slot.parts.reset();
@@ -323,6 +295,7 @@ void Hub::reopen(std::uint32_t worker) {
     envs_[env].fresh = true;
   }
   ports_[worker] = std::move(fresh);
+  watch(worker, -1, -1);
 }
 
 void Hub::give_up(std::uint32_t worker) {
@@ -332,9 +305,8 @@ void Hub::give_up(std::uint32_t worker) {
 
 void Hub::arrive(std::uint32_t worker, int pidfd, int socket) {
   ports_[worker].absent = false;
-  ports_[worker].writing = socket >= 0;  // what was kept for it, if anything
-  writes_ = writes_ || socket >= 0;
   watch(worker, pidfd, socket);
+  transfers_.note(worker, Way::kWrite, socket >= 0);  // what was kept for it, if anything
   publish(worker);
 }
 

@@ -18,6 +18,8 @@ class RunningClock {
   static constexpr Nanoseconds kStall = std::chrono::milliseconds(100);
   static constexpr Nanoseconds kUnwatched = std::chrono::seconds(1);
 
+  explicit RunningClock(Clock::time_point now = Clock::now()) : looked_(now) {}
+
   void look(Clock::time_point now, Nanoseconds most) {
     const Nanoseconds passed = now - looked_;
     looked_ = now;
@@ -45,7 +47,7 @@ class RunningClock {
   };
   static constexpr std::size_t kMostGaps = 16;
 
-  Clock::time_point looked_ = Clock::now();
+  Clock::time_point looked_;
   std::deque<Gap> gaps_;  // the latest, oldest first
   Nanoseconds lost_{0};
 };

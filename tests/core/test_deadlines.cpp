@@ -1,0 +1,70 @@
+// An op is late when it has taken more than its limit, of the time in which we were awake.
+#include "check.hpp"
+#include "pool/deadlines.hpp"
+
+using namespace remuda;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Clock::time_point kStart{1h};
+
+Deadlines limits(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanoseconds build) {
+  Deadlines deadlines;
+  deadlines.set({reset, step, message, build});
+  return deadlines;
+}
+
+}  // namespace
+
+TEST(every_op_has_the_limit_of_its_kind) {
+  const Deadlines deadlines = limits(1s, 2s, 3s, 4s);
+  const RunningClock frozen(kStart);
+  const auto limit_of = [&](Op op) {
+    auto limit = 0s;
+    while (!deadlines.is_over(op, kStart, kStart + limit + 1ns, frozen)) ++limit;
+    CHECK(!deadlines.is_over(op, kStart, kStart + limit, frozen));
+    return limit.count();
+  };
+  for (Op op : {Op::kReset, Op::kResetIntoRow, Op::kPrepare}) CHECK_EQ(limit_of(op), 1);
+  for (Op op : {Op::kStep, Op::kObserve}) CHECK_EQ(limit_of(op), 2);
+  for (Op op : {Op::kMessage, Op::kClose}) CHECK_EQ(limit_of(op), 3);
+  CHECK_EQ(limit_of(Op::kRebuild), 4);
+}
+
+TEST(without_a_limit_nothing_is_late) {
+  const RunningClock frozen(kStart);
+  CHECK(!Deadlines().has_any() && !limits(0s, 0s, 0s, 0s).has_any());
+  CHECK(limits(0s, 0s, 0s, 1ns).has_any());
+  CHECK(!limits(1s, 0s, 1s, 1s).is_over(Op::kStep, kStart, kStart + 1000h, frozen));
+}
+
+TEST(time_that_we_were_frozen_is_not_the_workers) {
+  const Deadlines deadlines = limits(0s, 10s, 0s, 0s);
+  RunningClock frozen(kStart);
+  frozen.look(kStart + 60s, 1s);  // 59 of them
+  CHECK_EQ(frozen.lost().count(), Nanoseconds(59s).count());
+  CHECK(!deadlines.is_over(Op::kStep, kStart, kStart + 69s, frozen));
+  CHECK(deadlines.is_over(Op::kStep, kStart, kStart + 69s + 1ns, frozen));
+  // Who began afterwards is given none of it.
+  CHECK(deadlines.is_over(Op::kStep, kStart + 60s, kStart + 70s + 1ns, frozen));
+}
+
+TEST(looks_that_come_in_time_find_nothing_frozen) {
+  RunningClock frozen(kStart);
+  for (int i = 1; i <= 100; ++i) frozen.look(kStart + i * 100ms, 100ms);
+  CHECK_EQ(frozen.lost().count(), 0);
+  frozen.look(kStart + 10s, 0s);  // the clock stands still
+  CHECK_EQ(frozen.lost().count(), 0);
+}
+
+TEST(of_many_gaps_nobody_is_given_less_than_he_lost) {
+  RunningClock frozen(kStart);
+  constexpr int kGaps = 50;
+  for (int i = 1; i <= kGaps; ++i) frozen.look(kStart + i * 2s, 1s);
+  CHECK_EQ(frozen.lost().count(), Nanoseconds(kGaps * 1s).count());
+  for (int i = 0; i <= kGaps; ++i) CHECK(frozen.lost_since(kStart + i * 2s) >= (kGaps - i) * 1s);
+  CHECK_EQ(frozen.lost_since(kStart).count(), frozen.lost().count());
+  CHECK_EQ(frozen.lost_since(kStart + (kGaps - 1) * 2s).count(), Nanoseconds(1s).count());  // the latest are told apart
+  CHECK_EQ(frozen.lost_since(kStart + kGaps * 2s).count(), 0);
+}

@@ -1,0 +1,57 @@
+// No more workers have a turn at once than may, and whoever waits comes in the order of asking.
+#include "check.hpp"
+#include "pool/turns.hpp"
+
+using namespace remuda;
+
+TEST(whoever_asks_beyond_the_limit_waits_in_line) {
+  Turns turns(4, 2);
+  CHECK(turns.ask(3) && turns.ask(1));
+  CHECK(!turns.any_waiting());
+  CHECK(!turns.ask(2) && !turns.ask(0));
+  CHECK(turns.any_waiting() && turns.has(1) && turns.has(3) && !turns.has(2));
+  CHECK(!turns.next().has_value());  // nobody has finished
+  turns.end(3);
+  CHECK_EQ(*turns.next(), 2u);
+  CHECK(turns.ask(2));
+  CHECK(!turns.next().has_value());
+  turns.end(1);
+  CHECK_EQ(*turns.next(), 0u);
+  CHECK(!turns.any_waiting());
+}
+
+TEST(a_worker_has_one_place_in_line_and_one_turn) {
+  Turns turns(3, 1);
+  CHECK(turns.ask(0) && turns.ask(0));
+  CHECK(!turns.ask(1) && !turns.ask(1) && !turns.ask(2));
+  turns.end(0);
+  CHECK_EQ(*turns.next(), 1u);
+  CHECK(turns.ask(1));
+  turns.end(1);
+  CHECK_EQ(*turns.next(), 2u);
+  turns.end(1);  // had none: changes nothing
+  CHECK(turns.ask(2) && !turns.ask(0));
+}
+
+TEST(who_leaves_the_line_and_wants_no_turn_leaves_room_for_the_next) {
+  Turns turns(3, 1);
+  turns.ask(0);
+  turns.ask(1);
+  turns.ask(2);
+  turns.end(0);
+  CHECK_EQ(*turns.next(), 1u);  // it has died, say
+  CHECK_EQ(*turns.next(), 2u);
+  CHECK(!turns.next().has_value());
+}
+
+TEST(a_turn_that_cannot_wait_is_had_beyond_the_limit_and_counts) {
+  Turns turns(3, 1);
+  CHECK(turns.ask(0));
+  CHECK(!turns.ask(1));
+  turns.take(2);
+  CHECK(turns.has(2));
+  turns.end(0);
+  CHECK(!turns.next().has_value());  // there is still one
+  turns.end(2);
+  CHECK_EQ(*turns.next(), 1u);
+}

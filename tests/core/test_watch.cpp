@@ -1,0 +1,118 @@
+// Descriptors that become readable are told for as long as they are, the alarm when it is time.
+#include "check.hpp"
+#include "os/platform.hpp"
+#include "pool/watch.hpp"
+
+using namespace remuda;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Clock::time_point kNow{1h};
+
+}  // namespace
+
+TEST(a_look_is_due_after_the_interval_or_when_the_alarm_is) {
+  Watch watch(0);
+  CHECK(watch.is_due(kNow));
+  watch.look(kNow);
+  CHECK(!watch.is_due(kNow + Watch::kInterval - 1ns) && watch.is_due(kNow + Watch::kInterval));
+  watch.listen({}, kNow + 1ms);
+  CHECK(!watch.is_due(kNow + 1ms - 1ns) && watch.is_due(kNow + 1ms));
+}
+
+TEST(sleeps_end_with_the_interval_or_the_alarm) {
+  Watch watch(0);
+  CHECK(watch.longest_sleep(kNow) == Watch::kInterval);
+  watch.listen({}, kNow + 1h);
+  CHECK(watch.longest_sleep(kNow) == Watch::kInterval);
+  watch.listen({}, kNow + 1ms);
+  CHECK(watch.longest_sleep(kNow) == 1ms);
+  CHECK(watch.longest_sleep(kNow + 1s) == 0ms);
+}
+
+TEST(an_alarm_is_news_until_somebody_listens_for_something_else) {
+  Watch watch(0);
+  watch.listen({}, kNow);
+  watch.look(kNow - 1ns);
+  CHECK(!watch.has_news());
+  watch.look(kNow);
+  CHECK(watch.has_news());
+  watch.listen({}, {});
+  CHECK(!watch.has_news());
+  watch.look(kNow + 1h);
+  CHECK(!watch.has_news());
+  watch.raise_news();
+  CHECK(watch.has_news());
+}
+
+#if REMUDA_LINUX
+
+#include <unistd.h>
+
+namespace {
+
+// Its reading end stands for a descriptor of a process, which becomes readable once.
+struct Pipe {
+  Pipe() { CHECK_EQ(pipe(ends), 0); }
+  ~Pipe() {
+    close(ends[0]);
+    close(ends[1]);
+  }
+  int fd() const { return ends[0]; }
+  void fill() { CHECK_EQ(write(ends[1], "x", 1), 1); }
+  int ends[2];
+};
+
+}  // namespace
+
+TEST(processes_that_have_ended_are_told_until_they_are_watched_no_more) {
+  Pipe first, second;
+  Watch watch(3);
+  watch.set_process(0, first.fd());
+  watch.set_process(2, second.fd());
+  CHECK(watch.look(kNow).empty());
+  second.fill();
+  for (int i = 0; i < 2; ++i) {
+    const auto ended = watch.look(kNow);
+    CHECK_EQ(ended.size(), 1u);
+    CHECK_EQ(ended[0], 2u);
+  }
+  first.fill();
+  CHECK_EQ(watch.look(kNow).size(), 2u);
+  watch.set_process(2, -1);
+  CHECK_EQ(watch.look(kNow).at(0), 0u);
+  CHECK(!watch.has_news());  // that is for what is listened to
+}
+
+TEST(what_is_listened_to_is_news_and_no_process) {
+  Pipe relay, other;
+  Watch watch(1);
+  watch.set_relay(relay.fd());
+  watch.listen({other.fd()}, {});
+  CHECK(watch.look(kNow).empty() && !watch.has_news());
+  other.fill();
+  CHECK(watch.look(kNow).empty() && watch.has_news());
+  watch.listen({}, {});
+  watch.look(kNow);
+  CHECK(!watch.has_news());
+  relay.fill();
+  watch.look(kNow);
+  CHECK(watch.has_news());
+}
+
+TEST(a_descriptor_that_was_closed_takes_nobody_along) {
+  Watch watch(1);
+  Pipe process;
+  watch.set_process(0, process.fd());
+  {
+    Pipe gone;
+    watch.listen({gone.fd()}, {});
+  }
+  Pipe reused;  // of the same number
+  watch.listen({}, {});
+  process.fill();
+  CHECK_EQ(watch.look(kNow).size(), 1u);
+}
+
+#endif
