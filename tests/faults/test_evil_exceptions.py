@@ -63,10 +63,11 @@ def numeric_then_evil(env: Any, action: Any) -> Any:
     return env.observe(), 1.0, False, False, {"evil": EndsWhoUnpickles(), "number": 3.0}
 
 
+@pytest.mark.parametrize("faults", ["raise", "restart"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_info_that_ends_whoever_unpickles_it(backend: Any) -> None:
-    """The step is as any other; whoever reads that info gets an error of that env."""
-    with Pool(hooked(3, step=numeric_then_evil), backend=backend) as pool:
+def test_an_info_that_ends_whoever_unpickles_it(backend: Any, faults: Any) -> None:
+    """The step is as any other, and no fault; whoever reads that info gets an error of that env."""
+    with Pool(hooked(3, step=numeric_then_evil), backend=backend, faults=faults) as pool:
         pool.reset()
         for _ in range(3):
             batch = pool.step([1, 2, 3])
@@ -76,6 +77,7 @@ def test_an_info_that_ends_whoever_unpickles_it(backend: Any) -> None:
                 with pytest.raises(EnvError, match=r"env 1 .*an info that can be unpickled.*SystemExit") as raised:
                     read()
                 assert raised.value.env_ids == (1,)
+        assert pool.get_attr("total_steps") == [3, 3, 3]  # nobody was built anew
 
 
 def test_an_answer_that_ends_whoever_unpickles_it() -> None:
