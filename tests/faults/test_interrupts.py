@@ -26,6 +26,7 @@ import remuda
 from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError
 
 ENGINE = str(Path(remuda.__file__).parent / "_engine")
+BACKENDS = Path(remuda.__file__).parent / "_backends"
 # Between the lines that are hit; with `make soak` each of them is.
 STRIDE = 1 if os.environ.get("REMUDA_SOAK_MINUTES") else 41
 
@@ -35,14 +36,14 @@ class Interrupt(BaseException):
 
 
 @contextmanager
-def interrupting(n: int) -> Iterator[list[str]]:
-    """Raises at the n-th line of the engine that is run; the list tells where."""
+def interrupting(n: int, *where: str) -> Iterator[list[str]]:
+    """Raises at the n-th line of the engine, or of these files, that is run; the list tells where."""
     hit: list[str] = []
     left = n
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(ENGINE) or hit:
+        if not frame.f_code.co_filename.startswith(where or ENGINE) or hit:
             return None
         if event == "line":
             left -= 1
@@ -59,12 +60,12 @@ def interrupting(n: int) -> Iterator[list[str]]:
         sys.settrace(before)
 
 
-def each_line(body: Callable[[int], list[str]], first: int = 0) -> None:
+def each_line(body: Callable[[int], list[str]], first: int = 0, stride: int = STRIDE) -> None:
     """`body(n)`: what was hit; nothing any more when the n-th line does not come."""
     n, places = first, []
     while hit := body(n):
         places += hit
-        n += STRIDE
+        n += stride
     assert places
 
 
@@ -144,6 +145,50 @@ def test_failures_of_envs_and_answers_are_dealt_with_in_the_end(faults: Any, tmp
             return hit
 
         each_line(body)
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_an_answer_that_has_come_is_not_lost(backend: Any) -> None:
+    """One that is too large for shared memory."""
+    channel = str(BACKENDS / "channel.py")
+    with Pool(counting(1), backend=backend, object_bytes=4096) as pool:
+
+        def body(n: int) -> list[str]:
+            call = pool.call_async("echo", bytes([n % 256]) * 100_000)
+            with interrupting(n, channel, str(BACKENDS / f"{backend}.py")) as hit:
+                try:
+                    call.result()
+                except Interrupt:
+                    pass
+            assert call.result() == [((bytes([n % 256]) * 100_000,), {})], hit
+            return hit
+
+        each_line(body, stride=1)
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+def test_a_failure_that_the_caller_describes_is_told_in_the_end(faults: Any) -> None:
+    fails = lambda env, action: raising(lambda: ValueError("broken"))() if action == 9 else None  # noqa: E731
+    policy = FaultPolicy(faults, backoff=0, max_restarts=10**6)
+    describing = [str(BACKENDS / name) for name in ("host.py", "failures.py", "pickling.py", "texts.py")]
+    with Pool(hooked(2, step=fails), backend="serial", num_workers=1, faults=policy) as pool:
+
+        def body(n: int) -> list[str]:
+            pool.reset()
+            with interrupting(n, *describing) as hit:
+                try:
+                    pool.step([9, 9])
+                except (Interrupt, EnvError):
+                    pass
+            pool.discard()
+            assert pool.pending == 0
+            assert pool.reset().obs[:, 2].tolist() == [0, 0], hit
+            assert pool.step([3, 3]).obs[:, 2:].tolist() == [[1, 3]] * 2, hit
+            return hit
+
+        each_line(body, stride=1 if STRIDE == 1 else 5)
 
 
 @pytest.mark.watchdog(600)

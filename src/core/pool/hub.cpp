@@ -357,15 +357,17 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
     return true;
   }
   if (result.flags & kOnSocket) {
-    parts = receive_(worker);
-    const bool is_partial = parts.is(nb::bool_(true));
+    nb::object message = receive_(worker);
+    const bool is_partial = message.is(nb::bool_(true));
     transfers_.note(worker, Way::kRead, is_partial);
     if (is_partial) return false;
-    if (parts.is_none()) return true;  // it died while it wrote: the result never came
-    if (parts.is(nb::bool_(false))) {
+    if (message.is_none()) return true;  // it died while it wrote: the result never came
+    if (message.is(nb::bool_(false))) {
       mark_corrupt(worker);
       return true;
     }
+    parts = message[0];
+    message[1]();  // only now, that no interrupt can come any more until the record is taken too
   }
   port.heard = Clock::time_point(Nanoseconds(result.end_ns));
   port.last_end_ns = result.end_ns;

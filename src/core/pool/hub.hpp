@@ -31,11 +31,12 @@ inline nb::object none_or(nb::object object) { return object.is_valid() ? object
 class Hub {
  public:
   // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
-  // `receive(w) -> parts | None (it died) | False (nonsense) | True (some of it is still to come)` reads from worker
-  // w's socket, `send(w, parts) -> whether some of it is still to be written` writes to it, and `send(w, None)` goes on
-  // with that; neither waits. `columns`: reward, terminated, truncated, info mask, then the observation's leaves.
-  // `max_running`: how many workers may have commands at once; the others' wait here for their turn. `width`: so many
-  // neighbouring envs are one vector env (1: each is one of its own), and every call concerns whole ones.
+  // `receive(w) -> (parts, take) | None (it died) | False (nonsense) | True (some of it is still to come)` reads from
+  // worker w's socket the message that is the next one until `take()`, a function in C, `send(w, parts) -> whether some
+  // of it is still to be written` writes to it, and `send(w, None)` goes on with that; neither waits. `columns`:
+  // reward, terminated, truncated, info mask, then the observation's leaves. `max_running`: how many workers may have
+  // commands at once; the others' wait here for their turn. `width`: so many neighbouring envs are one vector env (1:
+  // each is one of its own), and every call concerns whole ones.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive,
       nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t width);

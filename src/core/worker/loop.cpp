@@ -281,7 +281,12 @@ nb::object WorkerLoop::describe(nb::python_error& error, nb::handle slot) {
   static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
   const Op doing = Task::op(meter_->task.load(std::memory_order_relaxed));  // a step may have been resetting
   if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
-  return hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]);
+  try {
+    return hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]);
+  } catch (nb::python_error& interrupt) {  // Ctrl-C, where the caller is the worker: it is told instead
+    if (interrupt.matches(PyExc_Exception)) throw;
+    return describe(interrupt, slot);
+  }
 }
 
 // -- the row ---------------------------------------------------------------------------------------

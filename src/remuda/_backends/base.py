@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from remuda import _core
+from remuda._wire.channel import Peeked
 from remuda._wire.layout import InfoColumn, Layout
 from remuda._wire.pickling import Parts
 from remuda._worker.host import EnvReport
@@ -158,8 +159,10 @@ class Backend(Protocol):
         A worker that is gone is no error here: its death is noticed elsewhere.
         """
 
-    def receive(self, worker: int) -> Parts | bool | None:
-        """None when the worker died in the middle of its message; False when what came is none.
+    def receive(self, worker: int) -> Peeked | bool | None:
+        """The next message of a worker, and what takes it.
+
+        None when the worker died in the middle of it; False when what came is none.
 
         True when some of it is still to come.
         """

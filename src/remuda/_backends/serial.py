@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from remuda import _core
 from remuda._backends.base import Assignment
 from remuda._backends.local import LocalBackend, LocalWorker, build_locally, close_all
+from remuda._wire.channel import Peeked
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
 from remuda._worker.host import EnvReport
@@ -43,8 +44,8 @@ class SerialBackend(LocalBackend):
         assert parts is not None  # here all is sent at once
         self.workers[worker].channel.send(parts)
 
-    def receive(self, worker: int) -> Parts | None:
-        return self.workers[worker].channel.recv()
+    def receive(self, worker: int) -> Peeked:
+        return self.workers[worker].channel.peek()
 
     def stop(self, timeout: float) -> None:
         close_all(self.workers)

@@ -13,6 +13,7 @@ from remuda import _core
 from remuda._backends.base import Assignment
 from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker, build_locally, close_all
+from remuda._wire.channel import Peeked
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
 from remuda._worker.host import EnvReport
@@ -57,8 +58,8 @@ class ThreadBackend(LocalBackend):
         assert parts is not None  # here all is sent at once
         self.workers[worker].channel.send(parts)
 
-    def receive(self, worker: int) -> Parts | None:
-        return self.workers[worker].channel.recv()
+    def receive(self, worker: int) -> Peeked:
+        return self.workers[worker].channel.peek()
 
     def stop(self, timeout: float) -> None:
         for loop in self._loops:

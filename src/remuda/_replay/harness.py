@@ -136,7 +136,7 @@ class Harness:
             columns=self._layout.fixed_columns(arena) + self._layout.obs_columns(arena),
             final_columns=[],
             actions=self._layout.action_columns(arena),
-            receive=lambda _: self._channel.recv(),
+            receive=lambda _: self._channel.peek(),
             send=lambda _, parts: self._channel.send(parts),
             spin_ns=0,
             max_running=1,

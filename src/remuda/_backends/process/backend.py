@@ -20,7 +20,7 @@ from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
-from remuda._wire.channel import NonsenseError, SocketChannel
+from remuda._wire.channel import NonsenseError, Peeked, SocketChannel
 from remuda._wire.failures import build_error, load_failure, not_loaded
 from remuda._wire.layout import InfoColumn, Layout
 from remuda._wire.parcel import Address, Parcel
@@ -376,14 +376,14 @@ class ProcessBackend:
             place.kill()
             raise
 
-    def receive(self, worker: int) -> Parts | bool | None:
+    def receive(self, worker: int) -> Peeked | bool | None:
         try:
-            parts = self.workers[worker].channel.recv_nowait()
+            message = self.workers[worker].channel.peek_nowait()
         except NonsenseError:
             return False
         except (EOFError, ConnectionError):
             return None
-        return True if parts is None else parts
+        return True if message is None else message
 
     # -- end -------------------------------------------------------------------------------------------
 
