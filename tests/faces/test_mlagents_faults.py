@@ -289,8 +289,9 @@ def test_errors_and_logs_say_what_the_env_was_in(
         step_until_it_fails(made)
     assert course in str(caught.value)
     then = "restarted at once" if accident is envs.kill else "built anew"
-    (logged,) = (record.getMessage() for record in caplog.records if record.name == "remuda")
+    logged, decided = (record.getMessage() for record in caplog.records if record.name == "remuda")
     assert logged == f"{caught.value}; it is {then}"
+    assert decided.startswith("worker 0 of ML-Agents is not restarted: ")
     made.close()
 
 

@@ -36,15 +36,23 @@ class Restarts:
         """Its env has been reset once. One that could never be is set up wrongly, and no restart would mend that."""
         self._proven.add(worker_id)
 
-    def may_follow(self, worker_id: int, error: BaseException) -> bool:
-        """Whether the worker is to be restarted after ``error``."""
-        if not self._allowed or not isinstance(error, RESTARTABLE) or worker_id not in self._proven:
-            return False
+    def why_not(self, worker_id: int, error: BaseException) -> str | None:
+        """Why the worker is not to be restarted after ``error``; ``None``: it is."""
+        if not self._allowed:
+            return "faults='raise'"
+        if not isinstance(error, RESTARTABLE):
+            return f"{type(error).__name__} is none of what ML-Agents restarts for"
+        if worker_id not in self._proven:
+            return "its env was never reset"
         self._forget(worker_id)
         settings = self._settings()
-        return _is_within(settings.max_lifetime_restarts, self.counts[worker_id]) and _is_within(
-            settings.restarts_rate_limit_n, len(self.recent[worker_id])
-        )
+        for name, count in (
+            ("max_lifetime_restarts", self.counts[worker_id]),
+            ("restarts_rate_limit_n", len(self.recent[worker_id])),
+        ):
+            if not _is_within(limit := getattr(settings, name), count):
+                return f"{name}={limit}"
+        return None
 
     def note(self, worker_id: int) -> None:
         self.recent[worker_id].append(dt.datetime.now())
