@@ -188,7 +188,7 @@ def test_a_failure_that_the_caller_describes_is_told_in_the_end(faults: Any) -> 
             assert pool.step([3, 3]).obs[:, 2:].tolist() == [[1, 3]] * 2, hit
             return hit
 
-        each_line(body, stride=1 if STRIDE == 1 else 5)
+        each_line(body, stride=1)
 
 
 @pytest.mark.watchdog(600)
