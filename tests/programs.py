@@ -175,13 +175,17 @@ def reap_orphans() -> None:
 def holdings() -> dict[str, Any]:
     """What of this process a pool could leave behind."""
     maps = Path("/proc/self/maps").read_text()
-    children = sum((path.read_text().split() for path in Path("/proc/self/task").glob("*/children")), [])
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
         "arenas": maps.count("memfd:remuda"),
         "threads": threading.active_count(),
-        "children": len(children),
+        "children": len(children()),
     }
+
+
+def children() -> set[int]:
+    """Of this process; where it is the first of all, orphans are among them."""
+    return {int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
 
 
 def await_sleep(pid: int) -> None:

@@ -22,7 +22,7 @@ import gymnasium
 import numpy as np
 import pytest
 from pool_envs import CountingEnv, Gate, HookedEnv, TextEnv, counting, gated, hooked
-from programs import Script, Watched, await_sleep, end_process, holdings, kill, pids_of
+from programs import Script, Watched, await_sleep, children, end_process, holdings, kill, pids_of
 
 from remuda import (
     BrokenPoolError,
@@ -831,6 +831,7 @@ def _refuse(env: Any) -> None:
 def in_a_fork(what: Callable[[], Any]) -> Any:
     """What that returns in a forked copy of this process."""
     read, write = os.pipe()
+    before = children()
     pid = os.fork()
     if pid == 0:
         try:
@@ -841,6 +842,9 @@ def in_a_fork(what: Callable[[], Any]) -> Any:
     with os.fdopen(read) as pipe:
         answer = pipe.read()
     os.waitpid(pid, 0)
+    if os.getpid() == 1:
+        for orphan in children() - before:  # what served the copy to its end
+            os.waitpid(orphan, 0)
     return json.loads(answer)
 
 
