@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import json
 import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +149,20 @@ except ImportError as error:
     print(json.dumps(str(error)))
 """
     assert "remuda.ding needs DI-engine, but what is installed as 'ding' has no 'ding." in run(code)
+
+
+def test_the_pools_documentation_reads_well() -> None:
+    page = pydoc.plaintext.document(remuda.Pool)
+    assert "Pool(env_fns: 'Sequence[EnvFn]', **options: 'Unpack[PoolOptions]')" in page
+    own = page.split("Data descriptors inherited")[0]  # no method or property is somewhere else
+    assert "inherited" not in own
+    for name in ("step", "send", "recv", "reset", "workers", "pending", "stats"):
+        assert re.search(rf"^ \|  {name}\b.*\n \|      \w", own, re.MULTILINE), name
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+def test_the_pools_example_runs() -> None:
+    test = doctest.DocTestParser().get_doctest(remuda.Pool.__doc__ or "", {}, "Pool", None, None)
+    runner = doctest.DocTestRunner()
+    runner.run(test)
+    assert (runner.failures, runner.tries) == (0, len(test.examples)) and test.examples

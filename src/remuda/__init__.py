@@ -10,6 +10,7 @@ from remuda._crash.record import Beginning, Record, RecordedFault
 from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.calls import Call
 from remuda._engine.pool.infos import Infos
+from remuda._engine.pool.options import FaceOptions, PoolOptions
 from remuda._engine.pool.pool import Pool
 from remuda._engine.pool.stats import PoolStats
 from remuda._engine.supervision.fault_policy import FaultPolicy
@@ -60,6 +61,7 @@ __all__ = [
     "EnvError",
     "EnvProgress",
     "EnvTimeoutError",
+    "FaceOptions",
     "Failure",
     "Fault",
     "FaultPolicy",
@@ -68,6 +70,7 @@ __all__ = [
     "InvalidEnvError",
     "MissingFrameworkError",
     "Pool",
+    "PoolOptions",
     "PoolStats",
     "Record",
     "RecordError",

@@ -78,7 +78,7 @@ def test_a_configuration_that_cannot_be(changes: Any) -> None:
     [
         ({"autoreset": None}, ValueError, "autoreset.*use auto_reset"),
         ({"spares": 1}, ValueError, "spares.*use auto_reset"),
-        ({"start_method": None}, ValueError, "start_method.*use auto_reset"),
+        ({"start_method": None}, ValueError, "start_method.*use context"),
         ({"fault": "restart"}, ValueError, "got 'fault'; did you mean faults=?"),
         ({"colour": 3}, ValueError, "got 'colour': there are num_workers, backend, "),
         ({"faults": "retry"}, ValueError, "got 'retry'"),

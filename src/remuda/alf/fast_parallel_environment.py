@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import alf
 
-from remuda import FaultPolicy, Recording
+from remuda import FaceOptions, PoolOptions
 from remuda._keywords import names_keywords
+from remuda.alf.arguments import REFUSED, configured_by_name
 from remuda.alf.isinstance_shim import stand_in
 from remuda.alf.parallel_environment import EnvConstructor, ParallelEnvironment
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in `typing` since Python 3.11
+
 
 @alf.configurable("RemudaFastParallelEnvironment")
-@names_keywords
+@configured_by_name
+@names_keywords(PoolOptions.__annotations__, REFUSED)
 class FastParallelEnvironment(ParallelEnvironment):
     """Steps many envs in parallel, in worker processes: ALF's ``FastParallelEnvironment``.
 
@@ -37,20 +41,11 @@ class FastParallelEnvironment(ParallelEnvironment):
         torch_num_threads_per_env: threads of PyTorch and other numeric libraries in a worker; ``None`` leaves them
             alone.
         start_method: how workers start: "fork", "spawn" or "forkserver".
-        num_workers: how many workers share the envs; ``None``: one each; "auto": as many as measuring says.
-        backend: "process", "thread" or "serial".
-        faults: "raise", "restart" or a :class:`remuda.FaultPolicy`: what becomes of an env that raises, dies or hangs.
-            With "restart" its episode ends: LAST, reward 0, the discount and the observation that it had last; the
-            reason is in :attr:`faults` by its number, and the next step is the FIRST of the env that was built anew.
-        frames: time steps whose tensors can be held at once without a copy.
-        preload: modules that the forkserver imports once for all workers.
-        start_timeout: seconds for all envs to be built; ``None``: no limit.
         max_concurrency: at most so many workers step or reset at the same time; resets then wait for the next step.
-        pin_workers: keep each worker process to a core.
-        record: a directory for crash records, or a :class:`remuda.Recording`.
-        worker_output: where stdout and stderr of workers go: "inherit", "capture", or a directory.
-        advise: log once when another number of workers would be several times faster.
-        name: of the workers, as `ps` and logs show them.
+        **options: the others of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``frames`` and so on. With
+            ``faults="restart"`` an episode that is cut off ends: LAST, reward 0, the discount and the observation that
+            the env had last; the reason is in :attr:`faults` by its number, and the next step is the FIRST of the env
+            that was built anew. ``start_timeout`` is ``None``, no limit, and ``name`` "ProcessEnvironment".
 
     Raises:
         ValueError: the envs differ in a spec, in ``batched`` or ``batch_size``, or are based on tensors; an option that
@@ -70,37 +65,17 @@ class FastParallelEnvironment(ParallelEnvironment):
         torch_num_threads_per_env: int | None = 1,
         start_method: Literal["fork", "spawn", "forkserver"] = "fork",
         *,
-        num_workers: int | Literal["auto"] | None = None,
-        backend: Literal["process", "thread", "serial"] = "process",
-        faults: FaultPolicy | Literal["raise", "restart"] = "raise",
-        frames: int = 4,
-        preload: Sequence[str] = (),
-        start_timeout: float | None = None,
         max_concurrency: int | None = None,
-        pin_workers: bool = False,
-        record: str | os.PathLike[str] | Recording | None = None,
-        worker_output: str | os.PathLike[str] = "inherit",
-        advise: bool = True,
-        name: str | None = None,
+        **options: Unpack[FaceOptions],
     ) -> None:
         super().__init__(
             env_constructors,
             num_spares=num_spare_envs_for_reload,
             torch_threads=torch_num_threads_per_env,
             start_method=start_method,
+            start_serially=start_serially,
             max_concurrency=max_concurrency,
-            starts_serially=start_serially,
-            num_workers=num_workers,
-            backend=backend,
-            faults=faults,
-            frames=frames,
-            preload=preload,
-            start_timeout=start_timeout,
-            pin_workers=pin_workers,
-            record=record,
-            worker_output=worker_output,
-            advise=advise,
-            name=name or "ProcessEnvironment",
+            **options,
         )
 
 

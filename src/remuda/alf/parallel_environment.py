@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from alf.environments.alf_environment import AlfEnvironment
 from alf.utils.schedulers import get_all_progresses
 
-from remuda import Call, Fault, Pool, SpaceMismatchError
+from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.close_errors import log_close_errors
 from remuda.alf import worker
 from remuda.alf.actions import action_reader
@@ -18,6 +18,9 @@ from remuda.alf.errors import translated
 from remuda.alf.remote_environment import RemoteEnvironment
 from remuda.alf.space_checks import check_same, told_by_alf
 from remuda.alf.time_steps import TimeSteps
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in `typing` since Python 3.11
 
 EnvConstructor = Callable[..., Any]
 
@@ -32,28 +35,30 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
         num_spares: int,
         torch_threads: int | None,
         start_method: Literal["fork", "spawn", "forkserver"],
+        start_serially: bool,
         max_concurrency: int | None,
-        **options: Any,
+        **options: Unpack[FaceOptions],
     ) -> None:
         """`options`: for the pool."""
         super().__init__()
         self._closed = False
-        is_process = options["backend"] == "process"
+        options["name"] = options.get("name") or "ProcessEnvironment"
+        options.setdefault("start_timeout", None)
+        options["spares"], options["starts_serially"] = num_spares, start_serially
+        options["threads_per_worker"], options["resets_ahead"] = torch_threads, max_concurrency is None
+        is_process = options.get("backend", "process") == "process"
         inherits = not is_process or start_method == "fork"
         setting = worker.Setting(
             is_process=is_process,
-            resets_ahead=max_concurrency is None,
+            resets_ahead=options["resets_ahead"],
             torch_threads=torch_threads,
             configuration=None if inherits else Configuration.current(),
         )
         self._num_spares = num_spares
         self._pool = _start_pool(
             [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(env_constructors)],
-            spares=num_spares,
             start_method=start_method,
-            threads_per_worker=torch_threads,
             max_concurrency=max_concurrency,
-            resets_ahead=setting.resets_ahead,
             **options,
         )
         try:
@@ -259,7 +264,7 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
 
 
 @translated
-def _start_pool(env_fns: Sequence[Callable[[], Any]], **options: Any) -> Pool:
+def _start_pool(env_fns: Sequence[Callable[[], Any]], **options: Unpack[PoolOptions]) -> Pool:
     try:
         return Pool(env_fns, **options)
     except SpaceMismatchError as error:

@@ -18,7 +18,7 @@ from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda.ding.adapter import Adapter, call_method, get_attribute, render
 from remuda.ding.errors import translate
 from remuda.ding.in_flight import InFlight
-from remuda.ding.options import PoolOptions
+from remuda.ding.options import ManagerOptions
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
 from remuda.ding.timesteps import is_abnormal, is_spoilt
@@ -52,8 +52,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
             - ``copy_on_get``: observations are arrays of their own; ``False``: views of shared memory, which nothing
               overwrites while you hold them.
             - ``context``: how workers start: "fork", "spawn" or "forkserver".
-            - ``remuda``: a dict of further options of :class:`remuda.Pool`: ``num_workers``, ``faults``, ``record``,
-              ``worker_output`` and so on.
+            - ``remuda``: a dict of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``record`` and so on.
 
     Raises:
         AssertionError: a ``retry_type`` that is none, or ``reset_inplace`` without ``auto_reset``.
@@ -80,7 +79,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         self._shared_memory = self._cfg.shared_memory
         self._copy_on_get = self._cfg.copy_on_get
         self._context = self._cfg.context
-        self._options = PoolOptions(self._cfg.get("remuda") or {}, self._context)
+        self._options = ManagerOptions(self._cfg.get("remuda") or {}, self._context)
         self._wait_num = self._cfg.wait_num
         self._step_wait_timeout = self._cfg.step_wait_timeout
         self._connect_timeout = self._cfg.connect_timeout

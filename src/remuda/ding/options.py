@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from remuda import FaultPolicy, Pool
+from remuda import FaultPolicy, PoolOptions
 from remuda._keywords import did_you_mean
 
-_OURS = ("autoreset", "spares", "seeding", "observation_space", "start_method", "vector_size")
+REFUSED = {
+    "autoreset": "use auto_reset and reset_inplace",
+    "observation_space": "use shared_memory",
+    "resets_ahead": "DI-engine's envs are told each time how to reset; with auto_reset they do so in the background",
+    "seeding": "use seed()",
+    "spares": "use auto_reset, with which envs reset in the background while others step",
+    "start_method": "use context",
+    "vector_size": "a manager of DI-engine steps, resets and asks each env by itself",
+}
+"""Options of the pool that the manager decides on, and what to do instead."""
 
 
-class PoolOptions:
+class ManagerOptions:
     """The configuration's key ``remuda``, checked when the configuration is read.
 
     Args:
@@ -35,7 +43,8 @@ class PoolOptions:
         self._policy = FaultPolicy.of(given.get("faults", "raise"))
         self.restarts = self._policy.on_fault == "restart"
         preload = ("remuda.ding",) if context == "forkserver" else ()
-        self._options = {"preload": preload, "name": "ding", **given, "start_method": context}
+        name = given.get("name") or "ding"
+        self._options = {"preload": preload, **given, "name": name, "start_method": context}
 
     def keywords(self, *, step_timeout: float | None, reset_timeout: float | None) -> dict[str, Any]:
         """Return the keywords for :class:`remuda.Pool`.
@@ -51,15 +60,12 @@ class PoolOptions:
 
 
 def _check_names(given: Iterable[str]) -> None:
-    if theirs := [name for name in _OURS if name in given]:
-        raise ValueError(
-            f"expected cfg.remuda to have options of remuda.Pool that the manager leaves open, got {theirs}: "
-            "use auto_reset, seed() and context"
-        )
-    known = [name for name in inspect.signature(Pool).parameters if name != "env_fns"]
+    known = [name for name in PoolOptions.__annotations__ if name not in REFUSED]
     for name in given:
+        if name in REFUSED:
+            raise ValueError(f"expected cfg.remuda without {name!r}, which the manager decides on: {REFUSED[name]}")
         if name not in known:
-            hint = did_you_mean(name, known) or f": there are {', '.join(n for n in known if n not in _OURS)}"
+            hint = did_you_mean(name, known) or f": there are {', '.join(known)}"
             raise ValueError(f"expected cfg.remuda to have options of remuda.Pool, got {name!r}{hint}")
 
 

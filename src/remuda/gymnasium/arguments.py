@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
 
-def check_constructor(context: Any, max_concurrency: Any, worker: Callable[..., None] | None) -> None:
+
+REFUSED = {
+    "autoreset": "use autoreset_mode=",
+    "start_method": "use context=",
+    "observation_space": "use observation_mode=(batched space, single space)",
+}
+"""Options of the pool that have another name here."""
+
+
+def check_constructor(max_concurrency: Any, worker: Callable[..., None] | None) -> None:
     """Check the arguments that have another name or meaning for the pool.
 
     Raises:
-        ValueError: a bad ``context`` or ``max_concurrency``, or a ``worker`` with another signature.
+        ValueError: a bad ``max_concurrency``, or a ``worker`` with another signature.
         NotImplementedError: a ``worker``.
     """
-    _check_context(context)
     _check_max_concurrency(max_concurrency)
     _refuse_worker(worker)
 
 
-def _check_context(context: Any) -> None:
+def check_context(context: Any) -> StartMethod | None:
     """Raise ``ValueError`` for what names no way to start workers."""
     if context not in (None, "forkserver", "spawn", "fork"):
         raise ValueError(f"expected `context` to be 'forkserver', 'spawn', 'fork' or None, got {context!r}.")
+    return context  # type: ignore[no-any-return]
 
 
 def _check_max_concurrency(limit: Any) -> None:
@@ -102,16 +112,13 @@ def split_mask(
     return (None if mask.all() else mask), others
 
 
-def one_value_each(values: Any, num_envs: int) -> Sequence[Any]:
-    """Return a value for each env: a list or tuple has them, anything else is for all."""
-    if not isinstance(values, (list, tuple)):
-        return [values] * num_envs
+def check_one_each(values: Sequence[Any], num_envs: int) -> None:
+    """Raise ``ValueError`` unless there is a value for each env."""
     if len(values) != num_envs:
         raise ValueError(
             "Values must be a list or tuple with length equal to the number of environments. "
             f"Got `{len(values)}` values for {num_envs} environments."
         )
-    return values
 
 
 def check_iterable(actions: Any) -> None:

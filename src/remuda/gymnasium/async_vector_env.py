@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +16,16 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import Batch, Call, EnvError, EnvTimeoutError, FaultPolicy, Pool, Recording, RemudaError
+from remuda import Batch, Call, EnvError, EnvTimeoutError, FaceOptions, Pool, PoolOptions, RemudaError
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import raise_original, start_pool
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join, of_whole
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in `typing` since Python 3.11
 
 T = TypeVar("T")
 Flags = npt.NDArray[np.bool_]
@@ -33,7 +35,7 @@ Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
-@names_keywords
+@names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
 class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
@@ -55,23 +57,13 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             bounds), or (batched space, single space).
         autoreset_mode: when a finished env is reset, see :class:`gymnasium.vector.AutoresetMode`.
         max_concurrency: at most this many workers run ``reset`` or ``step`` at once; calls are not limited.
-        num_workers: how many workers share the envs; ``None``: one each; "auto": as many as measuring says.
-        backend: "process", "thread" or "serial".
-        seeding: "gymnasium": a seed is good for one reset. "per_episode": every episode that follows, autoresets
-            included, has a seed of its own derived from it, told as ``infos["episode_seed"]``; ``single_action_space``
-            is seeded too, ``action_space`` is not.
-        frames: batches that can be held at once without a copy.
-        preload: modules that the forkserver imports once for all workers.
-        threads_per_worker: threads of numeric libraries in a worker; ``None``: leave them alone.
-        start_timeout: seconds that the workers may take to build their envs; ``None``: as long as they like.
-        faults: what happens when an env or its worker fails: "raise", "restart", or a :class:`remuda.FaultPolicy`.
-            Under "restart" the episode ends truncated with ``infos["fault"]``, and the env comes back.
-        record: a directory for crash records, which ``remuda replay`` runs again, or a :class:`remuda.Recording`. The
-            error that names the file is the cause of the one that is raised.
-        worker_output: where workers' stdout and stderr go: "inherit", "capture", or a directory.
-        advise: log once when measuring says that another ``num_workers`` would be several times faster.
         lazy_infos: return infos that are gathered when somebody first looks at them (a subclass of dict),
             instead of a plain dict.
+        **options: all others of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``spares`` and so on. Under
+            ``faults="restart"`` an episode that is cut off ends truncated with ``infos["fault"]``, and the env comes
+            back. With ``seeding="per_episode"`` ``single_action_space`` is seeded too, ``action_space`` is not. The
+            error that names the file of a ``record`` is the cause of the one that is raised. ``name`` is that of this
+            class.
 
     Raises:
         RuntimeError: the envs' spaces disagree.
@@ -79,6 +71,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             ``worker`` with another signature, or a custom space under ``shared_memory=True``.
         NotImplementedError: a ``worker``.
         StartTimeoutError: an env took longer to build than ``start_timeout``.
+        TypeError: an option that there is not, or that has another name here.
         WorkerDiedError: a worker died while it built its envs.
         Exception: whatever an env factory raised.
     """
@@ -95,18 +88,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
-        num_workers: int | Literal["auto"] | None = None,
-        backend: Literal["process", "thread", "serial"] = "process",
-        seeding: Literal["gymnasium", "per_episode"] = "gymnasium",
-        frames: int = 4,
-        preload: Sequence[str] = (),
-        threads_per_worker: int | None = 1,
-        start_timeout: float | None = 60.0,
-        faults: FaultPolicy | Literal["raise", "restart"] = "raise",
-        record: str | os.PathLike[str] | Recording | None = None,
-        worker_output: str | os.PathLike[str] = "inherit",
-        advise: bool = True,
         lazy_infos: bool = False,
+        **options: Unpack[FaceOptions],
     ) -> None:
         self.env_fns = env_fns
         self.shared_memory = shared_memory
@@ -118,27 +101,17 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.max_concurrency = max_concurrency
         self.lazy_infos = lazy_infos
-        arguments.check_constructor(context, max_concurrency, worker)
+        arguments.check_constructor(max_concurrency, worker)
         spaces.check_observation_mode(observation_mode)
 
+        options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
         self._pool = start_pool(
             env_fns,
-            num_workers=num_workers,
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
-            backend=backend,
-            start_method=context,
+            start_method=arguments.check_context(context),
             autoreset=POOL_MODE[self.autoreset_mode],
-            seeding=seeding,
-            frames=frames,
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
-            preload=preload,
-            threads_per_worker=threads_per_worker,
-            start_timeout=start_timeout,
-            faults=faults,
-            record=record,
-            worker_output=worker_output,
-            advise=advise,
-            name=f"Worker<{type(self).__name__}>",
+            **options,
         )
         try:
             self._adopt(self._pool)
@@ -366,7 +339,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
 
         Args:
             name: of the attribute.
-            values: a list or tuple has one value for each env; anything else goes to all.
+            values: a list or tuple has one value for each env; anything else goes to all, spares too.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
@@ -374,10 +347,13 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
         self._assert_is_running()
-        values = arguments.one_value_each(values, self.num_envs)
+        has_each = isinstance(values, (list, tuple))
+        if has_each:
+            arguments.check_one_each(values, self.num_envs)
         self._assert_nothing_pending("set_attr")
+        set_them = self._pool.set_attrs if has_each else self._pool.set_attr
         try:
-            self._pool.set_attrs(name, values, lasting=True)
+            set_them(name, values, lasting=True)
         except EnvError as error:
             raise_original(error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 __all__ = ["POOL_MODE", "AutoresetMode"]
 
@@ -22,7 +22,7 @@ else:
             DISABLED = "Disabled"
 
 
-POOL_MODE = {
+POOL_MODE: dict[AutoresetMode, Literal["next_step", "same_step", "disabled"]] = {
     AutoresetMode.NEXT_STEP: "next_step",
     AutoresetMode.SAME_STEP: "same_step",
     AutoresetMode.DISABLED: "disabled",

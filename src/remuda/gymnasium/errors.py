@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gymnasium import Env, logger
 
-from remuda import Pool
+from remuda import Pool, PoolOptions
 from remuda._faces.originals import own_exception
 from remuda.errors import EnvError, SpaceMismatchError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in `typing` since Python 3.11
 
 _FINAL = ("build", "close")  # after which there are no workers
 
@@ -29,7 +32,7 @@ def raise_original(error: EnvError) -> NoReturn:
     raise own_exception(error, error.failures[-1])
 
 
-def start_pool(env_fns: Sequence[Callable[[], Env[Any, Any]]], **options: Any) -> Pool:
+def start_pool(env_fns: Sequence[Callable[[], Env[Any, Any]]], **options: Unpack[PoolOptions]) -> Pool:
     """Start a pool, or raise what Gymnasium's users expect where that fails.
 
     Raises:

@@ -20,10 +20,14 @@ from gymnasium.envs.registration import (
     parse_env_id,
 )
 
-from remuda._keywords import did_you_mean
+from remuda import PoolOptions
+from remuda._keywords import check_not_refused, did_you_mean
+from remuda.gymnasium.arguments import REFUSED
 from remuda.gymnasium.async_vector_env import AsyncVectorEnv
 
-_VECTOR_OPTIONS = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns"}
+_OF_SIGNATURE = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns", "options"}
+_REFUSED = {**REFUSED, "vector_size": "it makes single envs; give AsyncVectorEnv the functions that build vector envs"}
+_VECTOR_OPTIONS = _OF_SIGNATURE | PoolOptions.__annotations__.keys()
 
 
 def make_vec(
@@ -47,13 +51,14 @@ def make_vec(
         vectorization_mode: ``None`` or "async"; the other modes are :func:`gymnasium.make_vec`'s.
         vector_kwargs: options of :class:`AsyncVectorEnv`, if you would rather not give them as keywords.
         wrappers: applied to each env, in order, in its worker.
-        **kwargs: a keyword that :class:`AsyncVectorEnv` knows goes there, the others go to
-            :func:`gymnasium.make`. For an env whose own argument has such a name, build the
+        **kwargs: a keyword that :class:`AsyncVectorEnv` knows goes there, :class:`remuda.PoolOptions` included, the
+            others go to :func:`gymnasium.make`. For an env whose own argument has such a name, build the
             :class:`AsyncVectorEnv` yourself. ``shared_memory`` is ``False`` unless given, which takes any space
             and costs nothing.
 
     Raises:
         gymnasium.error.Error: no such env, or it has no entry point for a single env.
+        TypeError: an option that there is not, or that makes no sense here.
         ValueError: another ``vectorization_mode``.
     """
     spec = copy.deepcopy(_find_spec(id))
@@ -70,6 +75,7 @@ def make_vec(
     wrappers = recorded.pop("wrappers", wrappers) or ()
     options = dict(recorded.pop("vector_kwargs", vector_kwargs) or {})
     options |= {name: kwargs.pop(name) for name in _VECTOR_OPTIONS & kwargs.keys()}
+    check_not_refused("make_vec", options, _REFUSED)
     env_kwargs = {**recorded, **kwargs}
 
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)

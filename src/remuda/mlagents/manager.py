@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from mlagents.trainers import subprocess_env_manager as original
 from mlagents.trainers.action_info import ActionInfo
@@ -19,13 +18,16 @@ from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
 from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
-from remuda import FaultPolicy, Pool, Recording
+from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.close_errors import log_close_errors
 from remuda._keywords import names_keywords
-from remuda.mlagents.options import check_num_workers, factories, policy_of, run_options_of
+from remuda.mlagents.options import REFUSED, check_num_workers, factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
 from remuda.mlagents.told import Told
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in `typing` since Python 3.11
 
 _logger = logging.getLogger("remuda")
 _DRAIN_TIMEOUT = 60.0  # seconds for the workers' steps, where all are to be reset after a restart
@@ -33,7 +35,7 @@ _DRAIN_TIMEOUT = 60.0  # seconds for the workers' steps, where all are to be res
 EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
 
-@names_keywords
+@names_keywords(PoolOptions.__annotations__, REFUSED)
 class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has no types
     """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
 
@@ -45,23 +47,15 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         run_options: What the envs and their restarts are set to. An ``EngineConfig`` is taken, too.
         n_env: How many envs.
         reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
-        num_workers: How many worker processes share the envs; ``None``: one each. "auto" is refused: a game
-            computes in a process of its own, which measuring would not see.
-        backend: "process", "thread" or "serial".
         start_method: How workers start: "forkserver" (``None`` means that), "spawn" or "fork".
-        preload: Modules that the fork server imports once for all workers.
-        threads_per_worker: Threads of numeric libraries in a worker; ``None``: leave them alone.
-        start_timeout: Seconds that the workers may take to start. Envs are built later, by the first reset.
-        object_bytes: Room in shared memory, of each worker in each direction, for steps of more than 8 kB. Larger ones
-            go over a socket.
         max_concurrency: At most so many workers run at once.
-        pin_workers: Keep each worker to a core.
-        faults: "restart", as said above; "raise": raise what an env raises at once; or a :class:`remuda.FaultPolicy`
-            whose ``step_timeout`` is for all that an env does: a step, a reset, its building. Of its limits only
-            the deadlines and ``backoff`` count: quotas are ML-Agents' own.
-        record: A directory for crash records, or a :class:`remuda.Recording`.
-        worker_output: Where workers' stdout and stderr go: "inherit", "capture", or a directory.
-        name: Of the workers, as ``ps`` and logs show them.
+        **options: The others of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``record`` and so on.
+            ``faults`` is "restart", as said above; "raise": raise what an env raises at once; of a
+            :class:`remuda.FaultPolicy` ``step_timeout`` is for all that an env does: a step, a reset, its building, and
+            of its limits only the deadlines and ``backoff`` count: quotas are ML-Agents' own. ``start_timeout`` is for
+            the workers: envs are built later, by the first reset. ``num_workers="auto"`` is refused: a game computes in
+            a process of its own, which measuring would not see. Unlike a pool's, ``preload`` is
+            ``("remuda.mlagents.worker",)``, ``object_bytes`` 1 MiB and ``name`` "mlagents".
 
     Attributes:
         env_workers: One for each env: ``worker_id``, ``process``, ``waiting``, ``previous_step``,
@@ -89,50 +83,33 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         n_env: int = 1,
         *,
         reset_all_on_restart: bool = False,
-        num_workers: int | None = None,
-        backend: Literal["process", "thread", "serial"] = "process",
         start_method: Literal["forkserver", "spawn", "fork"] | None = None,
-        preload: Sequence[str] = ("remuda.mlagents.worker",),
-        threads_per_worker: int | None = 1,
-        start_timeout: float | None = 60.0,
-        object_bytes: int = 1 << 20,
         max_concurrency: int | None = None,
-        pin_workers: bool = False,
-        faults: FaultPolicy | Literal["raise", "restart"] = "restart",
-        record: str | os.PathLike[str] | Recording | None = None,
-        worker_output: str | os.PathLike[str] = "inherit",
-        name: str = "mlagents",
+        **options: Unpack[FaceOptions],
     ) -> None:
         super().__init__()
-        check_num_workers(num_workers, n_env)
+        check_num_workers(options.get("num_workers"), n_env)
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None
         self._told = Told()
         self.reset_all_on_restart = reset_all_on_restart
-        policy, restarts = policy_of(faults)
+        policy, restarts = policy_of(options.get("faults", "restart"))
+        options["faults"], options["advise"] = policy, False
+        options["name"] = options.get("name") or "mlagents"
+        options.setdefault("preload", ("remuda.mlagents.worker",))
+        options.setdefault("object_bytes", 1 << 20)
         self._restarts = Restarts(lambda: self.run_options.env_settings, n_env, allowed=restarts)
         self.restart_counts = self._restarts.counts
         self.recent_restart_timestamps = self._restarts.recent
 
         def start() -> Pool:
+            options["operation_of"] = self.step_queue.operation_of
             pool = Pool(
                 factories(env_factory, self.run_options, n_env),
-                num_workers=num_workers,
-                backend=backend,
                 start_method=start_method,
-                autoreset="same_step",  # a worker that was restarted is ready when its end is told
-                preload=preload,
-                threads_per_worker=threads_per_worker,
-                start_timeout=start_timeout,
-                object_bytes=object_bytes,
                 max_concurrency=max_concurrency,
-                pin_workers=pin_workers,
-                faults=policy,
-                record=record,
-                worker_output=worker_output,
-                advise=False,
-                name=name,
-                operation_of=self.step_queue.operation_of,
+                autoreset="same_step",  # a worker that was restarted is ready when its end is told
+                **options,
             )
             pool.reset()
             return pool

@@ -17,6 +17,19 @@ from remuda import FaultPolicy
 from remuda.mlagents.channels import EngineOptions
 from remuda.mlagents.worker import Worker
 
+REFUSED = {
+    "advise": "a game computes in a process of its own, which measuring would not see",
+    "autoreset": "ML-Agents resets envs by requests of its own",
+    "observation_space": "what travels in rows are ML-Agents' requests and answers",
+    "operation_of": "reports name what the manager has asked an env for",
+    "resets_ahead": "ML-Agents resets envs by requests of its own",
+    "seeding": "the factory seeds its env",
+    "spares": "each env is a worker of ML-Agents with a number of its own, for which no other can stand in",
+    "starts_serially": "envs are built by the first reset, when all workers run",
+    "vector_size": "ML-Agents' envs have as many agents as they like",
+}
+"""Options of the pool that make no sense here, and why."""
+
 
 def check_num_workers(num_workers: Any, n_env: int) -> None:
     """Raise ``ValueError`` for what is no number of workers; the pool's own error would offer "auto"."""

@@ -15,6 +15,13 @@ from remuda import InvalidActionError
 Indices: TypeAlias = int | Iterable[int] | None
 StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
 
+REFUSED = {
+    "autoreset": "Stable-Baselines3 has an env reset within the step that ends its episode",
+    "resets_ahead": "Stable-Baselines3 has an env reset within the step that ends its episode; use spares=",
+    "vector_size": "Stable-Baselines3 asks each env for its attributes and wrappers, unlike those in a vector env",
+}
+"""Options of the pool that make no sense here, and why."""
+
 
 def check_start_method(method: Any) -> StartMethod | None:
     """Raise ``ValueError`` for what :mod:`multiprocessing` would not know either; ``None`` is the default."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -14,16 +13,19 @@ import numpy.typing as npt
 from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
-from remuda import FaultPolicy, Pool, Recording
+from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.close_errors import log_close_errors
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
-from remuda.sb3.arguments import Indices, batch_actions, check_start_method, come_apart, env_ids
+from remuda.sb3.arguments import REFUSED, Indices, batch_actions, check_start_method, come_apart, env_ids
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in `typing` since Python 3.11
 
-@names_keywords
+
+@names_keywords(PoolOptions.__annotations__, REFUSED)
 class SubprocVecEnv(VecEnv):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 
@@ -34,28 +36,14 @@ class SubprocVecEnv(VecEnv):
     Args:
         env_fns: make the envs, each in its worker. Envs of old Gym are put into SB3's compatibility wrapper.
         start_method: how workers start: "forkserver" (``None`` means that), "spawn" or "fork".
-        num_workers: how many workers share the envs; ``None``: one each; "auto": as many as measuring says.
-        backend: "process", "thread" or "serial".
-        seeding: "gymnasium": a seed is good for one reset. "per_episode": every episode that follows, autoresets
-            included, has a seed of its own derived from it, told as ``reset_infos[i]["episode_seed"]``.
-        frames: batches whose observations can be held at once without a copy.
-        spares: so many of ``env_fns`` are spare envs, reset in advance, that take the place of those whose episode is
-            over. ``num_envs`` does not count them.
-        preload: modules that the forkserver imports once for all workers. SB3, because factories that wrap an env in
-            ``Monitor`` need it, and it needs PyTorch.
-        threads_per_worker: threads of numeric libraries in a worker; ``None``: leave them alone.
-        start_timeout: seconds that the workers may take to build their envs; ``None``: as long as they like.
-        max_concurrency: at most this many workers run ``reset`` or ``step`` at once; calls are not limited.
-        pin_workers: keep each worker to a core.
-        faults: what happens when an env or its worker fails: "raise", "restart", or a :class:`remuda.FaultPolicy`.
-            Under "restart" the episode ends with ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env comes
-            back.
-        record: a directory for crash records, which ``remuda replay`` runs again, or a :class:`remuda.Recording`.
-        worker_output: where workers' stdout and stderr go: "inherit", "capture", or a directory.
-        advise: log once when measuring says that another ``num_workers`` would be several times faster.
-        name: of the workers, as ``ps`` and logs show them; ``None``: that of this class.
         keep_options: what :meth:`set_options` is given stays in force for all later resets, those after the end of an
             episode included, instead of the next :meth:`reset` alone.
+        max_concurrency, observation_space, **options: the others of :class:`remuda.PoolOptions`: ``num_workers``,
+            ``faults``, ``spares`` and so on. Under ``faults="restart"`` an episode that is cut off ends with
+            ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env comes back. With ``seeding="per_episode"``
+            seeds are told as ``reset_infos[i]["episode_seed"]``. ``num_envs`` does not count ``spares``. ``preload``
+            is SB3, because factories that wrap an env in ``Monitor`` need it, and it needs PyTorch. ``name`` is that of
+            this class.
 
     Attributes:
         num_envs: how many.
@@ -80,44 +68,22 @@ class SubprocVecEnv(VecEnv):
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
         start_method: str | None = None,
         *,
-        num_workers: int | Literal["auto"] | None = None,
-        backend: Literal["process", "thread", "serial"] = "process",
-        seeding: Literal["gymnasium", "per_episode"] = "gymnasium",
-        frames: int = 4,
-        spares: int = 0,
-        preload: Sequence[str] = ("stable_baselines3",),
-        threads_per_worker: int | None = 1,
-        start_timeout: float | None = 60.0,
-        max_concurrency: int | None = None,
-        pin_workers: bool = False,
-        faults: FaultPolicy | Literal["raise", "restart"] = "raise",
-        record: str | os.PathLike[str] | Recording | None = None,
-        worker_output: str | os.PathLike[str] = "inherit",
-        advise: bool = True,
-        name: str | None = None,
         keep_options: bool = False,
+        max_concurrency: int | None = None,
+        observation_space: gymnasium.Space[Any] | None = None,
+        **options: Unpack[FaceOptions],
     ) -> None:
         self.waiting = self.closed = False
         self.keep_options = keep_options
+        options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
+        options.setdefault("preload", ("stable_baselines3",))
         self._pool = Pool(
             [functools.partial(worker.build, env_fn) for env_fn in env_fns],
-            num_workers=num_workers,
-            backend=backend,
             start_method=check_start_method(start_method),
             autoreset="same_step",
-            seeding=seeding,
-            spares=spares,
-            frames=frames,
-            preload=preload,
-            threads_per_worker=threads_per_worker,
-            start_timeout=start_timeout,
             max_concurrency=max_concurrency,
-            pin_workers=pin_workers,
-            faults=faults,
-            record=record,
-            worker_output=worker_output,
-            advise=advise,
-            name=name or f"Worker<{type(self).__name__}>",
+            observation_space=observation_space,
+            **options,
         )
         try:
             self._adopt(self._pool)

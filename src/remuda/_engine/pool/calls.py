@@ -22,9 +22,21 @@ class Addressee(Protocol):
 
 
 class Call:
-    """The answers of several envs to one call, some of them still to come."""
+    """The answers of several envs to one call, some of them still to come: what `Pool.call_async` returns.
+
+        call = pool.call_async("save", path)  # the envs are at it while you go on
+        ...
+        saved = call.result(timeout=5)        # one answer for each env
+
+    Envs may be stepped meanwhile: each answers between two steps, in the order in which it was asked. A call whose
+    result nobody asks for is carried out all the same, but what an env raises in it is then never told.
+
+    Attributes:
+        error: The RemudaError by which some answer will never come; None while all may still do.
+    """
 
     def __init__(self, wait: Callable[[Call, float | None], None], faults: Faults) -> None:
+        """`wait`: waits for the answers of a call, at most so many seconds."""
         self._order: list[int] = []
         self._asked: dict[int, tuple[int | None, int]] = {}  # env and worker
         self._answers: dict[int, Parts] = {}
@@ -40,13 +52,22 @@ class Call:
         return not self._missing or self.error is not None
 
     def result(self, timeout: float | None = None) -> list[Any]:
-        """Waits for all answers; one for each env, in the order asked.
+        """Waits for all answers. May be asked again, and then returns the same values at once.
+
+        Args:
+            timeout: Seconds to wait at most; None for as long as it takes.
+
+        Returns:
+            One value for each env, in the order of the `env_ids` that were asked: unpickled copies of what the envs
+            have returned. The list is a new one each time, the values are not.
 
         Raises:
             TypeError: A `timeout` that is no number.
             TimeoutError: They did not all come within `timeout` seconds. Asking again is allowed.
             EnvError: One or more envs raised.
-            WorkerDiedError: A worker that was to answer died.
+            WorkerDiedError: A worker that was to answer died. (EnvTimeoutError, for a missed `call_timeout`, is one of
+                its kinds.)
+            ClosedError: The pool was closed before all answers had come.
         """
         check_timeout(timeout)
         self._wait(self, timeout)

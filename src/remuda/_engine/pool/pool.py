@@ -6,11 +6,8 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from enum import Enum
 from types import TracebackType
-from typing import Any, Literal
-
-from gymnasium import Space
+from typing import TYPE_CHECKING, Any
 
 from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
@@ -19,111 +16,58 @@ from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.naming import owns_methods
+from remuda._engine.pool.options import EnvFn, PoolOptions
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.partition import divide
-from remuda._engine.pool.progress import OperationOf
 from remuda._engine.pool.resets import Options
-from remuda._engine.pool.seeds import Seed, Seeding
+from remuda._engine.pool.seeds import Seed
 from remuda._engine.pool.stats import PoolStats
 from remuda._engine.startup.advice import advice, best_num_workers, measure_steps, observed_cost
-from remuda._engine.startup.space_checks import autoreset_name
-from remuda._engine.startup.start import (
-    AutoresetMode,
-    BackendName,
-    EnvFn,
-    Settings,
-    StartMethod,
-    check_env_fns,
-    check_preload,
-    check_vector_size,
-    start,
-)
-from remuda._engine.supervision.fault_policy import FaultPolicy, OnFault, policy_for
-from remuda._engine.supervision.recording import Recording, recording_for
+from remuda._engine.startup.start import Settings, check_env_fns, start
 from remuda._keywords import names_keywords
 from remuda._relay.log import logger
-from remuda._relay.output import WorkerOutput
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
 from remuda._wire.pickling import dump_for_worker
 from remuda._worker.host import Request
 from remuda.errors import EnvError, InvalidEnvError, RemudaError, StateError
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in `typing` since Python 3.11
+
 _ADVISE_AFTER = 256  # batches
 
 
-@names_keywords
+@names_keywords(PoolOptions.__annotations__)
 @owns_methods
 class Pool(Part):
     """Runs many envs in parallel workers.
 
-        with remuda.Pool([lambda: gymnasium.make("CartPole-v1")] * 64, num_workers=8) as pool:
-            batch = pool.reset(seed=0)
-            while learning:
-                batch = pool.step(policy(batch.obs))
+        >>> import gymnasium, remuda
+        >>> with remuda.Pool([lambda: gymnasium.make("CartPole-v1")] * 8, num_workers=2) as pool:
+        ...     batch = pool.reset(seed=0)
+        ...     for _ in range(100):
+        ...         push_right = batch.obs[:, 2] > 0  # where the pole leans to
+        ...         batch = pool.step(push_right.astype(int))
+        >>> batch.obs.shape, batch.obs.dtype, batch.reward.shape
+        ((8, 4), dtype('float32'), (8,))
 
     Everything is made of two calls: `send` hands envs their next action, `recv` takes the results of those that
-    are done. A pool belongs to the process that made it and is used by one thread at a time.
+    are done. `step` and `reset` are both in one. A pool belongs to the process that made it and is used by one thread
+    at a time.
 
     Args:
         env_fns: One factory for each env, spares included. They are called in the workers, never here.
-        num_workers: Workers to share the envs; neighbours share a worker. None: one worker for each env, so that
-            none suffers from another's crash. "auto": as many as a short measurement finds best. Of vector envs, each
-            counts as one.
-        backend: "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps them: for
-            debugging).
-        start_method: How worker processes start: "forkserver" (the default), "spawn", or "fork".
-        autoreset: What happens when an episode ends. "next_step": the next step ignores its action and resets;
-            "same_step": the env is reset at once, the terminal observation is in `Batch.final_obs`; "disabled":
-            nothing, call `reset(env_ids=...)`. The meanings are Gymnasium's, whose `AutoresetMode` will do, too.
-            "background": it resets by itself while you go on with the others, and its first observation comes with a
-            later `recv`; until then it is in flight, and must not be sent anything.
-        vector_size: Each factory returns a vector env of so many envs (`gymnasium.vector.VectorEnv`, or what has its
-            `num_envs`, `single_observation_space`, `single_action_space`, `reset`, `step` and `close`), which takes so
-            many neighbouring slots of the batch and is stepped once for all of them. `autoreset` must be its own. None:
-            it returns a single env. Not with `spares`, `record`, per-episode seeds, renewals and background autoreset.
-        resets_ahead: With "next_step": a worker resets an env whose episode is over as soon as it has nothing else to
-            do, instead of when the next step asks for it, so that slow resets run while you train. What steps and
-            resets return is the same.
-        spares: So many of `env_fns` are spare envs, reset in advance: a slot whose episode is over goes on with one
-            of them at once, and its own becomes a spare and resets in the background. They must be interchangeable.
-            With one worker for each env only.
-        seeding: What a seed is good for. "gymnasium": for one reset; the episodes that follow go on with the env's
-            random numbers. "per_episode": for all that follow too: each has a seed of its own, derived from the seed,
-            the env and the episode's number, and told as `info["episode_seed"]`; see `reset`.
-        frames: How many batches you can hold, as views of shared memory, before further ones are copied out.
-        object_bytes: Room in shared memory, of each worker and in each direction, for what travels pickled: objects of
-            spaces without a fixed size, irregular infos, answers to calls. What is larger goes over a socket, in
-            several times the time.
-        observation_space: Lay rows out for this single-env space, instead of the one that env 0 reports.
-        preload: Modules that the fork server imports once, for all workers to share. Once one is edited or reloaded, it
-            is imported anew for pools that are made from then on.
-        threads_per_worker: Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None
-            leaves them alone.
-        start_timeout: Seconds for all envs to be built; None for no limit.
-        starts_serially: Start a worker only when the one before has built its envs, in the order of `env_fns`: for envs
-            that must not be built side by side. It takes the sum of their times.
-        max_concurrency: At most so many workers run `reset` or `step` at the same time; None for no limit.
-        pin_workers: Keep each worker process to a core, in turn, once it has built its envs. It gained nothing where we
-            measured it, and costs a lot where something else wants the core.
-        worker_output: Where stdout and stderr of worker processes go, native code and children included. "inherit":
-            where the pool's go; "capture": into memory, the last 256 KiB of it; a directory: appended to its
-            `worker-<index>.log`. `workers[i].output()` reads the latter two back; reports of deaths show their end.
-        faults: What happens when an env or its worker fails: "raise", "restart", or a `FaultPolicy`.
-        record: A directory for crash records, one for each fault, that `remuda replay` runs again; or a `Recording`.
-        advise: Log once when another number of workers would be several times faster.
-        name: Of the workers, as `ps` and logs show them.
-        operation_of: Where steps or calls stand for other operations, as in a face: gets the operation ("step") and the
-            `EnvProgress` that a report of a fault would have, and returns those that it is to have.
+        **options: `num_workers`, `autoreset`, `faults` and many more: `help(remuda.PoolOptions)` describes each.
 
     Attributes:
         num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch. Of vector envs, those in them.
-        num_workers, vector_size, backend, start_method, autoreset, seeding: As above, resolved.
-        single_observation_space, single_action_space: Of one env.
-        observation_spaces, action_spaces: Of each env; they may differ in bounds.
+        env_ids: (num_envs,) int64: 0, ..., num_envs - 1.
+        options: All of `PoolOptions`, with the values that are in force; changing it changes nothing.
+        num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The same, of these options.
+        single_observation_space, single_action_space: Of one env: gymnasium.Space.
+        observation_spaces, action_spaces: Of each env, in tuples; they may differ in bounds.
         metadata, render_mode, spec: Env 0's.
-        workers: Each has `index`, `name`, `pid`, `env_ids`, `exitcode`, `is_alive()` and `output(limit=65536)`. With
-            spares worker i has env_fns[i], whichever slot that backs now; so do reports of faults.
 
     Raises:
         ValueError, TypeError: An argument that cannot be.
@@ -136,85 +80,33 @@ class Pool(Part):
         SpaceMismatchError: The envs' spaces do not fit into the same rows.
     """
 
-    def __init__(
-        self,
-        env_fns: Sequence[EnvFn],
-        *,
-        num_workers: int | Literal["auto"] | None = None,
-        backend: BackendName = "process",
-        start_method: StartMethod | None = None,
-        autoreset: AutoresetMode | Enum = "next_step",
-        vector_size: int | None = None,
-        resets_ahead: bool = False,
-        spares: int = 0,
-        seeding: Seeding = "gymnasium",
-        frames: int = 4,
-        object_bytes: int = 1 << 16,
-        observation_space: Space[Any] | None = None,
-        preload: Sequence[str] = (),
-        threads_per_worker: int | None = 1,
-        start_timeout: float | None = 60.0,
-        starts_serially: bool = False,
-        max_concurrency: int | None = None,
-        pin_workers: bool = False,
-        worker_output: WorkerOutput = "inherit",
-        faults: FaultPolicy | OnFault = "raise",
-        record: str | os.PathLike[str] | Recording | None = None,
-        advise: bool = True,
-        name: str = "remuda",
-        operation_of: OperationOf | None = None,
-    ) -> None:
-        factories, width = check_env_fns(env_fns), check_vector_size(vector_size) or 1
-        mode: AutoresetMode = autoreset_name(autoreset)
-        options: dict[str, Any] = {
-            "backend": backend,
-            "start_method": start_method or "forkserver",
-            "observation_space": observation_space,
-            "preload": check_preload(preload),
-            "threads_per_worker": threads_per_worker,
-            "start_timeout": start_timeout,
-            "starts_serially": starts_serially,
-            "worker_output": worker_output,
-            "name": name,
-        }
-        self._cores = usable_cores()
+    def __init__(self, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> None:
+        """Starts the workers and waits until they have built the envs; see the class."""
+        factories, self._cores = check_env_fns(env_fns), usable_cores()
         shown_warnings: ShownWarnings = {}
-        if num_workers == "auto":
-            own = {} if vector_size is None else {"vector_size": vector_size, "autoreset": mode}
-            num_workers, shown_warnings = _measured_num_workers(factories, {**options, **own}, self._cores)
-        settings = Settings(
-            num_envs=len(factories) * width,
-            num_workers=len(factories) if num_workers is None else num_workers,
-            autoreset=mode,
-            vector_size=vector_size,
-            resets_ahead=resets_ahead,
-            spares=spares,
-            seeding=seeding,
-            frames=frames,
-            object_bytes=object_bytes,
-            max_concurrency=max_concurrency,
-            pin_workers=pin_workers,
-            faults=policy_for(faults, backend),
-            record=recording_for(record),
-            operation_of=operation_of,
-            shown_warnings=shown_warnings,
-            **options,
-        )
+        if options.get("num_workers") == "auto":
+            options["num_workers"], shown_warnings = _measured_num_workers(factories, options, self._cores)
+        settings = Settings.of(options, len(factories), shown_warnings)
         parts = start(settings, factories, self._cores)
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
         self._finalizer = weakref.finalize(self, _stop_abandoned, parts.backend, os.getpid())
         super().__init__(Engine(settings, parts), 0, range(parts.layout.num_slots))
 
-        self.num_workers, self.backend, self.start_method = settings.num_workers, backend, settings.start_method
-        self.autoreset, self.vector_size = mode, vector_size
-        self.spares, self.seeding = spares, seeding
+        self.options = settings.options
+        self.num_workers, self.backend, self.start_method = (
+            settings.num_workers,
+            settings.backend,
+            settings.start_method,
+        )
+        self.autoreset, self.vector_size = settings.autoreset, settings.vector_size
+        self.spares, self.seeding = settings.spares, settings.seeding
         self.single_observation_space = parts.layout.observation_space
         self.single_action_space = self._engine.action_spaces.single
         self.observation_spaces = tuple(report.observation_space for report in parts.reports[: self.num_envs])
         self.action_spaces = self._engine.action_spaces.each
         self.metadata = dict(parts.reports[0].metadata)
         self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
-        self._advise = advise and not spares  # with spares there is no choice
+        self._advise = settings.advise and not self.spares  # with spares there is no choice
         self._num_parts = 1
         _pools.add(self)
 
@@ -369,6 +261,19 @@ class Pool(Part):
 
     @property
     def workers(self) -> tuple[Worker, ...]:
+        """The workers, by ascending index. Also of a closed pool, and the same objects when a process is replaced.
+
+        Each has:
+            index: int, its place here.
+            name: str, as `ps` and logs show it: that of the pool and the index.
+            env_ids: tuple of int, the envs that it hosts. With spares worker i has env_fns[i], whichever slot that
+                backs now; so do reports of faults.
+            pid: int, its process id; None where it has no process of its own (threads, the caller).
+            exitcode: int, as `subprocess` has it: negative for a signal; None while it runs.
+            is_alive(): bool, whether it runs.
+            output(limit=65536): str, the last `limit` bytes that it has written to stdout and stderr, and its
+                predecessors before it; empty with `worker_output="inherit"`.
+        """
         return tuple(self._engine.backend.workers)
 
     def stats(self) -> PoolStats:
@@ -485,11 +390,28 @@ def _stop_abandoned(backend: Backend, owner: int) -> None:
         backend.abandon()
 
 
-def _measured_num_workers(env_fns: Sequence[EnvFn], options: dict[str, Any], cores: int) -> tuple[int, ShownWarnings]:
+# What a worker needs to build an env as the pool would, and to step it.
+_OF_MEASURING = (
+    "backend",
+    "start_method",
+    "preload",
+    "threads_per_worker",
+    "start_timeout",
+    "worker_output",
+    "name",
+    "observation_space",
+    "vector_size",
+)
+
+
+def _measured_num_workers(env_fns: Sequence[EnvFn], options: PoolOptions, cores: int) -> tuple[int, ShownWarnings]:
     """Steps one env in a worker made for this alone. Returns also what that has warned of already."""
     if not env_fns:
         return 1, {}  # the settings say what is wrong with that
-    with Pool(env_fns[:1], num_workers=1, advise=False, **options) as probe:
+    of_probe: dict[str, Any] = {name: options[name] for name in _OF_MEASURING if name in options}  # type: ignore[literal-required]
+    if options.get("vector_size") is not None and "autoreset" in options:
+        of_probe["autoreset"] = options["autoreset"]  # it must be the vector env's own
+    with Pool(env_fns[:1], num_workers=1, advise=False, **of_probe) as probe:
         try:
             cost = probe.apply(measure_steps, env_ids=[0])[0]
         except EnvError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from gymnasium import Space
@@ -15,22 +15,18 @@ from remuda._backends.process.backend import ProcessBackend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.pool.arguments import check_timeout
+from remuda._engine.pool.options import AutoresetMode, BackendName, EnvFn, PoolOptions, StartMethod
 from remuda._engine.pool.progress import OperationOf
 from remuda._engine.pool.seeds import SEEDINGS, Seeding
-from remuda._engine.startup.space_checks import check_agreement, check_autoreset
-from remuda._engine.supervision.fault_policy import FaultPolicy
-from remuda._engine.supervision.recording import Factories, Recorder, Recording
+from remuda._engine.startup.space_checks import autoreset_name, check_agreement, check_autoreset
+from remuda._engine.supervision.fault_policy import FaultPolicy, policy_for
+from remuda._engine.supervision.recording import Factories, Recorder, Recording, recording_for
 from remuda._relay.output import WorkerOutput, check_output
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.memory import check_memory
 from remuda._wire.layout import AUTORESET, Layout
 from remuda._worker.host import EnvReport
 from remuda._worker.worker_info import WorkerInfo
-
-EnvFn: TypeAlias = Callable[[], Any]
-BackendName: TypeAlias = Literal["process", "thread", "serial"]
-StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
-AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -42,7 +38,7 @@ _LEAST_OBJECT_BYTES = 4096
 
 @dataclass(frozen=True)
 class Settings:
-    """How a pool runs its envs; checked when made. The meaning of each field is documented at `Pool`."""
+    """How a pool runs its envs: `PoolOptions`, which says what each means, complete with defaults, and checked."""
 
     num_envs: int  # the spares counted
     num_workers: int
@@ -66,8 +62,36 @@ class Settings:
     vector_size: int | None = None
     resets_ahead: bool = False
     starts_serially: bool = False
+    advise: bool = True
     operation_of: OperationOf | None = None
     shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
+
+    @classmethod
+    def of(cls, options: PoolOptions, num_factories: int, shown_warnings: ShownWarnings) -> Settings:
+        """What a caller's options mean for so many factories. "auto" has been measured by now.
+
+        Raises:
+            ValueError, TypeError: One that cannot be.
+            OSError: The directory for `record` cannot be made or written to.
+        """
+        num_workers, backend = options.get("num_workers"), options.get("backend", "process")
+        resolved = {
+            "num_envs": num_factories * (check_vector_size(options.get("vector_size")) or 1),
+            "num_workers": num_factories if num_workers is None else num_workers,
+            "start_method": options.get("start_method") or "forkserver",
+            "autoreset": autoreset_name(options.get("autoreset", "next_step")),
+            "preload": check_preload(options.get("preload", ())),
+            "faults": policy_for(options.get("faults", "raise"), backend),
+            "record": recording_for(options.get("record")),
+            "name": options.get("name") or "remuda",
+            "shown_warnings": shown_warnings,
+        }
+        return cls(**{**options, **resolved})  # the rest are these fields as they are
+
+    @property
+    def options(self) -> PoolOptions:
+        """Every option with the value that is in force."""
+        return {name: getattr(self, name) for name in PoolOptions.__annotations__}  # type: ignore[return-value]
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:

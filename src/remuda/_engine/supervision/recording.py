@@ -32,7 +32,7 @@ from remuda._worker.host import EnvReport
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
 
-@names_keywords
+@names_keywords()
 @dataclass(frozen=True)
 class Recording:
     """Where, and how much of, what is needed to see an env fail again is kept.

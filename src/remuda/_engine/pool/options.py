@@ -1,0 +1,116 @@
+"""The options of a pool: their names, types, defaults and meanings, for `Pool` and for every face."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from gymnasium import Space
+
+from remuda._engine.pool.progress import OperationOf
+from remuda._engine.pool.seeds import Seeding
+from remuda._engine.supervision.fault_policy import FaultPolicy, OnFault
+from remuda._engine.supervision.recording import Recording
+from remuda._relay.output import WorkerOutput
+
+EnvFn: TypeAlias = Callable[[], Any]
+BackendName: TypeAlias = Literal["process", "thread", "serial"]
+StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
+AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
+
+
+class FaceOptions(TypedDict, total=False):
+    """The options of `PoolOptions` that no face has among the parameters of what it stands for."""
+
+    num_workers: int | Literal["auto"] | None
+    backend: BackendName
+    preload: Sequence[str]
+    threads_per_worker: int | None
+    start_timeout: float | None
+    starts_serially: bool
+    pin_workers: bool
+    name: str | None
+    vector_size: int | None
+    resets_ahead: bool
+    spares: int
+    seeding: Seeding
+    frames: int
+    object_bytes: int
+    faults: FaultPolicy | OnFault
+    record: str | os.PathLike[str] | Recording | None
+    worker_output: WorkerOutput
+    advise: bool
+    operation_of: OperationOf | None
+
+
+class PoolOptions(FaceOptions, total=False):
+    """The options of `remuda.Pool`, which every face takes too and hands on to its pool.
+
+    They are keywords, and each may be left out; its default is in brackets. A face that decides on one of them itself
+    refuses it, and says why.
+
+    Workers:
+        num_workers (None): Workers to share the envs; neighbours share a worker. None: one worker for each env, so that
+            none suffers from another's crash. "auto": as many as a short measurement finds best. Of vector envs, each
+            counts as one.
+        backend ("process"): "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps
+            them: for debugging).
+        start_method (None): How worker processes start: "forkserver" (None means that), "spawn", or "fork".
+        preload (()): Modules that the fork server imports once, for all workers to share. Once one is edited or
+            reloaded, it is imported anew for pools that are made from then on.
+        threads_per_worker (1): Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None
+            leaves them alone.
+        start_timeout (60.0): Seconds for all envs to be built; None for no limit.
+        starts_serially (False): Start a worker only when the one before has built its envs, in the order of `env_fns`:
+            for envs that must not be built side by side. It takes the sum of their times.
+        max_concurrency (None): At most so many workers run `reset` or `step` at the same time; None for no limit.
+        pin_workers (False): Keep each worker process to a core, in turn, once it has built its envs. It gained nothing
+            where we measured it, and costs a lot where something else wants the core.
+        name (None): Of the workers, as `ps` and logs show them; None: "remuda", or what the face calls them.
+
+    Episodes:
+        autoreset ("next_step"): What happens when an episode ends. "next_step": the next step ignores its action and
+            resets; "same_step": the env is reset at once, the terminal observation is in `Batch.final_obs`; "disabled":
+            nothing, call `reset(env_ids=...)`. The meanings are Gymnasium's, whose `AutoresetMode` will do, too.
+            "background": it resets by itself while you go on with the others, and its first observation comes with a
+            later `recv`; until then it is in flight, and must not be sent anything.
+        resets_ahead (False): With "next_step": a worker resets an env whose episode is over as soon as it has nothing
+            else to do, instead of when the next step asks for it, so that slow resets run while you train. What steps
+            and resets return is the same.
+        spares (0): So many of `env_fns` are spare envs, reset in advance: a slot whose episode is over goes on with one
+            of them at once, and its own becomes a spare and resets in the background. They must be interchangeable.
+            With one worker for each env only.
+        seeding ("gymnasium"): What a seed is good for. "gymnasium": for one reset; the episodes that follow go on with
+            the env's random numbers. "per_episode": for all that follow too: each has a seed of its own, derived from
+            the seed, the env and the episode's number, and told as `info["episode_seed"]`; see `Pool.reset`.
+        vector_size (None): Each factory returns a vector env of so many envs (`gymnasium.vector.VectorEnv`, or what has
+            its `num_envs`, `single_observation_space`, `single_action_space`, `reset`, `step` and `close`), which takes
+            so many neighbouring slots of the batch and is stepped once for all of them. `autoreset` must be its own.
+            None: it returns a single env. Not with `spares`, `record`, per-episode seeds, renewals and background
+            autoreset.
+
+    Shared memory:
+        frames (4): How many batches you can hold, as views of shared memory, before further ones are copied out.
+        object_bytes (65536): Bytes in shared memory, for each worker and in each direction, for what travels pickled:
+            objects of spaces without a fixed size, irregular infos, answers to calls. What is larger goes over a
+            socket, in several times the time.
+        observation_space (None): Lay rows out for this single-env space; None: for the one that env 0 reports.
+
+    Faults and reports:
+        faults ("raise"): What happens when an env or its worker fails: "raise", "restart", or a `FaultPolicy`.
+        record (None): A directory for crash records, one for each fault, that `remuda replay` runs again; or a
+            `Recording`.
+        worker_output ("inherit"): Where stdout and stderr of worker processes go, native code and children included.
+            "inherit": where the pool's go; "capture": into memory, the last 256 KiB of it; a directory: appended to its
+            `worker-<index>.log`. `workers[i].output()` reads the latter two back; reports of deaths show their end.
+        advise (True): Log once when another number of workers would be several times faster.
+        operation_of (None): Where steps or calls stand for other operations, as in a face: gets the operation ("step")
+            and the `EnvProgress` that a report of a fault would have, and returns those that it is to have.
+    """
+
+    start_method: StartMethod | None
+    max_concurrency: int | None
+    autoreset: AutoresetMode | Enum
+    observation_space: Space[Any] | None

@@ -1,0 +1,245 @@
+"""Every option of the pool, through every face: it reaches the pool, or is refused with the reason."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import remuda
+from remuda import FaultPolicy, Pool, PoolOptions
+from remuda.gymnasium import AsyncVectorEnv
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore"),  # of old frameworks
+]
+
+
+def same(operation: str, where: Any) -> Any:
+    return operation, where
+
+
+SPACE = spaces.Box(-9.0, 9.0, (4,), np.float32)
+
+# A value that is nowhere the default, and what else it needs. What no process is needed for does without.
+VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "num_workers": (1, {}),
+    "backend": ("thread", {}),
+    "start_method": ("spawn", {}),
+    "preload": (("colorsys",), {}),
+    "threads_per_worker": (2, {}),
+    "start_timeout": (45.0, {}),
+    "starts_serially": (True, {}),
+    "max_concurrency": (1, {}),
+    "pin_workers": (True, {}),
+    "name": ("herd", {}),
+    "autoreset": ("disabled", {}),
+    "resets_ahead": (True, {}),
+    "spares": (1, {}),
+    "seeding": ("per_episode", {}),
+    "vector_size": (2, {}),
+    "frames": (7, {}),
+    "object_bytes": (8192, {}),
+    "observation_space": (SPACE, {}),
+    "faults": (FaultPolicy("restart", backoff=0.25), {}),
+    "record": ("records", {}),
+    "worker_output": ("capture", {"backend": "process"}),
+    "advise": (False, {}),
+    "operation_of": (same, {}),
+}
+
+Make = Callable[..., Any]  # what has pools behind it, out of two envs and options
+
+
+def cartpoles(options: dict[str, Any]) -> list[Callable[[], Any]]:
+    if "vector_size" in options:
+        return [lambda: gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")] * 2
+    return [lambda: gymnasium.make("CartPole-v1")] * 2
+
+
+def pool(**options: Any) -> Any:
+    return Pool(cartpoles(options), **options)
+
+
+def async_vector_env(**options: Any) -> Any:
+    return AsyncVectorEnv(cartpoles(options), **options)
+
+
+def make_vec(**options: Any) -> Any:
+    return remuda.make_vec("CartPole-v1", num_envs=2, **options)
+
+
+def subproc_vec_env(**options: Any) -> Any:
+    pytest.importorskip("stable_baselines3")
+    return remuda.sb3.SubprocVecEnv(cartpoles(options), **options)
+
+
+def alf_env(kind: str, **options: Any) -> Any:
+    pytest.importorskip("torch")
+    from alf_face_envs import CountingAlfEnv
+
+    return getattr(remuda.alf, kind)([CountingAlfEnv] * 2, **options)
+
+
+def ding_manager(**options: Any) -> Any:
+    from ding_face_envs import DriftEnv
+
+    manager = remuda.ding.SyncSubprocessEnvManager([DriftEnv] * 2, {"remuda": options})
+    manager.launch()
+    return manager
+
+
+def mlagents_manager(**options: Any) -> Any:
+    from mlagents_face_envs import EchoEnv, RunOptions
+
+    return remuda.mlagents.SubprocessEnvManager(EchoEnv, RunOptions(), 2, **options)
+
+
+FACES: dict[str, Make] = {
+    "Pool": pool,
+    "AsyncVectorEnv": async_vector_env,
+    "make_vec": make_vec,
+    "SubprocVecEnv": subproc_vec_env,
+    "FastParallelEnvironment": functools.partial(alf_env, "FastParallelEnvironment"),
+    "ParallelAlfEnvironment": functools.partial(alf_env, "ParallelAlfEnvironment"),
+    "cfg.remuda": ding_manager,
+    "SubprocessEnvManager": mlagents_manager,
+}
+
+OF_GYMNASIUM = {"autoreset": "autoreset_mode=", "start_method": "context=", "observation_space": "observation_mode="}
+OF_ALF = {
+    "autoreset": "FIRST",
+    "observation_space": "specs",
+    "resets_ahead": "always",
+    "seeding": "seed()",
+    "spares": "num_spare_envs_for_reload=",
+    "starts_serially": "start_serially=",
+    "threads_per_worker": "torch_num_threads_per_env=",
+    "vector_size": "batch_size",
+}
+# What a face refuses, and a word of its reason.
+REFUSED: dict[str, dict[str, str]] = {
+    "Pool": {},
+    "AsyncVectorEnv": OF_GYMNASIUM,
+    "make_vec": {**OF_GYMNASIUM, "vector_size": "AsyncVectorEnv"},
+    "SubprocVecEnv": {"autoreset": "within the step", "resets_ahead": "spares=", "vector_size": "each env"},
+    "FastParallelEnvironment": OF_ALF,
+    "ParallelAlfEnvironment": OF_ALF,
+    "cfg.remuda": {
+        "autoreset": "auto_reset",
+        "observation_space": "shared_memory",
+        "resets_ahead": "auto_reset",
+        "seeding": "seed()",
+        "spares": "auto_reset",
+        "start_method": "context",
+        "vector_size": "by itself",
+    },
+    "SubprocessEnvManager": {
+        "advise": "measuring",
+        "autoreset": "requests",
+        "observation_space": "requests",
+        "operation_of": "reports",
+        "resets_ahead": "requests",
+        "seeding": "factory",
+        "spares": "stand in",
+        "starts_serially": "first reset",
+        "vector_size": "agents",
+    },
+}
+
+
+DOCUMENTED = r"^        (\w+) \((.+?)\): "  # name and default
+
+
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pool]]:
+    """Those that are made meanwhile."""
+    made: list[Pool] = []
+    constructor = Pool.__init__
+
+    def noting(self: Pool, *args: Any, **kwargs: Any) -> None:
+        constructor(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(Pool, "__init__", noting)
+    yield made
+    for one in made:
+        one.close(terminate=True)
+
+
+def in_force(one: Pool, option: str) -> Any:
+    """The value in the form in which it was given."""
+    value = one.options[option]  # type: ignore[literal-required]
+    if option == "faults":  # faces add deadlines and quotas of their own
+        return FaultPolicy(value.on_fault, backoff=value.backoff)
+    return str(value.directory.relative_to(Path.cwd())) if option == "record" else value
+
+
+@pytest.mark.parametrize("option", PoolOptions.__annotations__)
+@pytest.mark.parametrize("face", FACES)
+def test_an_option_reaches_the_pool_or_is_refused_with_the_reason(
+    face: str, option: str, pools: list[Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    value, beside = VALUES[option]
+    options = {"backend": "serial", **beside, option: value}
+    if (word := REFUSED[face].get(option)) is not None:
+        with pytest.raises((TypeError, ValueError), match=re.escape(word)) as raised:
+            FACES[face](**options)
+        assert option in str(raised.value)
+        assert not pools
+        return
+    envs = FACES[face](**options)
+    assert [in_force(one, option) for one in pools] == [value]
+    envs.close()
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_misspelt_option_is_told_with_the_one_that_was_meant(face: str, pools: list[Pool]) -> None:
+    for option in set(PoolOptions.__annotations__) - REFUSED[face].keys() - {"name", "spares"}:
+        misspelt = option[:-2] + option[-1]
+        with pytest.raises((TypeError, ValueError), match=f"'{misspelt}'.*; did you mean {option}="):
+            FACES[face](**{"backend": "serial", misspelt: VALUES[option][0]})
+    assert not pools
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_without_a_name_workers_have_that_of_the_face(face: str, pools: list[Pool]) -> None:
+    FACES[face](name=None, backend="serial").close()
+    FACES[face](backend="serial").close()
+    first, second = (one.options["name"] for one in pools)
+    assert first == second is not None
+
+
+def test_the_pools_own_documentation_has_every_option_with_its_default() -> None:
+    documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
+    assert documented.keys() == PoolOptions.__annotations__.keys()
+    defaults = {name: eval(text) for name, text in documented.items()}
+    backend = defaults.pop("backend")
+    with Pool(cartpoles({}), backend="serial") as bare, Pool(cartpoles({}), backend="serial", **defaults) as told:
+        assert told.options == bare.options
+    with Pool(cartpoles({})) as one:
+        assert one.backend == backend
+
+
+def test_the_guide_has_every_option_with_its_default() -> None:
+    section = (Path(__file__).parents[2] / "docs" / "pool.md").read_text().split("## Options")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", section, re.MULTILINE))
+    documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
+    assert {name: eval(text) for name, text in rows.items()} == {name: eval(text) for name, text in documented.items()}
+
+
+def test_what_a_pool_says_of_its_options_changes_nothing() -> None:
+    with Pool(cartpoles({}), backend="serial") as one:
+        one.options["frames"] = 9
+        assert one.reset().obs.shape == (2, 4)
+        assert (one.options["num_workers"], one.options["start_method"]) == (2, "forkserver")
