@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import accidents
 import numpy as np
 import pytest
 from pool_envs import CountingEnv, EnvFn, Gate, HookedEnv, TextEnv, counting, hooked
@@ -150,6 +152,31 @@ def test_in_the_same_step_who_was_sent_first_chooses_first(backend: Any, tmp_pat
         batch = pool.recv()
         assert tags(batch) == [2, 3]
         assert batch.final_obs[:, 0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("act", [accidents.kill_myself, accidents.raise_value_error])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_who_fails_in_the_same_step_chooses_no_sooner(failing: int, act: Any, tmp_path: Path) -> None:
+    """Slot 0 was sent its step first, and is done last: whether it fails or ends its episode, it comes first."""
+    gate = Gate(tmp_path)
+
+    def step(env: HookedEnv, _: int) -> None:
+        if env.tag == 0:
+            gate.wait()
+        if env.tag == failing:
+            act()
+
+    envs = hooked(4, (0, 1), 1, step=step)
+    with Pool(envs, spares=2, autoreset="same_step", faults="restart") as pool:
+        pool.reset()
+        pool.send([1, 1])
+        gate.await_arrival()
+        with suppress(WorkerDiedError):
+            pool.call("echo", env_ids=[1])  # it is done with its step before
+        gate.open()
+        batch = pool.recv()
+        assert tags(batch) == [2, 3]
+        assert batch.truncated.tolist() == [failing == 0, failing == 1]
 
 
 # -- nobody waits ------------------------------------------------------------------------------------------

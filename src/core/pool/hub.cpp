@@ -179,13 +179,23 @@ void Hub::swap_in_spare(std::uint32_t slot) {
     post_message(Op::kPrepare, envs_[finished].worker, finished, nb::none(), nb::none(), nb::none());
 }
 
-// Gives a fresh env to each slot that ended an episode and is to begin another in the same step.
+// The first command that may still end an episode: whoever was sent it may come to need a spare.
+std::uint64_t Hub::first_open() {
+  std::uint64_t open = ~std::uint64_t{0};
+  for (const Slot& slot : slots_) {
+    const bool has_failed = slot.state == SlotState::kOrphaned;  // what becomes of it is decided next
+    if (slot.op != Op::kStep || !(has_failed || slot.state == SlotState::kInFlight)) continue;
+    open = std::min(open, slot.sequence);
+    if (has_failed) watch_.raise_news();
+  }
+  return open;
+}
+
+// Gives a fresh env to each slot that ended an episode, or was cut off, and is to begin another in the same step.
 void Hub::resolve_due() {
   if (!seating_.anyone_asks()) return;
-  std::uint64_t open = ~std::uint64_t{0};  // the first command that may still end an episode
-  for (const Slot& slot : slots_)
-    if (slot.state == SlotState::kInFlight && slot.op == Op::kStep) open = std::min(open, slot.sequence);
-  for (std::uint32_t slot : seating_.take_due(open)) {
+  for (std::uint32_t slot : seating_.take_due(first_open())) {
+    slots_[slot].state = SlotState::kOrphaned;
     swap_in_spare(slot);
     reset_into_row(slot, slots_[slot].terminal, true);
     watch_.raise_news();  // workers that are the caller himself must be given the chance to run
@@ -406,12 +416,10 @@ void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object par
                         !((result.flags & kHasFinal) && (result.flags & (kRenewalDue | kHasSpares)));
   if (is_whole) {
     finish_rows(first, result, parts);
+  } else if (swaps) {
+    await_spare(first, parts);
   } else {
     slots_[first].state = SlotState::kOrphaned;
-    if (swaps) {
-      slots_[first].terminal = parts;
-      seating_.ask_for_spare(first, slots_[first].sequence);
-    }
   }
   if (failed || (result.flags & kRenewalDue)) tell({worker, first, result.sequence, result.flags, std::move(parts)});
 }

@@ -198,7 +198,8 @@ class Hub {
  private:
   static constexpr std::uint32_t kNoSlot = Seating::kNoSlot;
   using Way = Transfers::Way;
-  enum class SlotState : std::uint8_t { kIdle, kInFlight, kOrphaned, kReady };
+  // kDue: its result is there but for the first observation of the next episode, which is to be a spare's.
+  enum class SlotState : std::uint8_t { kIdle, kInFlight, kOrphaned, kDue, kReady };
   struct Slot {
     std::uint32_t position = 0;  // of its row in a frame
     std::uint32_t part = 0;
@@ -270,7 +271,9 @@ class Hub {
   bool extends_run(std::uint32_t slot, std::uint32_t next) const;
   bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
   void swap_in_spare(std::uint32_t slot);
+  void await_spare(std::uint32_t slot, nb::object terminal);
   void resolve_due();
+  std::uint64_t first_open();
   Port make_port(std::uint32_t worker) const;
   bool deliver_deferred(std::uint32_t slot, Op op);
   bool answer_here(std::uint32_t slot, Op op, nb::handle parts);

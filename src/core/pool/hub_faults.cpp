@@ -222,13 +222,19 @@ bool Hub::answer_here(std::uint32_t slot, Op op, nb::handle parts) {
   return true;
 }
 
+void Hub::await_spare(std::uint32_t slot, nb::object terminal) {
+  slots_[slot].state = SlotState::kDue;
+  slots_[slot].terminal = std::move(terminal);
+  seating_.ask_for_spare(slot, slots_[slot].sequence);
+}
+
 void Hub::reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete) {
   Slot& fresh_slot = orphaned(slot);
   if (!is_complete) {
     copy_row(final_columns_, 0, fresh_slot.row, kept_row(slot));
     set_flags(fresh_slot.row, true);
     env_behind(slot).fresh = true;
-    if (seating_.has_spares()) swap_in_spare(slot);  // nobody has to wait for the env that is built anew
+    if (seating_.has_spares()) return await_spare(slot, nb::borrow(terminal));  // nobody waits for the env built anew
   }
   fresh_slot.op = Op::kResetIntoRow;
   fresh_slot.parts.reset();
@@ -251,6 +257,7 @@ bool Hub::deliver_deferred(std::uint32_t slot, Op op) {
   --deferred_;
   if (op == Op::kReset) return false;
   deferrer.state = SlotState::kOrphaned;
+  deferrer.sequence = ++sequence_;  // it was sent now, though nobody is told
   deferrer.deferred_as_reset ? reset_into_row(slot, ending, false) : end_episode(slot, ending);
   return true;
 }
