@@ -64,7 +64,7 @@ def _can_be_handled(exception: Any) -> bool:
 
 def load_failure(parts: Parts) -> Failure:
     """What `EnvHost.describe` made, on the other side."""
-    # Plain data of ours: what is raised meanwhile is no env's, but an interrupt, and the failure is looked at once more.
+    # Plain data of ours: what is raised meanwhile is an interrupt, and the failure is looked at once more.
     slot, worker, operation, name, message, text, pickled = load(parts)
     return Failure(slot, worker, operation, load_exception(text, pickled), name, message, text)
 
