@@ -289,7 +289,7 @@ IN_A_BUILD = """
 def build(env, stand=stand_once("stood"), built=str(Path(os.environ["REMUDA_TEST"], "built"))):
     stand() if os.path.exists(built) else open(built, "w").close()
 with Pool(hooked(2, build=build), faults=FaultPolicy("restart", backoff=0), start_timeout=30) as pool:
-    pool._exchange.supervisor._start_timeout = LIMIT  # of successors alone: the first have all the time in the world
+    pool._exchange.supervisor.replacements.start_timeout = LIMIT  # of successors alone: the first have all the time
     pool.reset()
     os.kill(pids(pool)[1], signal.SIGKILL)
     pool.step([1, 1])

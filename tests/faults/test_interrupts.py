@@ -21,9 +21,11 @@ import pytest
 from failing import MODES, fault_in
 from pool_envs import counting, hooked, raising
 from programs import kill, pids_of
+from vector_envs import PlainVector
 
 import remuda
 from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError
+from remuda._backends.process.backend import ProcessBackend
 
 ENGINE = str(Path(remuda.__file__).parent / "_engine")
 BACKENDS = Path(remuda.__file__).parent / "_backends"
@@ -145,6 +147,27 @@ def test_failures_of_envs_and_answers_are_dealt_with_in_the_end(faults: Any, tmp
             return hit
 
         each_line(body)
+
+
+def test_a_kill_that_is_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector env that has raised is built anew by another worker alone: the command is not its own any more."""
+    fails = raising(lambda: ValueError("broken"))
+    factories = [lambda: PlainVector(2, step=lambda env, actions: fails() if actions[0] == 9 else None)] * 2
+    with Pool(factories, vector_size=2, faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset()
+        before, kill_worker = pids_of(pool)[0], ProcessBackend.kill
+
+        def interrupted(*_: Any) -> None:
+            monkeypatch.setattr(ProcessBackend, "kill", kill_worker)
+            raise Interrupt
+
+        monkeypatch.setattr(ProcessBackend, "kill", interrupted)
+        pool.send([9, 9, 1, 1])
+        with pytest.raises(Interrupt):
+            pool.recv()
+        assert fault_in(pool.recv(), 1).kind == "exception"
+        pool.step([1] * 4)
+        assert pids_of(pool)[0] != before
 
 
 @pytest.mark.watchdog(600)

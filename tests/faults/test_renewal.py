@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import MODES
+from failing import MODES, fault_in
 from pool_envs import Gate, counting, hooked, raising
 from programs import kill, pids_of
 
@@ -118,6 +119,21 @@ def test_an_env_that_raises_or_hangs_in_close_is_renewed_all_the_same() -> None:
         for _ in range(4):
             pool.step([1, 1])
         assert pids_of(pool)[1] != before
+        pool.close(terminate=True)
+
+
+def test_a_close_that_is_too_long_is_nothing_that_the_successor_dies_of() -> None:
+    faults = FaultPolicy("restart", renew_every=1, backoff=0, call_timeout=0.2)
+    with Pool(hooked(2, length=2, close=lambda env: signal.pause()), faults=faults, autoreset="next_step") as pool:
+        pool.reset()
+        before = pids_of(pool)[1]
+        for _ in range(3):
+            batch = pool.step([1, 1])
+        assert pids_of(pool)[1] != before
+        assert not batch.truncated.any()
+        kill(pool, 1)
+        fault = fault_in(pool.step([1, 1]), 1)
+        assert (fault.kind, fault.operation) == ("death", "step")
         pool.close(terminate=True)
 
 

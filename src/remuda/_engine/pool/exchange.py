@@ -147,7 +147,7 @@ class Exchange:
         if about is None:
             return call
         copies = [bytes(part) for part in parts]  # the caller may go on with the arrays in it
-        return Remembering(call, self.supervisor.standing, env, about, copies)
+        return Remembering(call, self.supervisor.replacements.standing, env, about, copies)
 
     def tell_spares(self, call: Call, parts: Parts, about: Hashable = None) -> None:
         """Sends each env that backs no slot a message, whose answer is waited for but not among the values."""
@@ -174,7 +174,7 @@ class Exchange:
         """
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
-        while not self._hub.has_room(worker) or self.supervisor.is_leaving(worker):
+        while not self._hub.has_room(worker) or not self.supervisor.takes_messages(worker):
             self._pump_once(None)
             self.faults.check_alive(env_ids)
         return self._hub.post_message(op, worker, env, parts, calls, addressee)
@@ -196,7 +196,7 @@ class Exchange:
         self.supervisor.close()
         close_errors = Call(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
-            while not self.supervisor.is_gone(worker.index) and worker.is_alive() and not deadline.has_passed():
+            while self.supervisor.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():
                 if self._hub.has_room(worker.index):
                     sequence = self._hub.post_message(
                         _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, close_errors
@@ -241,6 +241,7 @@ class Exchange:
             self._clear_delivered()  # that a send was interrupted before it could
         if not hub.needs_attention and not supervisor.has_untold:
             return self.faults.urgent
+        supervisor.resume()
         self._hear()  # first: what an env has logged comes before what it has raised
         while (message := hub.first_message()) is not None:
             self._deal_with(*message)

@@ -288,7 +288,7 @@ class Pool(Part):
             cpu_seconds=sum(cpu for _, _, cpu in meters) / 1e9,
             waited_seconds=hub.waited_ns / 1e9,
             steps_by_worker=tuple(steps for steps, _, _ in meters),
-            restarts=supervisor.restarts,
+            restarts=supervisor.replacements.started,
         )
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:

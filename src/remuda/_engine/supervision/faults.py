@@ -54,10 +54,10 @@ class Faults:
         """It is to be raised, but its env goes on."""
         changes.do(self._failures.append, failure)
 
-    def add_death(self, death: WorkerDiedError, changes: Changes, *, tell: bool) -> None:
-        """`tell`: somebody waits for this worker, so the death is to be raised."""
-        changes.do(self._lost.update, dict.fromkeys(death.env_ids, death))
-        if tell:
+    def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, tell: bool) -> None:
+        """These envs died with their worker. `tell`: somebody waits for it, so the death is to be raised."""
+        changes.do(self._lost.update, dict.fromkeys(env_ids, death))
+        if tell and isinstance(death, WorkerDiedError):
             changes.do(self._deaths.append, death)
 
     def tell_again(self, env_id: int, changes: Changes) -> None:
@@ -75,6 +75,10 @@ class Faults:
 
     def is_lost(self, env_id: int) -> bool:
         return env_id in self._lost
+
+    def living(self, env_ids: Iterable[int]) -> list[int]:
+        """Those that are not lost."""
+        return [env_id for env_id in env_ids if env_id not in self._lost]
 
     def lost(self, env_id: int) -> RemudaError:
         """Why an env was lost."""

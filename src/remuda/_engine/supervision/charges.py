@@ -1,0 +1,65 @@
+"""Charges faults to the quota of the policy, and logs them: whether one more restart is borne."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from remuda._backends.base import worker_of
+from remuda._engine.pool.progress import ProgressTracker
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.fault_kinds import kind_of, reason_of
+from remuda._engine.supervision.fault_log import FaultLog, restart_in_words
+from remuda._engine.supervision.fault_policy import FaultPolicy
+from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.quota import Quota
+from remuda.errors import Fault, RemudaError
+
+if TYPE_CHECKING:
+    from remuda._engine.startup.start import Started
+
+
+class Charges:
+    """Makes a `Fault` for each env that one concerns, and takes it to the record.
+
+    Attributes:
+        log: What was charged and is not logged yet.
+    """
+
+    def __init__(self, policy: FaultPolicy, parts: Started, faults: Faults, tracker: ProgressTracker) -> None:
+        self.log = FaultLog()
+        self._quota = Quota(policy)
+        self._backend, self._width = parts.backend, parts.layout.width
+        self._faults, self._tracker = faults, tracker
+
+    def env_fault(self, env: int, operation: str, error: RemudaError) -> Fault:
+        """Of an env that raised."""
+        return self._fault(env, "exception", operation, error, shared=False)
+
+    def charge_worker(self, worker: int, error: RemudaError, changes: Changes) -> tuple[list[Fault], float | None]:
+        """Charges what has befallen a worker to its envs, those that are lost left out.
+
+        Returns: The faults, and when the worker is to be restarted, of `time.monotonic`; None: its envs are lost.
+        """
+        envs = self._faults.living(self._backend.workers[worker].env_ids)
+        reason, operation = reason_of(error, envs)
+        faults = [self._fault(env, kind_of(error), operation, error, shared=env != reason) for env in envs]
+        at = self._quota.next_restart(worker, changes)
+        return faults, at if self.charge(faults, restart_in_words(at), changes) else None
+
+    def charge(self, faults: Sequence[Fault], then: str, changes: Changes) -> bool:
+        """Charges faults that happened at once; False when they are too many, and their envs are lost.
+
+        `then`: what follows if they are not.
+        """
+        each = faults[:: self._width]  # those of a vector env are one
+        limit = self._quota.charge(each, changes)
+        for fault in each:
+            self.log.add(fault, then if limit is None else "it is not restarted any more", changes)
+        if limit is not None:
+            self._faults.add_loss([fault.env_id for fault in faults], limit, changes)
+        return limit is None
+
+    def _fault(self, env: int, kind: Any, operation: str, error: RemudaError, *, shared: bool) -> Fault:
+        worker = worker_of(self._backend.workers, env)
+        return Fault(env, worker.index, kind, operation, self._tracker.where(env), error, shared)

@@ -1,0 +1,87 @@
+"""Reports the death of a worker: what it was doing to which env, and why it died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remuda import _core
+from remuda._backends.base import death_of
+from remuda._engine.pool.progress import ProgressTracker
+from remuda._engine.supervision.fault_kinds import OPERATIONS, deadline_of
+from remuda._engine.supervision.fault_policy import FaultPolicy
+from remuda.errors import EnvError, EnvTimeoutError, Failure, RemudaError, WorkerDiedError
+
+if TYPE_CHECKING:
+    from remuda._engine.startup.start import Started
+
+
+class DeathReports:
+    """Makes the errors that tell of deaths."""
+
+    def __init__(
+        self, policy: FaultPolicy, parts: Started, start_timeout: float | None, tracker: ProgressTracker
+    ) -> None:
+        self._policy, self._start_timeout = policy, start_timeout
+        self._hub, self._backend, self._tracker = parts.hub, parts.backend, tracker
+
+    def error(
+        self,
+        index: int,
+        orphaned: Sequence[int],
+        make: Callable[..., RemudaError],
+        *,
+        awaited: bool,
+        closing: bool,
+    ) -> RemudaError:
+        """The error that tells of a worker's death.
+
+        Args:
+            index: The worker.
+            orphaned: Its slots that wait for a result.
+            make: Makes the error, of the arguments of WorkerDiedError.
+            awaited: Somebody waits for its answer to a call.
+            closing: The pool closes.
+        """
+        worker = self._backend.workers[index]
+        op, env = self._hub.doing(index)
+        if op is None and orphaned:  # it had work, but did not come to it
+            op, env = self._hub.last_op(orphaned[0]), self._hub.env_of(orphaned[0])
+        operation = OPERATIONS[op] if op is not None else "call" if awaited else "nothing"
+        if closing:
+            operation = "close"
+        if env is None:
+            return death_of(worker, operation, None, make)
+        return death_of(worker, *self._tracker.tell(env, operation), make)
+
+    def of_closing(self, index: int) -> WorkerDiedError:
+        """The end of a worker that has closed its env to be replaced: an error for what else it was asked."""
+        return death_of(self._backend.workers[index], "close", None, WorkerDiedError)
+
+    def missed_deadline(self, op: _core.Op) -> Callable[..., EnvTimeoutError]:
+        """Makes the error of a worker that was killed because it took too long for this."""
+        name = deadline_of(op)
+        limit = self._start_timeout if name == "start_timeout" else getattr(self._policy, name)
+        assert limit is not None  # or nobody would have missed it
+
+        def make(**context: Any) -> EnvTimeoutError:
+            error = EnvTimeoutError(**context)
+            error.deadline, error.limit = name, limit
+            return error
+
+        return make
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        del self._hub
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Why a worker was killed: its env has raised and cannot be built anew in it, once for each slot of that env."""
+
+    failures: list[Failure]
+
+    def __call__(self, **_: Any) -> EnvError:
+        return EnvError(self.failures)

@@ -1,0 +1,223 @@
+"""Replaces workers that are dead, or are to close their env, by successors that build the envs anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+from remuda import _core
+from remuda._engine.pool.calls import Addressee
+from remuda._engine.pool.infos import InfoColumns
+from remuda._engine.startup.space_checks import check_agreement
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.charges import Charges
+from remuda._engine.supervision.fault_kinds import forget_frames
+from remuda._engine.supervision.standing import Standing
+from remuda._engine.supervision.worker_state import ABSENT, Life, Lives, WorkerState
+from remuda._wire.failures import build_error
+from remuda._worker.host import EnvReport
+from remuda._worker.reset_defaults import ResetDefaults
+from remuda.errors import Failure, RemudaError, StartTimeoutError
+
+if TYPE_CHECKING:
+    from remuda._engine.startup.start import Started
+
+_FAREWELL = 5.0  # seconds for the worker of an env that is renewed to close it
+_LAST_BREATH = 1.0  # seconds for a worker that was killed a moment ago, before its successor starts
+_LOOK = 0.01  # seconds until we look whether it has ended
+_ASK = 1.0  # seconds until we ask for a successor that has not been started, whose server may not answer
+_AT_ONCE = 0.02  # seconds for starting successors, before others get their batch
+
+
+class Replacements:
+    """Takes workers from VACANT to RUNNING, each as far as it can go without waiting for anybody.
+
+    Commands and messages for a worker that is away wait for its successor: its port is opened anew at once.
+
+    Attributes:
+        lives: The state of each worker.
+        standing: What envs were told that their successors are told again.
+        start_timeout: Seconds in which a successor must have built its envs; None for no limit.
+        started: How many successors there have been.
+    """
+
+    def __init__(
+        self,
+        parts: Started,
+        lives: Lives,
+        charges: Charges,
+        start_timeout: float | None,
+        infos: InfoColumns,
+        defaults: ResetDefaults,
+        addressee: Callable[[int], Addressee],
+        addressees: dict[int, Addressee | None],
+    ) -> None:
+        """Takes what successors are told.
+
+        Args:
+            parts, lives, charges, start_timeout: Of the pool.
+            infos, defaults: The columns of infos, and what resets are given by now.
+            addressee: Makes who is told the answer when an env was told again what holds for it.
+            addressees: By sequence of a message: who is told the answer.
+        """
+        self.lives, self.standing, self.start_timeout = lives, Standing(), start_timeout
+        self.started = 0
+        self._planned = [0] * len(parts.backend.workers)  # how many successors each worker was to have so far
+        self._backend, self._hub = parts.backend, parts.hub
+        self._layout, self._arena = parts.layout, parts.arena
+        self._charges, self._infos, self._defaults = charges, infos, defaults
+        self._addressee, self._addressees = addressee, addressees
+
+    # -- a predecessor goes ------------------------------------------------------------------------------
+
+    def close_worker(self, worker: int, changes: Changes) -> None:
+        """Tells a worker to close its env and to end, for a successor to take its place."""
+        deadline = self._running_time() + _FAREWELL
+        self.lives.plan(worker, WorkerState.CLOSING, changes, deadline=deadline)
+        changes.do(self._hub.post_message, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
+        changes.do(self._hub.raise_news)  # there is a deadline to be listened for
+
+    def replace(self, worker: int, at: float, changes: Changes) -> None:
+        """A worker is dead: its successor is started at that time, of `time.monotonic`."""
+        self._backend.begin_replacement(worker)
+        changes.do(self._hub.reopen, worker)
+        env_ids = self._backend.workers[worker].env_ids
+        number = self._planned[worker] + 1
+        changes.do(self._planned.__setitem__, worker, number)
+        if (told := self.standing.for_successor(env_ids, number)) is not None:  # before what it is sent
+            addressee = self._addressee(env_ids[0])
+            changes.do(
+                self._hub.post_message,
+                _core.Op.MESSAGE,
+                worker,
+                _core.WHOLE_WORKER,
+                told,
+                self._addressees,
+                addressee,
+            )
+        self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
+        changes.do(self._hub.raise_news)  # those that died together start together
+
+    # -- a successor comes -------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Takes up what was interrupted. Nobody knows what a successor has been told by then: there is another one."""
+        for worker in self.lives.among(WorkerState.STARTING, WorkerState.JOINING):
+            self._backend.kill(worker)
+            self.lives.enter(worker, WorkerState.VACANT)
+        self._deliver()
+
+    def look(self) -> None:
+        """Goes on with each worker that is away, as far as it has come."""
+        running_time = self._running_time()
+        for worker, life in self.lives.among(WorkerState.CLOSING).items():
+            if running_time >= life.deadline:
+                self._backend.kill(worker)
+        for worker, life in self.lives.among(WorkerState.BUILDING).items():
+            self._try(self._ask, worker, life)
+        self._deliver()
+        now = time.monotonic()
+        for worker, life in self.lives.among(WorkerState.VACANT).items():
+            if life.start_at <= time.monotonic() < now + _AT_ONCE:  # the alarm brings us back
+                self._try(self._start, worker, life)
+        self._listen()
+
+    def stop(self) -> None:
+        """Ends the successors that are on their way."""
+        self.resume()
+        for worker in self.lives.among(*ABSENT):
+            self._backend.kill(worker)
+
+    def release(self) -> None:
+        """Lets go of the shared memory."""
+        del self._hub, self._arena
+
+    def _try(self, step: Callable[[int, Life], None], worker: int, life: Life) -> None:
+        try:
+            step(worker, life)
+        except (RemudaError, OSError) as error:
+            self._fail(worker, error)
+
+    def _start(self, worker: int, life: Life) -> None:
+        now = time.monotonic()
+        vacant_by = now + _LAST_BREATH if life.vacant_by is None else life.vacant_by
+        if now < vacant_by and not self._backend.is_vacant(worker):
+            return self.lives.enter(worker, WorkerState.VACANT, start_at=now + _LOOK, vacant_by=vacant_by)
+        self.lives.enter(worker, WorkerState.STARTING)
+        deadline = inf if self.start_timeout is None else self._running_time() + self.start_timeout
+        self._backend.start_replacement(worker)
+        self.started += 1
+        return self.lives.enter(worker, WorkerState.BUILDING, deadline=deadline)
+
+    def _ask(self, worker: int, life: Life) -> None:
+        """Whether a successor has built its envs: then it joins the pool."""
+        self.lives.enter(worker, WorkerState.JOINING)  # what it says is said once
+        reports = self._backend.poll_successor(worker)
+        if isinstance(reports, Failure):
+            raise build_error([reports])
+        if reports is not None:
+            return self._join(worker, reports)
+        self.lives.enter(worker, WorkerState.BUILDING, deadline=life.deadline)
+        if self._running_time() >= life.deadline:
+            raise StartTimeoutError(f"worker {worker} did not build its envs within {self.start_timeout} s")
+        return None
+
+    def _join(self, worker: int, reports: Sequence[EnvReport]) -> None:
+        self._check_spaces(worker, reports)
+        pidfd, socket = self._backend.join(worker, self._layout, self._arena, self._infos.columns, self._defaults)
+        changes = Changes()
+        self.lives.plan(worker, WorkerState.ARRIVED, changes)
+        changes.do(self._hub.arrive, worker, pidfd, socket)
+        for env in self._backend.workers[worker].env_ids:
+            if self._hub.slot_of(env) is None:
+                changes.do(self._hub.post_message, _core.Op.PREPARE, worker, env, None)
+        changes.make()
+
+    def _deliver(self) -> None:
+        for worker in self.lives.among(WorkerState.ARRIVED):
+            self._backend.deliver(worker)
+            self.lives.enter(worker, WorkerState.RUNNING)
+
+    def _fail(self, worker: int, error: RemudaError | OSError) -> None:
+        """It died, raised or was late while it built its envs, or could not be started at all."""
+        told = (
+            error if isinstance(error, RemudaError) else RemudaError(f"worker {worker} could not be started: {error}")
+        )
+        forget_frames(told)
+        self._backend.kill(worker)  # it may hang, or wait for a loop
+        changes = Changes()
+        _, at = self._charges.charge_worker(worker, told, changes)
+        if at is not None:
+            self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
+        else:
+            self.lives.plan(worker, WorkerState.GIVEN_UP, changes)
+            changes.do(self._hub.give_up, worker)
+        changes.make()
+
+    def _check_spaces(self, worker: int, reports: Sequence[EnvReport]) -> None:
+        observation, action = self._layout.observation_space, self._layout.action_space
+        first = self._backend.workers[worker].env_ids[0]
+        name = f"env {first} and its like before the restart"
+        check_agreement("observation", observation, name, [report.observation_space for report in reports])
+        check_agreement("action", action, name, [report.action_space for report in reports])
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def _running_time(self) -> float:
+        """`time.monotonic()` less the time in which this process was frozen, or did not look: what deadlines are in."""
+        return time.monotonic() - self._hub.lost_ns() / 1e9
+
+    def _listen(self) -> None:
+        """Has the hub wake us when a successor has something to say, and when there is something to be done."""
+        building = self.lives.among(WorkerState.BUILDING)
+        limited = [*building.values(), *self.lives.among(WorkerState.CLOSING).values()]
+        lost = self._hub.lost_ns() / 1e9
+        times = [life.deadline + lost for life in limited]
+        times += [life.start_at for life in self.lives.among(WorkerState.VACANT).values()]
+        if any(self._backend.is_coming(worker) for worker in building):
+            times.append(time.monotonic() + _ASK)
+        first = min(times, default=inf)
+        fds = dict.fromkeys(fd for worker in building for fd in self._backend.descriptors(worker))
+        self._hub.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)

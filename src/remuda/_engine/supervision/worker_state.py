@@ -1,0 +1,104 @@
+"""A worker's life: the states it goes through, and the table of which may follow which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+from typing import Any
+
+from remuda._engine.supervision.changes import Changes
+from remuda.errors import RemudaError
+
+
+class WorkerState(Enum):
+    """What a worker is doing, as far as its pool is concerned. The same table is drawn in docs/architecture.md.
+
+    STARTING, JOINING and ARRIVED last for one call: who finds a worker in one of them was interrupted there.
+    """
+
+    RUNNING = "serves its envs"
+    CLOSING = "closes its env to be replaced; messages wait for its successor"
+    KILLED = "was killed by the pool, which has not noted its death yet"
+    VACANT = "is dead; its successor is not started yet"
+    STARTING = "its successor is being started"
+    BUILDING = "its successor builds the envs"
+    JOINING = "its successor is being told what it needs"
+    ARRIVED = "its successor serves the envs; messages that waited are being handed over"
+    GIVEN_UP = "could not be replaced; commands that waited are not dropped yet"
+    LOST = "is dead and has no successor"
+
+
+ABSENT = {WorkerState.VACANT, WorkerState.STARTING, WorkerState.BUILDING, WorkerState.JOINING}
+"""A worker is between two processes."""
+
+_DIED = {WorkerState.VACANT, WorkerState.LOST}
+_NOT_REPLACED = {WorkerState.VACANT, WorkerState.GIVEN_UP}
+
+FOLLOWERS: Mapping[WorkerState, set[WorkerState]] = {
+    WorkerState.RUNNING: {WorkerState.CLOSING, WorkerState.KILLED, *_DIED},
+    WorkerState.CLOSING: _DIED,
+    WorkerState.KILLED: _DIED,
+    WorkerState.VACANT: {WorkerState.STARTING, *_NOT_REPLACED},
+    WorkerState.STARTING: {WorkerState.BUILDING, *_NOT_REPLACED},
+    WorkerState.BUILDING: {WorkerState.JOINING, *_NOT_REPLACED},
+    WorkerState.JOINING: {WorkerState.BUILDING, WorkerState.ARRIVED, *_NOT_REPLACED},
+    WorkerState.ARRIVED: {WorkerState.RUNNING},
+    WorkerState.GIVEN_UP: {WorkerState.LOST},
+    WorkerState.LOST: set(),
+}
+
+
+@dataclass(frozen=True)
+class Life:
+    """A worker's state, with what belongs to it.
+
+    Attributes:
+        state: What the worker is doing.
+        deadline: CLOSING, BUILDING: when it must be done, in seconds of running time.
+        start_at: VACANT: when its successor is to be started, in `time.monotonic()` seconds.
+        vacant_by: VACANT: when its successor is started even if its predecessor has not ended yet.
+        cause: KILLED: makes the error that tells why, of the arguments of WorkerDiedError.
+    """
+
+    state: WorkerState = WorkerState.RUNNING
+    deadline: float = inf
+    start_at: float = 0.0
+    vacant_by: float | None = None
+    cause: Callable[..., RemudaError] | None = None
+
+    def then(self, state: WorkerState, **details: Any) -> Life:
+        """The next state of its life.
+
+        Raises:
+            RuntimeError: The table does not have it. That is a bug of the pool.
+        """
+        if state not in FOLLOWERS[self.state]:
+            raise RuntimeError(f"expected one of {FOLLOWERS[self.state]} after {self.state}, got {state}")
+        return Life(state, **details)
+
+
+class Lives:
+    """The lives of a pool's workers, by index."""
+
+    def __init__(self, num_workers: int) -> None:
+        self._lives = [Life()] * num_workers
+
+    def __getitem__(self, worker: int) -> Life:
+        return self._lives[worker]
+
+    def state(self, worker: int) -> WorkerState:
+        return self._lives[worker].state
+
+    def enter(self, worker: int, state: WorkerState, **details: Any) -> None:
+        """At once."""
+        self._lives[worker] = self._lives[worker].then(state, **details)
+
+    def plan(self, worker: int, state: WorkerState, changes: Changes, **details: Any) -> None:
+        """Together with the other changes."""
+        changes.do(self._lives.__setitem__, worker, self._lives[worker].then(state, **details))
+
+    def among(self, *states: WorkerState) -> dict[int, Life]:
+        """The workers that are in one of these states."""
+        return {worker: life for worker, life in enumerate(self._lives) if life.state in states}
