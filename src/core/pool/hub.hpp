@@ -354,8 +354,9 @@ class Hub {
   std::uint32_t failed_ = 0;    // of the messages: slots that failed instead of getting ready, in all parts
   std::uint32_t awaited_ = 0;   // messages without an answer yet
   std::uint32_t deferred_ = 0;  // slots whose deferred end is to be delivered
-  std::deque<std::uint32_t> newly_dead_, newly_late_;
-  std::uint32_t heard_ = 0;  // of the words that were said
+  std::deque<std::uint32_t> newly_dead_;
+  std::deque<std::pair<std::uint32_t, std::optional<Op>>> newly_late_;  // with what; nullopt: it talks nonsense
+  std::uint32_t heard_ = 0;                                             // of the words that were said
   std::uint32_t width_;
   std::uint64_t sequence_ = 0;
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket

@@ -85,7 +85,7 @@ void Hub::find_late(Clock::time_point now) {
     // A message in transit waits for us, too: time in which nobody here read or wrote it is not the worker's.
     if (!deadlines_.is_over(op, std::max(begin, transfers_.moved(w)), now, clock_)) continue;
     port.late = true;
-    newly_late_.push_back(w);
+    newly_late_.emplace_back(w, op);
   }
 }
 
@@ -104,11 +104,8 @@ Op Hub::oldest_op(const Port& port) const {
 
 nb::object Hub::first_late() const {
   if (newly_late_.empty()) return nb::none();
-  const std::uint32_t worker = newly_late_.front();
-  const Port& port = ports_[worker];
-  const std::uint64_t task = port.meter->task.load(std::memory_order_acquire);
-  const Op op = Task::is_sound(task) ? Task::op(task) : oldest_op(port);
-  return nb::make_tuple(worker, port.corrupt ? nb::none() : nb::cast(op));
+  const auto& [worker, op] = newly_late_.front();
+  return nb::make_tuple(worker, op ? nb::cast(*op) : nb::none());
 }
 
 nb::tuple Hub::doing(std::uint32_t worker) const {
@@ -143,7 +140,7 @@ nb::tuple Hub::seeded(std::uint32_t env) const {
 // Nothing more is read from it.
 void Hub::mark_corrupt(std::uint32_t worker) {
   ports_[worker].corrupt = true;
-  newly_late_.push_back(worker);
+  newly_late_.emplace_back(worker, std::nullopt);
 }
 
 // A worker can write anything into its rings; what we act upon is checked.

@@ -18,7 +18,7 @@ from remuda.alf.remote_environment import Promise, RemoteEnvironment
 
 
 @alf.configurable("RemudaProcessEnvironment")
-@names_keywords
+@names_keywords()
 class ProcessEnvironment(RemoteEnvironment):
     """Runs one env in a process of its own, and calls it: ALF's ``ProcessEnvironment``.
 
