@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from pool_envs import CountingEnv, Gate, counting
-from programs import Script, Watched, await_sleep, kill, pids_of
+from programs import Script, Watched, await_sleep, holdings, kill, pids_of
 
 from remuda import FaultPolicy, Pool, StartTimeoutError
 from remuda._backends.forkserver import client as forkserver
@@ -209,6 +209,20 @@ def sizes(of: str) -> list[int]:
             if of in os.readlink(path):
                 found.append(path.stat().st_size)
     return found
+
+
+def test_a_server_that_has_ended_holds_nothing_while_its_workers_live() -> None:
+    with Pool(counting(2), faults=AT_ONCE) as pool:
+        pool.reset()
+        before, server = holdings(), server_of(pool)
+        watched = Watched([server])
+        os.kill(server, signal.SIGKILL)
+        watched.await_end()
+        kill(pool, 1)
+        while pool.stats().restarts < 1:
+            pool.step([0, 0])
+        assert len({server, *pool.apply(parent)}) == 3  # one worker is an orphan now, the other from another server
+        assert holdings() == before
 
 
 # -- orders that nobody reads ----------------------------------------------------------------------------

@@ -109,9 +109,10 @@ class ForkServer:
         self.close = weakref.finalize(self, _end, self._process, self._sock, os.getpid())
         register(self)
 
-    def fileno(self) -> int:
-        """Readable when an answer has come."""
-        return self._sock.fileno()
+    def descriptors(self) -> list[int]:
+        """The one that is readable when an answer has come; none when it has ended."""
+        with self._lock:
+            return [self._sock.fileno()] if self._is_open else []
 
     def is_alive(self) -> bool:
         return self._is_open and not self._process.has_ended()
@@ -207,7 +208,7 @@ class ForkServer:
                 self.retire()
 
     def retire(self) -> None:
-        """Ends it; its workers go on. Who has asked it for something is to ask another."""
+        """Ends it, and it holds nothing any more; its workers go on. Who has asked it for something is to ask another."""
         with self._lock:
             self._end(None)
 
@@ -311,6 +312,7 @@ class ForkServer:
         """Tells all but the culprit that it is gone; returns its exit code."""
         _forget(self)
         self._is_ended = True
+        self._sock.close()
         self._process.kill()
         self._process.has_ended(_DEATH_SECONDS)
         while self._zombies:
@@ -338,7 +340,8 @@ class ForkServer:
             if is_done() or left <= 0:
                 return
             poller = select.poll()
-            poller.register(self._sock, select.POLLIN)
+            for fd in self.descriptors():
+                poller.register(fd, select.POLLIN)
             poller.poll(min(left, _SLICE) * 1000)
 
 

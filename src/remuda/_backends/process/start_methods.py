@@ -147,6 +147,8 @@ class Launcher:
     def server(self) -> ForkServer:
         """The pool's own, so that all its workers have the same code; another one when that has ended."""
         if self._server is None or not self._server.is_alive():
+            if self._server is not None:
+                self._server.pump()  # it learns of its end, and holds nothing any more
             self._server = fork_server(self._threads, environment(self._threads))
         return self._server
 
@@ -219,8 +221,7 @@ class _FromServer:
                 raise
 
     def descriptors(self) -> list[int]:
-        alive = self._server is not None and self._server.is_alive()
-        return [self._server.fileno()] if self._server is not None and alive else []
+        return [] if self._server is None else self._server.descriptors()
 
     def abandon(self) -> None:
         server, asked = self._server, [*self._preloads, *([] if self._fork is None else [self._fork])]
