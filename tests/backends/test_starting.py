@@ -19,6 +19,7 @@ from programs import Script, Watched, await_sleep, holdings, kill, pids_of
 from remuda import FaultPolicy, Pool, StartTimeoutError
 from remuda._backends.forkserver import client as forkserver
 from remuda._backends.process import start_methods
+from remuda._backends.process.worker_process import WorkerProcess
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -222,6 +223,25 @@ def test_a_server_that_has_ended_holds_nothing_while_its_workers_live() -> None:
         while pool.stats().restarts < 1:
             pool.step([0, 0])
         assert len({server, *pool.apply(parent)}) == 3  # one worker is an orphan now, the other from another server
+        assert holdings() == before
+
+
+def test_an_interrupt_while_a_successor_takes_over_costs_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(process: WorkerProcess) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Pool(counting(2), faults=AT_ONCE) as pool:
+        pool.reset()
+        before = holdings()
+        kill(pool, 1)
+        monkeypatch.setattr(WorkerProcess, "release", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                pool.step([0, 0])
+        pool.discard()
+        pool.reset()
+        pool.step([0, 0])
         assert holdings() == before
 
 

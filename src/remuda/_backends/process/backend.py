@@ -90,13 +90,19 @@ class ProcessWorker:
         return self.launching is None
 
     def _take_over(self, process: WorkerProcess) -> None:
-        before, self.process, self._verdict = self.process, process, None
-        if before is not None and before is not process:
-            before.release()
-            if before.wait(0):  # the end of the pool waits for one that will not die, too
-                self._siblings.remove(before)
+        """Where it is interrupted it is done anew: it lets go of the one before first."""
+        if self.process is not None and self.process is not process:
+            self._let_go(self.process)
+        self.process, self._verdict = process, None
+
+    def _let_go(self, process: WorkerProcess) -> None:
+        process.release()
+        if process.wait(0) and process in self._siblings:  # the end of the pool waits for one that will not die, too
+            self._siblings.remove(process)
 
     def kill(self) -> None:
+        if self.launching is not None and self.launching.process is not None:
+            self.has_arrived()  # an interrupt came in between
         if self.process is not None:
             self.process.kill_group()
         if self.launching is not None:
