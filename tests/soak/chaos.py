@@ -23,7 +23,8 @@ class FuseBox:
     """A file that the test and all envs map: which env is to come to grief, how and when, and its next seed.
 
     It outlives every process, so that a fuse burns once, whatever becomes of the env whose fuse it was. An env that
-    resets without a seed takes the one from here: each episode can be played again from its seed and its actions.
+    resets without a seed takes the one from here, and says it: each episode can be played again from its seed and its
+    actions.
     """
 
     def __init__(self, path: Path, num_envs: int) -> None:
@@ -122,7 +123,9 @@ class Fused(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._box.burn(self._env_id)
-        return super().reset(seed=self._box.seed(self._env_id) if seed is None else seed, options=options)
+        seed = self._box.seed(self._env_id) if seed is None else seed
+        obs, info = super().reset(seed=seed, options=options)
+        return obs, {"seed": seed, **info}
 
     def step(self, action: Any) -> Any:
         self._box.burn(self._env_id)

@@ -32,7 +32,7 @@ class Episode:
     """What an env told since a reset.
 
     Attributes:
-        seed: Of the reset.
+        seed: Of the reset, as the env says.
         first: Observation and info of the reset.
         steps: (action, observation, reward, terminated, truncated, info) of each step.
         over: Whether it has ended, by itself or by a fault.
@@ -142,6 +142,7 @@ class Storm:
         self._sent: dict[int, tuple[int | None, Any]] = {}  # by env in flight: the seed of its reset, or the action
         self._troubles: dict[int, tuple[str, int | None]] = {}  # by worker: the kind of the fault to come, and its env
         self._sound: set[int] = set()  # workers that have answered since their last fault
+        self._fresh: set[int] = set()  # envs built anew that have not told of a reset yet
         # By env: the latest faults that no row has told. One that came between episodes, or in a reset, stays untold.
         self._untold = {env_id: deque[str](maxlen=16) for env_id in self._everybody}
         self.griefs: Counter[str] = Counter()
@@ -211,7 +212,7 @@ class Storm:
         for env_id in self._everybody:
             row = Row.of(batch, env_id)
             assert row.is_plain, row
-            self._begin(env_id, seeds[env_id], row.obs, row.info)
+            self._begin(env_id, row.obs, row.info, seeds[env_id])
 
     def step_all(self, *, calm: bool = False) -> None:
         """One round in which all envs step together; `calm`: without further griefs."""
@@ -230,13 +231,20 @@ class Storm:
         self._recv(min_envs=min_envs)
 
     def settle(self) -> None:
-        """Goes on until no trouble is left, and every worker has answered."""
+        """Goes on until no trouble is left, all workers come from the same fork server, and each has answered."""
         self._recv_all()
+        self._end_troubles()
+        for worker in range(len(self._pool.workers)):  # an interrupt may have cost the server of some of them
+            self._troubles[worker] = "death", None
+            self._hit(worker, signal.SIGKILL)
+        self._end_troubles()
+        for env_id in self._everybody:
+            self._play_again(env_id)
+
+    def _end_troubles(self) -> None:
         while self._troubles:  # of a worker that was hit while it was idle, or an env whose fuse still burns
             self.step_all(calm=True)
         self.step_all(calm=True)
-        for env_id in self._everybody:
-            self._play_again(env_id)
 
     def _to_reset(self, env_ids: Sequence[int]) -> list[int]:
         """Those that nobody but us resets."""
@@ -325,6 +333,7 @@ class Storm:
         for fault in self._witness.take():
             by_worker.setdefault(fault.worker, []).append(fault)
             self._untold[fault.env_id].append(fault.text)
+            self._fresh.add(fault.env_id)
         for worker, faults in by_worker.items():
             self._sound.discard(worker)
             alone = [fault for fault in faults if not fault.shared]
@@ -341,23 +350,28 @@ class Storm:
         same_step = self._pool.autoreset == "same_step"
         if seed is not None:
             assert row.is_plain, row
-            self._begin(env_id, seed, row.obs, row.info)
+            self._begin(env_id, row.obs, row.info, seed)
         elif self._episodes[env_id].over:  # the step was an autoreset
             assert self._pool.autoreset in ("next_step", "background") and row.is_plain, row
-            self._begin(env_id, self._box.seed(env_id), row.obs, row.info)
+            self._begin(env_id, row.obs, row.info)
         elif same_step and (row.terminated or row.truncated):
             fresh = dict(row.info)
             terminal = Row(fresh.pop("final_obs"), row.reward, row.terminated, row.truncated, fresh.pop("final_info"))
             self._note_step(env_id, action, terminal)
-            self._begin(env_id, self._box.seed(env_id), row.obs, fresh)
+            self._begin(env_id, row.obs, fresh)
         else:
             self._note_step(env_id, action, row)
             if self._episodes[env_id].over and self._pool.autoreset == "background":
                 self._sent[env_id] = None, None
 
-    def _begin(self, env_id: int, seed: int, obs: Any, info: dict[str, Any]) -> None:
+    def _begin(self, env_id: int, obs: Any, info: dict[str, Any], sent: int | None = None) -> None:
+        """`sent`: the seed of a reset that was asked for; for others the pool has one if the env was built anew."""
         if env_id in self._episodes:
             self._play_again(env_id)
+        seed = int(info.pop("seed"))
+        if sent is not None or env_id not in self._fresh:
+            assert seed == (self._box.seed(env_id) if sent is None else sent)
+        self._fresh.discard(env_id)
         self._episodes[env_id] = Episode(seed, (obs, info))
 
     def _note_step(self, env_id: int, action: Any, row: Row) -> None:
