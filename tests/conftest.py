@@ -21,6 +21,7 @@ settings.register_profile("remuda", derandomize=True, deadline=None, database=No
 settings.load_profile("remuda")
 
 SECONDS = 120  # far more than any test needs on a busy machine
+STDERR = pytest.StashKey[int]()
 REAPER = pytest.StashKey[object]()  # Python warns of a process that nobody holds while it runs
 
 
@@ -30,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it, to what inherits this too
     config.stash[REAPER] = watch_over_this_run()
+    config.stash[STDERR] = os.dup(2)  # while tests run, what is written to descriptor 2 is pytest's to show, or to lose
 
 
 def pytest_collection_finish() -> None:
@@ -43,7 +45,7 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
     """Dumps all threads and ends the run: a hung test must not hang whoever waits for it."""
     marker = request.node.get_closest_marker("watchdog")
     seconds = marker.args[0] if marker else SECONDS
-    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=request.config.stash[STDERR])
     yield
     faulthandler.cancel_dump_traceback_later()
 
