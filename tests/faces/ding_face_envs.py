@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -212,6 +213,34 @@ class FaultyEnv(DriftEnv):
 
     def close(self) -> None:
         self._pass("close")
+
+
+class Unlucky(DriftEnv):
+    """Has its accident in one phase, unless it is the one that the manager builds in its own process."""
+
+    def __init__(self, phase: str, accident: Callable[[], Any], parent: int) -> None:
+        super().__init__()
+        self._phase, self._accident, self._parent, self._resets = phase, accident, parent, 0
+        self._pass("build")
+
+    def _pass(self, phase: str) -> None:
+        if phase == self._phase and os.getpid() != self._parent:
+            faulthandler.disable()  # forked from a test, it would tell of every death
+            self._accident()
+
+    def reset(self, **param: Any) -> Any:
+        self._resets += 1
+        self._pass("reset" if self._resets == 1 else "background")
+        return super().reset(**param)
+
+    def step(self, action: Any) -> Any:
+        self._pass("step")
+        return super().step(action)
+
+    @property
+    def mood(self) -> str:
+        self._pass("call")
+        return "good"
 
 
 def with_a_faulty_one(phase: str, accident: Callable[[], None], **when: Any) -> list[Callable[[], Any]]:

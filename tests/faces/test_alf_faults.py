@@ -14,12 +14,12 @@ import pytest
 import torch
 from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
-from failing import ACTS, LIMIT, once, policy_against
+from failing import ACTS, once, policy_against
 from pool_envs import Gate
 from programs import Watched
 
 import remuda
-from remuda import FaultPolicy, StartTimeoutError
+from remuda import FaultPolicy
 from remuda.alf import (
     BrokenPoolError,
     ClosedError,
@@ -63,34 +63,6 @@ def meet_with_it(envs: FastParallelEnvironment, phase: str) -> Any:
 
 
 # -- raised ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("phase", ["reset", "step", "autoreset", "call", "render"])
-@pytest.mark.parametrize("kind", ACTS)
-def test_raised(kind: str, phase: str, tmp_path: Path) -> None:
-    envs = failing(kind, phase, "raise", tmp_path)
-    with pytest.raises(RuntimeError, match="worker 1") as raised:
-        meet_with_it(envs, phase)
-    assert type(raised.value) is RAISED[kind]
-    if kind == "exception":
-        assert isinstance(raised.value.__cause__, ValueError)
-        assert "accidents.py" in str(raised.value.__cause__.__cause__)
-        again = envs.reset()
-        assert again.step_type.tolist() == [FIRST, FIRST]
-        assert envs.step(actions(7, 8)).observation[:, 3].tolist() == [7, 8]
-    else:
-        with pytest.raises(BrokenPoolError, match="close the environment and make a new one") as lost:
-            envs.reset()
-        assert isinstance(lost.value.__cause__, remuda.WorkerDiedError)
-    envs.close()
-    assert not any(process.is_alive() for process in envs.processes)
-
-
-@pytest.mark.parametrize("kind", ACTS)
-def test_raised_while_envs_are_built(kind: str) -> None:
-    expected = StartTimeoutError if kind == "hang" else RAISED[kind]
-    with pytest.raises(expected):
-        FastParallelEnvironment(hooked(2, build=ACTS[kind]), start_timeout=LIMIT if kind == "hang" else None)
 
 
 @pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])

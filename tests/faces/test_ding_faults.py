@@ -35,9 +35,7 @@ ALL = {0: 0, 1: 0, 2: 0}
 
 
 @pytest.mark.parametrize("manager_cls", MANAGERS)
-@pytest.mark.parametrize(
-    ("accident", "raised"), [(envs.value_error, ValueError), (envs.needs_two, envs.NeedsTwoError)], ids=str
-)
+@pytest.mark.parametrize(("accident", "raised"), [(envs.value_error, ValueError), (envs.needs_two, envs.NeedsTwoError)])
 def test_the_envs_own_exception_is_raised(manager_cls: Any, accident: Callable[[], None], raised: type) -> None:
     """The original makes another of its class, and cannot where the constructor takes more than a text."""
     manager = launched(with_a_faulty_one("step", accident), manager_cls)

@@ -121,7 +121,6 @@ def draws_after_a_fault(accident: Callable[[], None], path: Path, seed: Any, **o
 @pytest.mark.parametrize(
     ("accident", "backend"),
     [(envs.value_error, "process"), (envs.kill_myself, "process"), (envs.value_error, "serial")],
-    ids=str,
 )
 @pytest.mark.parametrize("seed", [None, (5,), (5, True), (5, False)], ids=str)
 def test_an_env_that_is_built_anew_knows_what_the_one_before_was_told(

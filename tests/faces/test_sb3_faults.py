@@ -16,14 +16,14 @@ import accidents
 import gymnasium
 import numpy as np
 import pytest
-from failing import ACTS, LIMIT, once, policy_against
+from failing import ACTS, once, policy_against
 from pool_envs import Gate, gated, hooked
 from programs import Watched
 from sb3_face_envs import cartpoles
 from stable_baselines3.common.vec_env import VecMonitor
 
 import remuda
-from remuda import Fault, FaultPolicy, StartTimeoutError
+from remuda import Fault, FaultPolicy
 from remuda.sb3 import (
     BrokenPoolError,
     CorruptReplyError,
@@ -54,36 +54,6 @@ def meet_with_it(envs: SubprocVecEnv, phase: str) -> Any:
 
 
 # -- raised ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("phase", ["reset", "step", "autoreset", "call", "render"])
-@pytest.mark.parametrize("kind", ACTS)
-def test_raised(kind: str, phase: str, tmp_path: Path) -> None:
-    envs = failing(kind, phase, "raise", tmp_path)
-    with pytest.raises(EOFError, match="worker 1") as raised:
-        meet_with_it(envs, phase)
-    assert type(raised.value) is RAISED[kind]
-    assert not envs.waiting
-    if kind == "exception":
-        assert isinstance(raised.value.__cause__, ValueError)
-        assert "accidents.py" in str(raised.value.__cause__.__cause__)
-        assert envs.reset()[:, 0].tolist() == [0, 1]
-        assert envs.step([7, 8])[0][:, 3].tolist() == [7, 8]
-    else:
-        with pytest.raises(EOFError) as again:
-            envs.reset()
-        assert type(again.value) is BrokenPoolError
-        assert isinstance(again.value.__cause__, remuda.WorkerDiedError)
-    envs.close()
-    assert not any(process.is_alive() for process in envs.processes)
-
-
-@pytest.mark.parametrize("kind", ACTS)
-def test_raised_while_envs_are_built(kind: str) -> None:
-    expected = StartTimeoutError if kind == "hang" else RAISED[kind]
-    with pytest.raises(expected) as raised:
-        SubprocVecEnv(hooked(2, build=ACTS[kind]), start_timeout=LIMIT if kind == "hang" else None)
-    assert kind == "hang" or isinstance(raised.value, EOFError)
 
 
 def test_what_programs_catch_today() -> None:
