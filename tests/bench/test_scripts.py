@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import envs
 import pytest
+import python_calls
 import startup
 import tables
 import throughput
@@ -64,6 +66,14 @@ def test_a_row_for_every_goal_of_those_raced() -> None:
     lines = list(throughput.markdown(cases, [FOUND]))
     assert lines[2] == "| CartPole-v1 | 64 | remuda >= 0.7 x the ideal | 0.75 | pass | 0.75 | 0.050 |"
     assert "| remuda >= 20 x gymnasium | 15 | **falls short** |" in lines[3]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@pytest.mark.parametrize(("face", "most"), [("remuda.Pool", 8), ("remuda.gymnasium.AsyncVectorEnv", 15)])
+def test_a_steady_step_takes_few_python_calls(face: str, most: int) -> None:
+    with python_calls.FACES[face]() as step:
+        calls = python_calls.steady_calls(step)
+    assert len(calls) <= most, calls
 
 
 def test_startup_goals() -> None:

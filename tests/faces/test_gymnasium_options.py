@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 from typing import Any
@@ -186,3 +187,30 @@ def test_a_subclass_goes_by_its_name() -> None:
     assert repr(envs) == "Mine(num_envs=1)"
     assert envs.processes[0].name == "Worker<Mine>-0"
     envs.close()
+
+
+def test_spares_step_in_and_are_told_what_is_for_all() -> None:
+    envs = AsyncVectorEnv([lambda: EchoEnv(length=1)] * 3, spares=1, autoreset_mode="SameStep")
+    assert envs.num_envs == 2
+    envs.reset()
+    envs.set_attr("mark", 5)
+    pids = envs.call("pid")
+    assert envs.step([0, 0])[2].all()
+    assert envs.call("pid") != pids
+    assert envs.get_attr("mark") == (5, 5)
+    envs.close()
+
+
+def test_envs_that_are_vectors() -> None:
+    build = functools.partial(gymnasium.make_vec, "CartPole-v1", num_envs=2, vectorization_mode="sync")
+    single = gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync")
+    envs = AsyncVectorEnv([build] * 2, vector_size=2)
+    assert (envs.num_envs, len(envs.processes)) == (4, 2)
+    assert_identical(envs.reset(seed=3), single.reset(seed=3))
+    for actions in ([0, 1, 0, 1], [1, 1, 0, 0]):
+        assert_identical(envs.step(actions), single.step(np.array(actions)))
+    with pytest.raises(ValueError, match="whole vector envs"):
+        envs.reset(options={"reset_mask": np.array([True, False, False, False])})
+    envs.reset(seed=3, options={"reset_mask": np.array([True, True, False, False])})
+    envs.close()
+    single.close()

@@ -22,7 +22,7 @@ from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import raise_original, start_pool
 from remuda.gymnasium.lazy_infos import LazyInfos
-from remuda.gymnasium.results import Results, join, of_whole
+from remuda.gymnasium.results import Results, join
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -250,10 +250,12 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
                 range. Nothing was sent.
             StateError: a RuntimeError: an env has not been reset, or not since it raised. Nothing was sent.
         """
-        self._assert_is_running()
-        self._assert_nothing_pending("step_async")
+        if self.closed or self._state is not AsyncState.DEFAULT:
+            self._assert_is_running()
+            self._assert_nothing_pending("step_async")
         arguments.check_iterable(actions)
-        self._drop_unclaimed()
+        if self._unclaimed:
+            self._drop_unclaimed()
         self._pool.send(actions)
         self._state, self._scattered = AsyncState.WAITING_STEP, False
 
@@ -273,7 +275,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             Exception: what an env raised.
         """
         got = self._wait(AsyncState.WAITING_STEP, self._receive, timeout)
-        return self.observations, got.rewards, got.terminations, got.truncations, self._infos(got)
+        return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -398,7 +400,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
 
         An interruption, such as Ctrl-C, leaves it pending: its wait may be called again.
         """
-        self._assert_is_running()
+        if self.closed:
+            self._assert_is_running()
         if state not in (self._state, self._late):
             raise NoAsyncCallError(
                 f"Calling `{state.value}_wait` without any prior call to `{state.value}_async`.", state.value
@@ -419,10 +422,12 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         except RemudaError:
             self._settle(unclaimed=True)
             raise
-        self._settle()
+        # As `_settle` has it, but without a call: every step ends here.
+        self._state, self._late, self._unclaimed, self._parts = AsyncState.DEFAULT, AsyncState.DEFAULT, False, []
         return got
 
     def _settle(self, late: AsyncState = AsyncState.DEFAULT, unclaimed: bool = False) -> None:
+        """Let no call be pending; ``late`` may be waited for again, ``unclaimed`` results are dropped some time."""
         self._state, self._late, self._unclaimed = AsyncState.DEFAULT, late, unclaimed
         if late is AsyncState.DEFAULT:
             self._parts = []
@@ -440,9 +445,8 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             TimeoutError: some were not in time.
         """
         batch = self._pool.recv(timeout=timeout)
-        if len(batch) == self.num_envs and not self._scattered:
-            got = of_whole(batch)
-        else:
+        got: Results = batch
+        if self._scattered or len(batch.env_ids) < self.num_envs:
             self._parts.append(batch)
             if sum(map(len, self._parts)) < self.num_envs:
                 raise TimeoutError

@@ -92,7 +92,9 @@ def make_vec(
 def _misspelt_option(error: TypeError, kwargs: Iterable[str]) -> str | None:
     """What to say where the env does not know a keyword that is nearly one of the vector env's; else None."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if unknown is None or unknown[1] not in kwargs or not (hint := did_you_mean(unknown[1], _VECTOR_OPTIONS)):
+    if unknown is None or unknown[1] not in kwargs:
+        return None
+    if not (hint := did_you_mean(unknown[1], _VECTOR_OPTIONS - _REFUSED.keys())):
         return None
     return f"make_vec() got an unexpected keyword argument {unknown[1]!r}, which the env does not know either{hint}"
 

@@ -16,25 +16,24 @@ AddInfo: TypeAlias = Callable[[dict[str, Any], dict[str, Any], int], dict[str, A
 
 
 @dataclass(frozen=True)
-class Results:
-    """One result from each env; ``stack_infos`` makes their infos, in Gymnasium's format."""
+class Joined:
+    """One result from each env, out of several batches: what of a :class:`remuda.Batch` of all envs is read here."""
 
     obs: Any
-    rewards: npt.NDArray[np.float64]
-    terminations: npt.NDArray[np.bool_]
-    truncations: npt.NDArray[np.bool_]
+    reward: npt.NDArray[np.float64]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
     stack_infos: Callable[[], dict[str, Any]]
 
 
-def of_whole(batch: Batch) -> Results:
-    """The results of a batch that has every env, in order. Views."""
-    return Results(batch.obs, batch.reward, batch.terminated, batch.truncated, batch.infos.stack)
+Results: TypeAlias = Batch | Joined
+"""Of all envs, in order."""
 
 
-def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) -> Results:
+def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) -> Joined:
     """The results of batches that together have every env once, in any order. Copies."""
     order = np.argsort(np.concatenate([batch.env_ids for batch in batches]))
-    return Results(
+    return Joined(
         _gather(single_space, [batch.obs for batch in batches], order),
         np.concatenate([batch.reward for batch in batches])[order],
         np.concatenate([batch.terminated for batch in batches])[order],

@@ -54,7 +54,8 @@ def _terminal_info(info: Info, was_truncated: bool) -> Info:
 def _rewards(batch: Batch, infos: Sequence[Info]) -> npt.NDArray[Any]:
     """Takes the notes of the rewards' types out of the infos, and obeys them."""
     rewards: npt.NDArray[Any] = batch.reward.copy()
-    if any(REWARD_TYPE in info for info in infos):
+    noted = [info for info in infos if REWARD_TYPE in info]
+    if noted:
         codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}
         rewards = rewards.astype(np.result_type(*(np.dtype(chr(code)) for code in codes)))
     return rewards

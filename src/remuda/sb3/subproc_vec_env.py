@@ -74,6 +74,7 @@ class SubprocVecEnv(VecEnv):
         **options: Unpack[FaceOptions],
     ) -> None:
         self.waiting = self.closed = False
+        self._under_way = False  # perhaps: a step or reset that has been sent, and not received as a whole
         self.keep_options = keep_options
         options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
         options.setdefault("preload", ("stable_baselines3",))
@@ -122,9 +123,11 @@ class SubprocVecEnv(VecEnv):
             ClosedError: after :meth:`close`.
         """
         self._drop_what_is_under_way()
+        self._under_way = True
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
         options = [one or None for one in self._options] if any(self._options) else None
         batch = self._pool.reset(seed=seeds, options=options)
+        self._under_way = False
         self.reset_infos = tuple(batch.infos)  # type: ignore[assignment]  # a tuple, as the original's
         self._reset_seeds()
         self._reset_options()
@@ -146,9 +149,12 @@ class SubprocVecEnv(VecEnv):
             BrokenPoolError: an env was lost to an earlier fault.
             ClosedError: after :meth:`close`.
         """
-        if not self.waiting:
+        if self._under_way and not self.waiting:
             self._drop_what_is_under_way()
-        self._pool.send(batch_actions(self.action_space, actions, self.num_envs) if self._batches_actions else actions)
+        if self._batches_actions:
+            actions = batch_actions(self.action_space, actions, self.num_envs)
+        self._under_way = True
+        self._pool.send(actions)
         self.waiting = True
 
     @translated
@@ -173,7 +179,7 @@ class SubprocVecEnv(VecEnv):
         except Exception:
             self.waiting = False
             raise
-        self.waiting = False  # an interruption, such as Ctrl-C, leaves it under way: it may be waited for again
+        self.waiting = self._under_way = False  # not after an interruption, such as Ctrl-C: it may be waited for again
         step = read_step(batch, self.reset_infos)
         self.reset_infos = step.reset_infos  # type: ignore[assignment]
         return batch.obs, step.rewards, step.dones, step.infos  # type: ignore[return-value]
@@ -182,7 +188,7 @@ class SubprocVecEnv(VecEnv):
         """A step that nobody will wait for, or what an error or an interruption has left of one, or of a reset."""
         if self._pool.pending:
             self._pool.discard()
-        self.waiting = False
+        self.waiting = self._under_way = False
 
     # -- for the next reset ------------------------------------------------------------------------------
 

@@ -51,6 +51,8 @@ class Batch:
         self._codec = codec
         self._info_columns, self._info_arrays = info_columns, info_arrays
         self._extras, self._worker_of = extras, worker_of
+        if codec.is_single_column:
+            self.obs = self._leaves[0]  # as almost always: without the way through the property
 
     def in_order(self, env_ids: Sequence[int]) -> Batch:
         """The same rows in the order of these ids, which are those of the batch: itself, or a copy."""
@@ -78,8 +80,6 @@ class Batch:
     def obs(self) -> Any:
         """The observations, batched as `gymnasium.vector.utils.batch_space` has it: an (n, ...) array, a dict or
         tuple of such, and for spaces without a fixed size (Text, Graph, ...) a tuple of n objects."""
-        if self._codec.is_single_column:
-            return self._leaves[0]
         objects = [self._lazy.objects(i) for i in range(len(self))] if self._codec.num_objects else []
         return self._codec.build_batch(self._leaves, objects)
 
@@ -100,8 +100,16 @@ class Batch:
     @cached_property
     def infos(self) -> Infos:
         """The n info dicts, built one by one when asked for; `infos.stack()` is Gymnasium's format."""
-        read_final = final_obs_reader(self._codec, self._final_leaves, self._lazy)
+        read_final = None
+        if self._final_leaves is not None:
+            read_final = final_obs_reader(self._codec, self._final_leaves, self._lazy)
         return Infos(self._info_mask, self._info_columns, self._info_arrays or [], self._lazy, read_final)
+
+    def stack_infos(self) -> dict[str, Any]:
+        """What `infos.stack()` returns; quicker where there are none."""
+        if self._extras is None and not self._info_columns:
+            return {}
+        return self.infos.stack()
 
     @cached_property
     def _lazy(self) -> Extras:

@@ -73,11 +73,6 @@ class Exchange:
             ) from None
         self._clear_delivered()
 
-    def send_steps(self, actions: Any, env_ids: Any, part: int) -> bool:
-        """The short way to step all envs of a part (`env_ids` None), or some; False when this is not the ordinary case,
-        and nothing was sent."""
-        return self.faults.none and self._hub.send_steps(actions, env_ids, part)
-
     @property
     def spares(self) -> list[int]:
         """The envs that back no slot now. Each has a worker of its own, of the same number."""
@@ -112,11 +107,6 @@ class Exchange:
 
     def take(self, limit: int, part: int, *, by_slot: bool) -> tuple[Any, ...]:
         return self._hub.take(limit, by_slot, part)
-
-    def finish(self, wanted: int, part: int) -> tuple[Any, ...] | None:
-        """The short way to wait for some of a part (0: all) and take what is there; None when this is not the ordinary
-        case."""
-        return self._hub.finish(wanted, part) if self.faults.none else None
 
     def discard(self, part: int) -> None:
         """Waits for whatever is in flight and drops it, faults included."""

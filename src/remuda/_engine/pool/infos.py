@@ -75,23 +75,24 @@ RawExtra: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[
 
 
 class Extras:
-    """What of a batch is not in columns: pickled matter of some rows, unpickled when first asked for."""
+    """What of a batch is not in columns: pickled matter of some rows, unpickled when first asked for.
+
+    Attributes:
+        raw: As it came, by row.
+    """
 
     def __init__(
         self, extras: dict[int, RawExtra] | None, blame: Callable[[int, Exception], Exception] | None = None
     ) -> None:
         """`blame`: makes what is to be raised when that of a row cannot be unpickled; None: what that raises is."""
-        self._raw, self._blame = extras or {}, blame
+        self.raw, self._blame = extras or {}, blame
         self._loaded: dict[int, tuple[list[Any], dict[str, Any] | None, Any]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._raw)
-
-    def rows(self) -> list[int]:
-        return list(self._raw)
+        return bool(self.raw)
 
     def has_final(self, row: int) -> bool:
-        return row in self._raw and bool(self._raw[row][0] & _core.HAS_FINAL)
+        return row in self.raw and bool(self.raw[row][0] & _core.HAS_FINAL)
 
     def objects(self, row: int) -> list[Any]:
         return self._load(row)[0]
@@ -101,7 +102,7 @@ class Extras:
 
     def final(self, row: int) -> tuple[Any, dict[str, Any]]:
         """The terminal observation, or None where its column has it as it was; and the terminal info."""
-        terminal = self._raw[row][2]  # of a row that the pool completed
+        terminal = self.raw[row][2]  # of a row that the pool completed
         if isinstance(terminal, tuple):
             return terminal
         frozen = terminal or ([inline] if (inline := self._load(row)[2]) else None)
@@ -110,7 +111,7 @@ class Extras:
 
     def _load(self, row: int) -> tuple[list[Any], dict[str, Any] | None, Any]:
         if row not in self._loaded:
-            parts = self._raw[row][1] if row in self._raw else None
+            parts = self.raw[row][1] if row in self.raw else None
             if parts is None:
                 return [], None, None
             objects, info, _, final = parts if isinstance(parts, tuple) else self._unpickle(row, parts)
@@ -139,8 +140,9 @@ class Infos(Sequence[dict[str, Any]]):
         columns: Sequence[InfoColumn],
         arrays: Sequence[np.ndarray[Any, Any]],
         extras: Extras,
-        final_obs: Callable[[int], Any],
+        final_obs: Callable[[int], Any] | None,
     ) -> None:
+        """`final_obs`: builds the terminal observation of a row; None where no row has one."""
         self._mask, self._columns, self._arrays = mask, columns, arrays
         self._extras, self._final_obs = extras, final_obs
 
@@ -159,12 +161,12 @@ class Infos(Sequence[dict[str, Any]]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Builds all of them, column by column: that is much cheaper than one by one."""
-        infos: list[dict[str, Any]] = [{} for _ in range(len(self))]
+        infos: list[dict[str, Any]] = [{} for _ in range(len(self._mask))]
         for i, (column, array) in enumerate(zip(self._columns, self._arrays, strict=False)):
             rows = np.flatnonzero(self._mask & np.uint64(1 << i))
             for row, value in zip(rows.tolist(), _values(column, array, rows), strict=True):
                 infos[row][column.key] = value
-        for row in self._extras.rows():
+        for row in self._extras.raw:
             infos[row] = {**self._final(row), **infos[row], **self._extras.info(row)}
         return iter(infos)
 
@@ -182,6 +184,7 @@ class Infos(Sequence[dict[str, Any]]):
     def _final(self, row: int) -> dict[str, Any]:
         if not self._extras.has_final(row):
             return {}
+        assert self._final_obs is not None  # an episode has ended
         return {"final_info": self._extras.final(row)[1], "final_obs": self._final_obs(row)}
 
     # -- Gymnasium's format ------------------------------------------------------------------------------

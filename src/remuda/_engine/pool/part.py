@@ -50,6 +50,7 @@ class Part:
         self.env_ids.flags.writeable = False
         self._ids = list(env_ids)
         self._failed_after: int | None = None  # so many batches, the last time that faults were raised
+        self._advise_after: int | None = None  # so many batches, if ever
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Hands envs their next action and returns at once.
@@ -68,7 +69,9 @@ class Part:
         """
         # What almost always happens has a short way through the core: between two batches of cheap envs the
         # caches are cold, and every line of Python counts.
-        if self._engine.short_way == self._division and self._exchange.send_steps(actions, env_ids, self._part):
+        engine = self._engine
+        is_ordinary = engine.short_way == self._division and engine.faults.none
+        if is_ordinary and engine.hub.send_steps(actions, env_ids, self._part):
             return
         targets = self._targets(env_ids)
         arrays, objects = self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
@@ -111,10 +114,20 @@ class Part:
             EnvError: Envs raised; the others' results are still there for the next `recv`.
             WorkerDiedError: A worker died while it had work.
         """
-        if self._engine.short_way == self._division and _is_plain(min_envs, timeout, max_envs, order):
-            taken = self._exchange.finish(min_envs or 0, self._part)  # the short way, as in `send`
-            if taken is not None:
-                return self._batch(taken)
+        engine, taken = self._engine, None
+        waits = min_envs is None or (type(min_envs) is int and min_envs > 0)
+        is_plain = waits and timeout is None and max_envs is None and order == "arrival"
+        if is_plain and engine.short_way == self._division and engine.faults.none:
+            taken = engine.hub.finish(min_envs or 0, self._part)  # the short way, as in `send`
+        if taken is None:
+            taken = self._take(min_envs, timeout, max_envs, order)
+        batch = engine.batches.make(taken, self.env_ids)
+        if engine.batches.made == self._advise_after:
+            self._advise()
+        return batch
+
+    def _take(self, min_envs: int | None, timeout: float | None, max_envs: int | None, order: str) -> tuple[Any, ...]:
+        """What the hub hands out to `recv`."""
         self._check_open()
         check_limit("min_envs", min_envs)
         check_limit("max_envs", max_envs, self._engine.layout.width)
@@ -130,7 +143,7 @@ class Part:
         exchange.wait(there if min_envs is None else min(min_envs, there), timeout, self._part)
         self._raise_any()
         limit = exchange.ready(self._part) if max_envs is None else max_envs
-        return self._batch(exchange.take(limit, self._part, by_slot=order == "slot"))
+        return exchange.take(limit, self._part, by_slot=order == "slot")
 
     def reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> Batch:
         """Resets envs and waits for their first observations.
@@ -191,6 +204,9 @@ class Part:
 
     # -- inside ------------------------------------------------------------------------------------------
 
+    def _advise(self) -> None:
+        """Says whether another number of workers would be better, which a whole pool alone can tell."""
+
     def _raise_any(self) -> None:
         """Raises faults, and remembers that what is in flight then is left over."""
         try:
@@ -214,9 +230,6 @@ class Part:
     def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         return self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
 
-    def _batch(self, taken: tuple[Any, ...]) -> Batch:
-        return self._engine.batches.make(taken, self.env_ids)
-
     def _check_open(self) -> None:
         self._engine.check_open()
         if self._division != self._engine.division:
@@ -230,9 +243,3 @@ class Part:
 
     def __repr__(self) -> str:
         return f"<Part of a pool: {self.num_envs} envs>"
-
-
-def _is_plain(min_envs: Any, timeout: Any, max_envs: Any, order: Any) -> bool:
-    """Whether `recv` is to wait for as long as it takes, and to take all that is there as it comes."""
-    waits = min_envs is None or (type(min_envs) is int and min_envs > 0)
-    return waits and timeout is None and max_envs is None and order == "arrival"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
 from remuda._engine.pool.arguments import check_common, check_timeout
-from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.naming import owns_methods
@@ -93,20 +92,17 @@ class Pool(Part):
         super().__init__(Engine(settings, parts), 0, range(parts.layout.num_slots))
 
         self.options = settings.options
-        self.num_workers, self.backend, self.start_method = (
-            settings.num_workers,
-            settings.backend,
-            settings.start_method,
-        )
-        self.autoreset, self.vector_size = settings.autoreset, settings.vector_size
-        self.spares, self.seeding = settings.spares, settings.seeding
+        self.num_workers, self.vector_size = settings.num_workers, settings.vector_size
+        self.backend, self.start_method = settings.backend, settings.start_method
+        self.autoreset, self.spares, self.seeding = settings.autoreset, settings.spares, settings.seeding
         self.single_observation_space = parts.layout.observation_space
         self.single_action_space = self._engine.action_spaces.single
         self.observation_spaces = tuple(report.observation_space for report in parts.reports[: self.num_envs])
         self.action_spaces = self._engine.action_spaces.each
         self.metadata = dict(parts.reports[0].metadata)
         self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
-        self._advise = settings.advise and not self.spares  # with spares there is no choice
+        if settings.advise and not self.spares and self.backend != "serial":  # else there is no choice
+            self._advise_after = _ADVISE_AFTER
         self._num_parts = 1
         _pools.add(self)
 
@@ -183,13 +179,21 @@ class Pool(Part):
         return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
 
     def call_async(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> Call:
-        """As `call`, but returns at once; the answers are the returned object's `result()`."""
+        """As `call`, but returns at once; the answers are the returned object's `result()`.
+
+        Raises:
+            ValueError, TypeError: `env_ids` that are none. Nothing was sent.
+            BrokenPoolError, ClosedError: One of the envs can never answer. Nothing was sent.
+        """
         return self.apply_async(call_attribute, (name, args, kwargs), env_ids=env_ids)
 
     def apply(
         self, fn: Callable[..., Any], /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any
     ) -> list[Any]:
-        """Runs `fn(env, *args, **kwargs)` in each env's worker; `fn` is pickled (lambdas too)."""
+        """Runs `fn(env, *args, **kwargs)` in each env's worker; `fn` is pickled (lambdas too).
+
+        Returns, raises: As `call` does.
+        """
         return self.apply_async(fn, args, kwargs, env_ids).result()
 
     def apply_async(
@@ -229,7 +233,7 @@ class Pool(Part):
         return call
 
     def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
-        """The attribute of each env, found through its wrappers."""
+        """The attribute of each env, found through its wrappers: unpickled copies. Raises as `call` does."""
         return self.apply(get_attribute, name, env_ids=env_ids)
 
     def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None, *, lasting: bool = False) -> None:
@@ -353,15 +357,7 @@ class Pool(Part):
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _batch(self, taken: tuple[Any, ...]) -> Batch:
-        batch = super()._batch(taken)
-        if self._advise and self._engine.batches.made == _ADVISE_AFTER:
-            self._say_advice()
-        return batch
-
-    def _say_advice(self) -> None:
-        if self.backend == "serial":
-            return
+    def _advise(self) -> None:
         stats = self.stats()
         if stats.steps == 0:
             return
