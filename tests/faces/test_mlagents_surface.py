@@ -47,8 +47,8 @@ from mlagents_face_envs import (
 )
 
 from remuda.mlagents import ClosedError, wire
+from remuda.mlagents.arguments import factories
 from remuda.mlagents.channels import Channels, EngineOptions
-from remuda.mlagents.options import factories
 from remuda.mlagents.worker import put
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -12,12 +12,12 @@ from alf.utils.schedulers import get_all_progresses
 from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.close_errors import log_close_errors
 from remuda.alf import worker
-from remuda.alf.actions import action_reader
+from remuda.alf.arguments import action_reader
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
 from remuda.alf.remote_environment import RemoteEnvironment
+from remuda.alf.results import TimeSteps
 from remuda.alf.space_checks import check_same, told_by_alf
-from remuda.alf.time_steps import TimeSteps
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11

@@ -15,13 +15,13 @@ from ditk import logging
 from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
-from remuda.ding.adapter import Adapter, call_method, get_attribute, render
+from remuda.ding.arguments import ManagerOptions
 from remuda.ding.errors import translate
 from remuda.ding.in_flight import InFlight
-from remuda.ding.options import ManagerOptions
 from remuda.ding.resetting import ResetOrder
+from remuda.ding.results import is_abnormal, is_spoilt
 from remuda.ding.spaces import Anything, layout_space
-from remuda.ding.timesteps import is_abnormal, is_spoilt
+from remuda.ding.worker import Adapter, call_method, get_attribute, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 _CLOSE_SECONDS = 5.0  # that envs get to close, as in the original

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from remuda import Batch, EnvError, Fault, Pool, WorkerDiedError
-from remuda.ding.actions import quick
+from remuda.ding.arguments import quick
 from remuda.ding.resetting import ResetOrder
-from remuda.ding.timesteps import from_info, spoilt, unreadable
+from remuda.ding.results import from_info, spoilt, unreadable
 
 
 class InFlight:

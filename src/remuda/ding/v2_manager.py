@@ -13,8 +13,8 @@ from treevalue import TreeValue
 from treevalue.tree.common import create_storage
 
 from remuda.ding.cut_off import Episodes
+from remuda.ding.results import is_abnormal, is_spoilt
 from remuda.ding.sync_manager import SyncSubprocessEnvManager
-from remuda.ding.timesteps import is_abnormal, is_spoilt
 
 
 class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # type: ignore[misc]  # no types there

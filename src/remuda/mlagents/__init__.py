@@ -12,9 +12,9 @@ from remuda._faces.loading import lazily
 
 if TYPE_CHECKING:
     from remuda.mlagents.errors import ClosedError, CorruptReplyError, EnvTimeoutError, WorkerDiedError
-    from remuda.mlagents.manager import SubprocessEnvManager
+    from remuda.mlagents.subprocess_env_manager import SubprocessEnvManager
 
 __all__ = ["ClosedError", "CorruptReplyError", "EnvTimeoutError", "SubprocessEnvManager", "WorkerDiedError"]
 
 if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
-    __getattr__, __dir__ = lazily(__name__, __all__, {"SubprocessEnvManager": "manager"})
+    __getattr__, __dir__ = lazily(__name__, __all__, {"SubprocessEnvManager": "subprocess_env_manager"})

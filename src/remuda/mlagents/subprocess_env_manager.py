@@ -21,7 +21,7 @@ from mlagents_envs.timers import hierarchical_timer, timed
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.close_errors import log_close_errors
 from remuda._keywords import names_keywords
-from remuda.mlagents.options import REFUSED, check_num_workers, factories, policy_of, run_options_of
+from remuda.mlagents.arguments import REFUSED, check_num_workers, factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
 from remuda.mlagents.told import Told

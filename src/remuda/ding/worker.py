@@ -14,8 +14,8 @@ from gymnasium import Space
 
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.resetting import ResetOrder, time_limit
+from remuda.ding.results import as_info, from_info, is_abnormal
 from remuda.ding.spaces import Anything
-from remuda.ding.timesteps import as_info, from_info, is_abnormal
 
 
 class Adapter:
