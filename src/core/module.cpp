@@ -121,7 +121,7 @@ NB_MODULE(_core, m) {
   m.attr("HAS_NEW_KEYS") = kHasNewKeys;
   m.attr("IS_FAILURE") = kIsFailure;
   m.attr("RENEWAL_DUE") = kRenewalDue;
-  m.attr("SWAP_DUE") = kHasSpares;
+  m.attr("HAS_SPARES") = kHasSpares;
   m.attr("UNDONE") = kUndone;
   m.attr("IS_MESSAGE") = kIsMessage;
   m.attr("WHOLE_WORKER") = kWholeWorker;

@@ -405,6 +405,44 @@ def test_what_cannot_be(arguments: dict[str, Any], told: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_a_seed_reaches_a_spare_that_is_due_for_renewal(backend: Any) -> None:
+    """It was in the middle of its last episode when all were reset."""
+    with Pool(counting(2, length=1), spares=1, faults=FaultPolicy(renew_every=1), backend=backend) as pool:
+        pool.reset(seed=0)
+        pool.step([1])
+        assert tags(pool.step([1])) == [1]  # which is to be renewed when its episode is over
+        pool.reset(seed=10)
+        pool.step([1])
+        assert pool.step([1]).obs[0, :2].tolist() == [1, 1]
+        assert pool.get_attr("last_seed") == [11]
+
+
+def test_a_seed_outlives_the_worker_of_a_spare(tmp_path: Path) -> None:
+    def reset(env: HookedEnv) -> None:
+        if not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with Pool(hooked(2, (1,), 1, reset=reset), spares=1, faults="restart") as pool:
+        pool.reset(seed=10)
+        pool.step([1])
+        assert tags(pool.step([1])) == [1]
+        assert pool.get_attr("last_seed") == [11]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_spares_of_parts_have_seeds_for_their_episodes(backend: Any) -> None:
+    with Pool(counting(3, length=1), spares=1, seeding="per_episode", backend=backend) as pool:
+        first, second = pool.split(2)
+        first.reset(seed=1)
+        second.reset(seed=1)
+        first.step([1])
+        batch = first.step([1])
+        assert tags(batch) == [2]
+        assert batch.infos[0]["episode_seed"] == pool.get_attr("last_seed", env_ids=[0])[0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_reset_that_is_refused_changes_nothing(backend: Any) -> None:
     with Pool(counting(3, length=1), spares=1, backend=backend) as pool:
         pool.reset()

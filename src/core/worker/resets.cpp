@@ -119,10 +119,14 @@ void WorkerLoop::reset_ahead(Env& env, nb::object kwargs) {
 
 // In advance; `reset_ahead` may have been there before.
 void WorkerLoop::prepare(Env& env, const Command& command, Result& result) {
+  result.flags |= kIsMessage;
   nb::object kwargs = read_reset_arguments(command);
+  if (kwargs.is_valid() && !spec_.renews_in_place && renewal_due(env)) {  // see `reset`
+    result.flags |= kRenewalDue | kUndone;
+    return post(result, nb::object());
+  }
   if (kwargs.is_valid()) catch_up(env, kwargs);
   if (kwargs.is_valid() || !(env.ahead.is_valid() || env.ahead_error)) reset_ahead(env, std::move(kwargs));
-  result.flags |= kIsMessage;
   post(result, nb::object());
 }
 

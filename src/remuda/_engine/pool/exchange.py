@@ -79,8 +79,12 @@ class Exchange:
         return [env for env in range(self._num_envs) if self._hub.slot_of(env) is None]
 
     def prepare(self, spare: int, arguments: Parts | None) -> None:
-        """Lets a spare reset in advance."""
-        self._post(spare, spare, arguments, op=_core.Op.PREPARE)
+        """Lets a spare reset in advance; what it is given for that outlives its worker."""
+        if arguments is None:
+            self._post(spare, spare, None, op=_core.Op.PREPARE)
+        else:
+            preparation = self.supervisor.replacements.preparations.expect(spare, arguments)
+            self._post(spare, spare, arguments, self._calls, preparation, op=_core.Op.PREPARE)
 
     def _clear_delivered(self) -> None:
         """Without autoreset, an env that has told of the end of its episode must be reset."""
@@ -257,10 +261,13 @@ class Exchange:
 
     def _decide(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes) -> None:
         if flags & _core.RENEWAL_DUE:
-            assert slot is not None  # of an env that ended an episode
+            assert slot is not None  # of an env that ended an episode, or is reset in the middle of one
+            if flags & _core.IS_MESSAGE:  # a spare, in advance
+                changes.do(self._calls.pop, sequence, None)
+                return self.supervisor.preparation_left_to_successor(worker, changes)
             if flags & _core.UNDONE:
                 return self.supervisor.reset_left_to_successor(worker, slot, changes)
-            return self.supervisor.renewal_due(worker, None if flags & _core.SWAP_DUE else slot, parts, changes)
+            return self.supervisor.renewal_due(worker, None if flags & _core.HAS_SPARES else slot, parts, changes)
         try:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
         except Exception:  # no worker of ours would write that

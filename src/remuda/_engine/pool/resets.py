@@ -46,6 +46,13 @@ class Resets:
 
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
         """Raises before anything is sent."""
+        self._send(slots, seed, options, part, to_all=to_all)
+        if self._layout.spares:  # nobody has told these yet what their seeds follow from
+            spares = self._exchange.spares
+            orders = self._seeds.orders(None, spares, spares)
+            self._prepare([spare for spare, order in zip(spares, orders, strict=True) if order is not None], None, None)
+
+    def _send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
         envs = [self._hub.env_of(slot) for slot in slots]
         orders = self._seeds.orders(seed, slots, envs)
         arguments = self._arguments(orders, options_for(options, slots), slots)
@@ -75,7 +82,7 @@ class Resets:
             self._seeds.orders(part_of_seed, ids, ids)
         if seed is not None:
             self._hub.seat_in_order()
-        self.send(slots, of_slots, options, 0, to_all=True)
+        self._send(slots, of_slots, options, 0, to_all=True)
         self._prepare(self._exchange.spares, of_spares, dict(options) if isinstance(options, Mapping) else None)
 
     def _prepare(self, spares: Sequence[int], seed: Seed, options: dict[str, Any] | None) -> None:

@@ -14,6 +14,8 @@ from remuda._engine.startup.space_checks import check_agreement
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.charges import Charges
 from remuda._engine.supervision.fault_kinds import forget_frames
+from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.standing import Standing
 from remuda._engine.supervision.worker_state import ABSENT, Life, Lives, WorkerState
 from remuda._wire.failures import build_error
@@ -38,7 +40,7 @@ class Replacements:
 
     Attributes:
         lives: The state of each worker.
-        standing: What envs were told that their successors are told again.
+        standing, preparations: What envs were told that their successors are told again.
         start_timeout: Seconds in which a successor must have built its envs; None for no limit.
         started: How many successors there have been.
     """
@@ -51,6 +53,7 @@ class Replacements:
         start_timeout: float | None,
         infos: InfoColumns,
         defaults: ResetDefaults,
+        faults: Faults,
         addressee: Callable[[int], Addressee],
         addressees: dict[int, Addressee | None],
     ) -> None:
@@ -59,10 +62,12 @@ class Replacements:
         Args:
             parts, lives, charges, start_timeout: Of the pool.
             infos, defaults: The columns of infos, and what resets are given by now.
+            faults: Where the failure of a reset in advance is told.
             addressee: Makes who is told the answer when an env was told again what holds for it.
             addressees: By sequence of a message: who is told the answer.
         """
         self.lives, self.standing, self.start_timeout = lives, Standing(), start_timeout
+        self.preparations = Preparations(faults)
         self.started = 0
         self._planned = [0] * len(parts.backend.workers)  # how many successors each worker was to have so far
         self._backend, self._hub = parts.backend, parts.hub
@@ -97,6 +102,8 @@ class Replacements:
                 self._addressees,
                 addressee,
             )
+        for env, arguments, preparation in self.preparations.unmade(env_ids):
+            changes.do(self._hub.post_message, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation)
         self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
         changes.do(self._hub.raise_news)  # those that died together start together
 

@@ -62,6 +62,7 @@ class Supervisor:
             start_timeout,
             infos,
             defaults,
+            faults,
             lambda env: _Rebuild(self, env),
             self.addressees,
         )
@@ -242,6 +243,10 @@ class Supervisor:
         """The same of an env that is reset in mid-episode: its slot is orphaned, for the env has done nothing."""
         self._close_worker(worker, changes)
         changes.do(self._hub.resend, slot)
+
+    def preparation_left_to_successor(self, worker: int, changes: Changes) -> None:
+        """The same of a spare that was to be reset in advance: its successor is told so."""
+        self._close_worker(worker, changes)
 
     def _close_worker(self, worker: int, changes: Changes) -> None:
         if self._lives.state(worker) is WorkerState.RUNNING:  # else it goes already

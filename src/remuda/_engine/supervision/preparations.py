@@ -1,0 +1,49 @@
+"""Resets in advance that spares were told to make: their seeds and options outlive the worker that was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from remuda._engine.pool.calls import Addressee
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.faults import Faults
+from remuda._wire.pickling import Parts
+from remuda.errors import Failure, RemudaError
+
+
+class Preparations:
+    """What the resets are given, until they are made: a successor of the worker is told again."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._arguments: dict[int, Parts] = {}  # by env
+
+    def expect(self, spare: int, arguments: Parts) -> Addressee:
+        """Who is to be told when the spare has been reset with these."""
+        self._arguments[spare] = arguments
+        return _Preparation(self._faults, self._arguments, spare, arguments)
+
+    def unmade(self, envs: Iterable[int]) -> Iterator[tuple[int, Parts, Addressee]]:
+        """Of these envs: whose it is, its arguments, and who is to be told."""
+        for env in envs:
+            if (arguments := self._arguments.get(env)) is not None:
+                yield env, arguments, _Preparation(self._faults, self._arguments, env, arguments)
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    faults: Faults
+    unmade: dict[int, Parts]
+    env: int
+    arguments: Parts
+
+    def answer(self, sequence: int, parts: Parts) -> None:
+        if self.unmade.get(self.env) is self.arguments:
+            del self.unmade[self.env]
+
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+        self.faults.add_failure(failure, changes)
+
+    def abandon(self, error: RemudaError) -> None:
+        """The worker died."""
