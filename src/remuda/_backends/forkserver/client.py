@@ -208,7 +208,7 @@ class ForkServer:
                 self.retire()
 
     def retire(self) -> None:
-        """Ends it, and it holds nothing any more; its workers go on. Who has asked it for something is to ask another."""
+        """Ends it; its workers go on. It holds nothing any more. Who has asked it for something is to ask another."""
         with self._lock:
             self._end(None)
 
@@ -314,7 +314,8 @@ class ForkServer:
         self._is_ended = True
         self._sock.close()
         self._process.kill()
-        self._process.has_ended(_DEATH_SECONDS)
+        if self._process.has_ended(_DEATH_SECONDS):
+            self._process.close()
         while self._zombies:
             _reap_orphan(self._zombies.pop(), self._process)
         for pending in (*self._sent, *self._unsent):
