@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Container, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,14 @@ def pytest_collection_finish() -> None:
     """What the tests have imported stays for good: the collection after each test need not look at it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What was captured may have any character in it, and xdist's workers send their reports as UTF-8."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(autouse=True)
