@@ -17,7 +17,7 @@ MINUTES ?= 10
 
 # How many tests run at the same time.
 JOBS   ?= 2
-PYTEST := -m pytest --numprocesses $(JOBS)
+PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench clean
 
