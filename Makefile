@@ -120,13 +120,13 @@ formal-unchecked:
 	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."
 
 ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
-	$(DING)/bin/python $(PYTEST) -k ding $(wildcard tests/faces/test_ding_*.py) tests/faces/test_fault_table.py
+	$(DING)/bin/python $(PYTEST) -k ding $(wildcard tests/faces/test_ding_*.py) tests/faces/test_fault_table.py tests/faces/test_options.py
 
 ding-untested:
 	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (make clean test PYTHON=python3.12)."
 
 mlagents-test: $(MLAGENTS)/test.stamp  ## the tests of remuda.mlagents, beside Unity ML-Agents
-	$(MLAGENTS)/bin/python $(PYTEST) -k mlagents $(wildcard tests/faces/test_mlagents_*.py) tests/faces/test_fault_table.py
+	$(MLAGENTS)/bin/python $(PYTEST) -k mlagents $(wildcard tests/faces/test_mlagents_*.py) tests/faces/test_fault_table.py tests/faces/test_options.py
 
 mlagents-untested:
 	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (make clean test PYTHON=python3.11)."

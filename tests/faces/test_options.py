@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -106,13 +107,13 @@ def mlagents_manager(**options: Any) -> Any:
 
 FACES: dict[str, Make] = {
     "Pool": pool,
-    "AsyncVectorEnv": async_vector_env,
-    "make_vec": make_vec,
-    "SubprocVecEnv": subproc_vec_env,
-    "FastParallelEnvironment": functools.partial(alf_env, "FastParallelEnvironment"),
-    "ParallelAlfEnvironment": functools.partial(alf_env, "ParallelAlfEnvironment"),
-    "cfg.remuda": ding_manager,
-    "SubprocessEnvManager": mlagents_manager,
+    "gymnasium.AsyncVectorEnv": async_vector_env,
+    "gymnasium.make_vec": make_vec,
+    "sb3.SubprocVecEnv": subproc_vec_env,
+    "alf.FastParallelEnvironment": functools.partial(alf_env, "FastParallelEnvironment"),
+    "alf.ParallelAlfEnvironment": functools.partial(alf_env, "ParallelAlfEnvironment"),
+    "ding.cfg.remuda": ding_manager,
+    "mlagents.SubprocessEnvManager": mlagents_manager,
 }
 
 OF_GYMNASIUM = {"autoreset": "autoreset_mode=", "start_method": "context=", "observation_space": "observation_mode="}
@@ -129,12 +130,12 @@ OF_ALF = {
 # What a face refuses, and a word of its reason.
 REFUSED: dict[str, dict[str, str]] = {
     "Pool": {},
-    "AsyncVectorEnv": OF_GYMNASIUM,
-    "make_vec": {**OF_GYMNASIUM, "vector_size": "AsyncVectorEnv"},
-    "SubprocVecEnv": {"autoreset": "within the step", "resets_ahead": "spares=", "vector_size": "each env"},
-    "FastParallelEnvironment": OF_ALF,
-    "ParallelAlfEnvironment": OF_ALF,
-    "cfg.remuda": {
+    "gymnasium.AsyncVectorEnv": OF_GYMNASIUM,
+    "gymnasium.make_vec": {**OF_GYMNASIUM, "vector_size": "AsyncVectorEnv"},
+    "sb3.SubprocVecEnv": {"autoreset": "within the step", "resets_ahead": "spares=", "vector_size": "each env"},
+    "alf.FastParallelEnvironment": OF_ALF,
+    "alf.ParallelAlfEnvironment": OF_ALF,
+    "ding.cfg.remuda": {
         "autoreset": "auto_reset",
         "observation_space": "shared_memory",
         "resets_ahead": "auto_reset",
@@ -143,7 +144,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "start_method": "context",
         "vector_size": "by itself",
     },
-    "SubprocessEnvManager": {
+    "mlagents.SubprocessEnvManager": {
         "advise": "measuring",
         "autoreset": "requests",
         "observation_space": "requests",
@@ -236,6 +237,15 @@ def test_the_guide_has_every_option_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", section, re.MULTILINE))
     documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
     assert {name: eval(text) for name, text in rows.items()} == {name: eval(text) for name, text in documented.items()}
+
+
+@pytest.mark.parametrize("kind", ["FastParallelEnvironment", "ParallelAlfEnvironment"])
+def test_alfs_configuration_finds_the_options_by_name(kind: str) -> None:
+    """It configures the parameters that a signature names, and knows no ``**options``."""
+    pytest.importorskip("torch")
+    named = inspect.signature(getattr(remuda.alf, kind)).parameters
+    assert set(PoolOptions.__annotations__) - OF_ALF.keys() <= named.keys()
+    assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in named.values())
 
 
 def test_what_a_pool_says_of_its_options_changes_nothing() -> None:
