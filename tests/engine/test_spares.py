@@ -417,6 +417,15 @@ def test_a_seed_reaches_a_spare_that_is_due_for_renewal(backend: Any) -> None:
         assert pool.get_attr("last_seed") == [11]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_spare_that_is_taken_in_the_step_in_which_it_became_one_is_renewed_before(backend: Any) -> None:
+    faults = FaultPolicy(renew_every=1)
+    with Pool(counting(3, length=1), spares=1, faults=faults, autoreset="same_step", backend=backend) as pool:
+        pool.reset()
+        for expected in ([2, 0], [1, 2], [0, 1]):
+            assert pool.step([1, 1]).obs[:, :2].tolist() == [[env, 1] for env in expected]
+
+
 def test_a_seed_outlives_the_worker_of_a_spare(tmp_path: Path) -> None:
     def reset(env: HookedEnv) -> None:
         if not (tmp_path / "died").exists():

@@ -31,6 +31,10 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
 
 // With a reset that completes the row of somebody else's step: its flags stay.
 void WorkerLoop::reset_into_row(Env& env, Result& result) {
+  if (!spec_.renews_in_place && renewal_due(env)) {  // it became a spare a moment ago, and was taken before it could go
+    result.flags |= kRenewalDue | kUndone;
+    return post(result, nb::object());
+  }
   nb::tuple outcome = outcome_of_reset(env, nb::object());
   result.flags |= kHasFinal;
   finish_reset(env, outcome, result);
