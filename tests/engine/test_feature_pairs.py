@@ -1,0 +1,138 @@
+"""Every two features of a pool that can be had together, in one pool, against a serial pool that is driven alike."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import features
+import pytest
+from features import FACTORS, REFUSALS, SLOTS, Combination, Refusal
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pool_envs import counting
+from twins import Twins
+
+from remuda import Pool
+
+MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
+EVENTS = (
+    "fail in step",
+    "fail in reset",
+    "kill",
+    "reset some",
+    "reset all",
+    "tell",
+    "ask",
+    "split",
+    "some",
+    "fail in step",
+    "some",
+)
+
+scripts = st.tuples(st.permutations(EVENTS), st.lists(st.integers(1, 15), min_size=len(EVENTS), max_size=len(EVENTS)))
+
+
+def name(combination: Combination) -> str:
+    return " ".join(f"{k}={v}" for k, v in combination.items() if v != FACTORS[k][0]) or "plain"
+
+
+def lead(combination: Combination, events: list[str], picks: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        twins = Twins(combination, Path(directory))
+        try:
+            _lead(twins, list(zip(events, picks, strict=True)))
+        finally:
+            twins.close()
+
+
+def _lead(twins: Twins, script: list[tuple[str, int]]) -> None:
+    combination = twins.combination
+    twins.reset_all(seed=7)
+    if combination["parts"] > 1:
+        twins.split(combination["parts"])
+    for event, pick in script:
+        happen(twins, event, pick)
+        twins.step()
+        twins.step()
+    if combination["record"]:
+        twins.check_records()
+    if not twins.restarts and combination["backend"] == "process":
+        twins.lose_worker(script[0][1], "hang" if combination["deadlines"] else "death")
+
+
+def happen(twins: Twins, event: str, pick: int) -> None:
+    """If that can be had with these features."""
+    combination = twins.combination
+    if event.startswith("fail in"):
+        kinds = twins.kinds(in_reset=event == "fail in reset")
+        if kinds:
+            (twins.fail_in_reset if event == "fail in reset" else twins.fail_in_step)(pick, kinds[pick % len(kinds)])
+    elif event == "kill" and "death" in twins.kinds(in_reset=False):
+        twins.kill_idle(pick)
+    elif event == "reset some":
+        twins.reset_some(pick)
+    elif event == "reset all":
+        twins.begin_anew(pick)
+    elif event == "split" and combination["parts"] > 1:
+        twins.split(1)
+        twins.step()
+        twins.split(combination["parts"])
+    elif event == "some" and combination["partial"]:
+        twins.step([slot for slot in range(SLOTS) if pick >> (slot // twins.width) & 1])
+    elif combination["calls"] and event == "tell":
+        twins.tell(pick)
+    elif combination["calls"] and event == "ask":
+        twins.ask_in_flight()
+
+
+def how_long(examples: int) -> Any:
+    soak = {"max_examples": round(examples * (1 + MINUTES)), "derandomize": False} if MINUTES else {}
+    return settings(
+        **{"max_examples": examples, **soak},
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],  # to shrink what fails takes minutes, for it dies many times more
+        report_multiple_bugs=False,
+    )
+
+
+combinations = st.fixed_dictionaries({factor: st.sampled_from(values) for factor, values in FACTORS.items()}).filter(
+    lambda combination: not features.is_refused(combination)
+)
+
+
+@pytest.mark.watchdog(600 + 60 * MINUTES)
+@pytest.mark.parametrize("combination", features.covering(), ids=name)
+def test_features_work_together(combination: Combination) -> None:
+    @how_long(1)
+    @given(script=scripts)
+    def test(script: tuple[list[str], list[int]]) -> None:
+        lead(combination, *script)
+
+    test()
+
+
+@pytest.mark.skipif(not MINUTES, reason="draws more than pairs, for as long as there is time: make soak")
+@pytest.mark.watchdog(600 + 600 * MINUTES)
+def test_any_features_work_together() -> None:
+    @how_long(20)
+    @given(combination=combinations, script=scripts)
+    def test(combination: Combination, script: tuple[list[str], list[int]]) -> None:
+        lead(combination, *script)
+
+    test()
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: " ".join(f"{f}={v}" for f, v in refusal.choices))
+def test_what_cannot_be_had_together_is_refused(refusal: Refusal, tmp_path: Path) -> None:
+    arguments = features.pool_arguments(features.plain(*refusal.choices), tmp_path)
+    width = arguments["vector_size"] or 1
+    with pytest.raises(ValueError, match=refusal.says):
+        Pool(counting((SLOTS + arguments["spares"]) // width), **arguments)
+
+
+def test_the_document_has_all_pairs() -> None:
+    text = features.DOCUMENT.read_text()
+    assert features.with_tables(text) == text, "run tests/features.py"

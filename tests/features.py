@@ -1,0 +1,222 @@
+"""The features of a pool: pairs of them, which of these are refused, and combinations in which every pair occurs.
+
+The table in docs/features.md is made of this, and tests/engine/test_feature_pairs.py tries it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from remuda import FaultPolicy
+
+Combination: TypeAlias = Mapping[str, Any]  # a value for each factor
+Choice: TypeAlias = tuple[str, Any]  # a factor and one of its values
+
+SLOTS, SPARES, WIDTH = 4, 2, 2
+
+# The first value is what a pool does that is told nothing.
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "backend": ("process", "thread"),
+    "autoreset": ("next_step", "same_step", "disabled", "background"),
+    "spares": (0, SPARES),
+    "resets_ahead": (False, True),
+    "vector_size": (None, WIDTH),
+    "parts": (1, 2),
+    "renew_every": (None, 2),
+    "faults": ("raise", "restart"),
+    "deadlines": (False, True),
+    "max_concurrency": (None, 1),
+    "seeding": ("gymnasium", "per_episode"),
+    "record": (False, True),
+    "partial": (False, True),
+    "calls": (False, True),
+    "shared": (False, True),
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Choices that cannot be had together.
+
+    Attributes:
+        says: What the error says.
+    """
+
+    choices: tuple[Choice, ...]
+    says: str
+
+    def concerns(self, combination: Combination) -> bool:
+        return all(combination.get(factor) == value for factor, value in self.choices)
+
+
+_ONE_BY_ONE = "neither reset nor built one by one"
+_VECTOR = ("vector_size", WIDTH)
+_AHEAD = ("resets_ahead", True)
+_SPARES = ("spares", SPARES)
+
+REFUSALS = (
+    Refusal((_VECTOR, _SPARES), _ONE_BY_ONE),
+    Refusal((_VECTOR, ("autoreset", "background")), _ONE_BY_ONE),
+    Refusal((_VECTOR, _AHEAD), _ONE_BY_ONE),
+    Refusal((_VECTOR, ("renew_every", 2)), _ONE_BY_ONE),
+    Refusal((_VECTOR, ("record", True)), _ONE_BY_ONE),
+    Refusal((_VECTOR, ("seeding", "per_episode")), _ONE_BY_ONE),
+    Refusal((_VECTOR, ("faults", "restart"), ("backend", "thread")), "built anew with its process"),
+    Refusal((_SPARES, ("shared", True)), "hold up the others of its worker"),
+    Refusal((_SPARES, ("max_concurrency", 1)), "spares reset while others step"),
+    Refusal((_AHEAD, ("autoreset", "same_step")), "within the step that ends its episode"),
+    Refusal((_AHEAD, ("autoreset", "disabled")), "when it is told to"),
+    Refusal((_AHEAD, ("max_concurrency", 1)), "beside others that step"),
+    Refusal((("deadlines", True), ("backend", "thread")), "only a process can be stopped from outside"),
+)
+
+
+def is_refused(combination: Combination) -> bool:
+    return any(refusal.concerns(combination) for refusal in REFUSALS)
+
+
+def plain(*choices: Choice) -> dict[str, Any]:
+    """The combination in which nothing is chosen but this."""
+    return {factor: values[0] for factor, values in FACTORS.items()} | dict(choices)
+
+
+def pairs() -> Iterator[frozenset[Choice]]:
+    """Every two values of different factors that can be had together."""
+    for (one, values), (other, others) in itertools.combinations(FACTORS.items(), 2):
+        for a, b in itertools.product(values, others):
+            if not is_refused({one: a, other: b}):
+                yield frozenset({(one, a), (other, b)})
+
+
+def covering() -> list[dict[str, Any]]:
+    """Combinations in which every pair occurs, and once with worker processes if that can be; few, always the same.
+
+    Greedy: each takes a pair that has not occurred yet, and then for one factor after another what brings most others.
+    """
+    processes = (pair | {("backend", "process")} for pair in pairs() if not any(f == "backend" for f, _ in pair))
+    missing = {*pairs(), *processes}
+    combinations = []
+    while missing:
+        combination = dict(min(missing, key=lambda choices: repr(sorted(choices, key=repr))))
+        for factor in FACTORS:
+            if factor not in combination:
+                combination[factor] = max(_possible(combination, factor), key=_Gain(missing, combination, factor))
+        combinations.append({factor: combination[factor] for factor in FACTORS})
+        missing = {choices for choices in missing if not choices <= combinations[-1].items()}
+    return combinations
+
+
+def _possible(combination: Combination, factor: str) -> list[Any]:
+    values = [value for value in FACTORS[factor] if not is_refused({**combination, factor: value})]
+    assert values, f"nothing goes with {combination}"
+    return values
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """How many of what is missing a value brings."""
+
+    missing: set[frozenset[Choice]]
+    combination: Combination
+    factor: str
+
+    def __call__(self, value: Any) -> int:
+        new, with_it = (self.factor, value), {**self.combination, self.factor: value}.items()
+        return sum(new in choices and choices <= with_it for choices in self.missing)
+
+
+def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
+    """What `Pool` is to be told for it; `directory`: for crash records."""
+    chosen, slots = dict(combination), SLOTS // (combination["vector_size"] or 1)
+    seconds = 2.0 if chosen["deadlines"] else None
+    policy = FaultPolicy(
+        chosen["faults"],
+        step_timeout=seconds,
+        reset_timeout=seconds,
+        max_restarts=100,
+        backoff=0,
+        renew_every=chosen["renew_every"],
+    )
+    arguments = {name: chosen[name] for name in ("backend", "autoreset", "spares", "resets_ahead", "vector_size")}
+    arguments |= {name: chosen[name] for name in ("max_concurrency", "seeding")}
+    arguments |= {"faults": policy, "advise": False, "frames": 2}
+    if chosen["shared"]:
+        arguments["num_workers"] = slots // 2
+    if chosen["record"]:
+        arguments["record"] = directory
+    return arguments
+
+
+# -- for the document ------------------------------------------------------------------------------------
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "features.md"
+WHY = (
+    "a vector env resets its envs by itself, and makes all or none of them",
+    "the slow reset of a spare would hold up the other envs of its worker",
+    "resets in advance run beside the envs that step, which is more at a time than was allowed",
+    "the reset is a part of the step that ends the episode",
+    "nothing is reset before you say so",
+    "only a process can be stopped from outside",
+)
+_REASONS = (1, 1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 3, 6)  # of the refusals, by number
+
+_COLUMNS: dict[str, Choice] = {
+    "next_step": ("autoreset", "next_step"),
+    "same_step": ("autoreset", "same_step"),
+    "disabled": ("autoreset", "disabled"),
+    "background": ("autoreset", "background"),
+    "`spares`": _SPARES,
+    "`resets_ahead`": _AHEAD,
+    "`vector_size`": _VECTOR,
+    "`split`": ("parts", 2),
+    "`renew_every`": ("renew_every", 2),
+    "restarts": ("faults", "restart"),
+    "deadlines": ("deadlines", True),
+    "`max_concurrency`": ("max_concurrency", 1),
+    "per-episode seeds": ("seeding", "per_episode"),
+    "`record`": ("record", True),
+    "partial batches": ("partial", True),
+    "calls": ("calls", True),
+    "shared workers": ("shared", True),
+    "threads": ("backend", "thread"),
+}
+
+
+def table() -> str:
+    """Each feature's row has the features that come before it."""
+    names = list(_COLUMNS)
+    lines = [["", *names[:-1]], ["---"] * len(names)]
+    for row, name in enumerate(names[1:], 1):
+        lines.append(
+            [name, *(_cell(_COLUMNS[name], _COLUMNS[other]) for other in names[:row]), *[""] * (len(names) - row - 1)]
+        )
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(one: Choice, other: Choice) -> str:
+    if one[0] == other[0]:
+        return "-"
+    for refusal, reason in zip(REFUSALS, _REASONS, strict=True):
+        if set(refusal.choices) == {one, other}:
+            return str(reason)
+    return "yes"
+
+
+def reasons() -> str:
+    return "\n".join(f"{number}. {reason}" for number, reason in enumerate(WHY, 1))
+
+
+def with_tables(text: str) -> str:
+    """The document as it should be."""
+    for name, content in {"pairs": table(), "reasons": reasons()}.items():
+        head, rest = text.split(f"<!-- {name} -->\n")
+        text = f"{head}<!-- {name} -->\n\n{content}\n\n<!-- end{rest.split('<!-- end', 1)[1]}"
+    return text
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text()))

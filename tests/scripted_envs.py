@@ -1,0 +1,100 @@
+"""Envs whose actions tell them when to fail. Workers import this module by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import accidents
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from pool_envs import EnvFn, Info, StepResult
+from vector_envs import GYMNASIUM_MODES
+
+FAIL = {"exception": 100, "death": 200, "hang": 300}  # the action that makes an env fail so
+FAIL_NEXT_RESET = 400  # the episode ends in this step; with one of these added, the next reset fails
+_ACTS: dict[int, Callable[[], Any]] = {
+    100: accidents.raise_value_error,
+    200: accidents.kill_myself,
+    300: accidents.hold_the_gil,
+}
+
+
+class ScriptedEnv(gymnasium.Env[Any, Any]):
+    """Observes (tag, builds of this place so far, episodes since the last seed, steps, last action).
+
+    The reward is the action (modulo 100, as all that is seen of it) and `bonus`; infos tell what resets were given, and
+    the steps. An episode has `length` steps. `builds`: a file, one byte for each env that was built for this place.
+    """
+
+    def __init__(self, tag: int, length: int, builds: Path) -> None:
+        self.observation_space = spaces.Box(-1, 2**40, (5,), np.int64)
+        self.action_space = spaces.Discrete(1000)
+        self.tag, self.length, self.bonus = tag, length, 0
+        self.episodes = self.steps = 0
+        self.last_action, self._next_reset = -1, 0
+        with builds.open("ab") as file:
+            file.write(b".")
+        self.life = builds.stat().st_size
+
+    def _observe(self) -> Any:
+        return np.array([self.tag, self.life, self.episodes, self.steps, self.last_action])
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        fail, self._next_reset = self._next_reset, 0
+        if fail:
+            _ACTS[fail]()
+        self.episodes = 1 if seed is not None else self.episodes + 1
+        self.steps, self.last_action = 0, -1
+        return self._observe(), {"seed": -1 if seed is None else seed, "level": (options or {}).get("level", -1)}
+
+    def step(self, action: Any) -> StepResult:
+        code = int(action) // 100 * 100
+        if code in _ACTS:
+            _ACTS[code]()
+        is_last = code >= FAIL_NEXT_RESET
+        self._next_reset = code - FAIL_NEXT_RESET if is_last else 0
+        self.steps += 1
+        self.last_action = int(action) % 100
+        return (
+            self._observe(),
+            float(self.last_action + self.bonus),
+            is_last or self.steps >= self.length,
+            False,
+            {"steps": self.steps},
+        )
+
+
+class ScriptedVector(SyncVectorEnv):
+    """A vector env of these, which passes `bonus` on to each."""
+
+    @property
+    def bonus(self) -> int:
+        return int(self.envs[0].unwrapped.bonus)
+
+    @bonus.setter
+    def bonus(self, bonus: int) -> None:
+        for env in self.envs:
+            env.unwrapped.bonus = bonus  # type: ignore[attr-defined]
+
+
+def scripted(num_envs: int, directory: Path, width: int) -> list[EnvFn]:
+    """Factories. `width` neighbours end their episodes together. `directory`: for the files that count builds."""
+    return [_make(tag, 2 + tag // width % 3, directory / f"builds-{tag}") for tag in range(num_envs)]
+
+
+def vectors(env_fns: list[EnvFn], width: int, mode: str) -> list[EnvFn]:
+    """Factories of vector envs of `width` of these each, with this autoreset mode."""
+    return [_vector(env_fns[first : first + width], mode) for first in range(0, len(env_fns), width)]
+
+
+def _make(tag: int, length: int, builds: Path) -> EnvFn:
+    return lambda: ScriptedEnv(tag, length, builds)
+
+
+def _vector(env_fns: list[EnvFn], mode: str) -> EnvFn:
+    return lambda: ScriptedVector(env_fns, autoreset_mode=GYMNASIUM_MODES[mode])

@@ -1,0 +1,397 @@
+"""Two pools that are driven alike: one with the features that are looked at, and a serial twin that says what is right.
+
+The twin knows no processes. What costs envs their lives is there an exception in the step that each of them would have
+made next: the rows that tell of it are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import features
+import numpy as np
+import pytest
+from features import SLOTS, Combination
+from programs import kill
+from scripted_envs import FAIL, FAIL_NEXT_RESET, scripted, vectors
+
+from remuda import Batch, BrokenPoolError, EnvError, EnvTimeoutError, Pool, WorkerDiedError, load_record
+
+Send: TypeAlias = Callable[[Any, list[int]], None]  # to a part, and which of its slots
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a batch has of a slot."""
+
+    obs: list[int]
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, Any]
+    final_obs: list[int] | None
+    final_info: Mapping[str, Any]
+    has_fault: bool
+
+    @classmethod
+    def of(cls, batch: Batch, i: int) -> Row:
+        info = dict(batch.infos[i])
+        final_obs, final_info = info.pop("final_obs", None), dict(info.pop("final_info", {}))
+        faults = [told.pop("fault", None) for told in (info, final_info)]
+        flags = bool(batch.terminated[i]), bool(batch.truncated[i])
+        final = None if final_obs is None else final_obs.tolist()
+        return cls(batch.obs[i].tolist(), float(batch.reward[i]), *flags, info, final, final_info, any(faults))
+
+    @property
+    def tag(self) -> int:
+        """The env that has told this, or will tell the next row."""
+        return self.obs[0]
+
+    @property
+    def ends(self) -> bool:
+        """Whether the episode is over, and no other has begun in the same row."""
+        return (self.terminated or self.truncated) and self.final_obs is None
+
+
+@dataclass
+class Course:
+    """One of the two pools, and what it has told since the last look.
+
+    Attributes:
+        groups: The slots that are sent and received together.
+        parts: What each of them is sent through; only the pool where that is not split.
+        limits: Of `recv`, in turn.
+        rows: By slot.
+        sent: Slots that should have rows.
+        failed: Envs that have raised.
+        deaths: What told of the end of workers.
+    """
+
+    pool: Pool
+    limits: list[dict[str, Any]]
+    groups: list[list[int]] = field(default_factory=lambda: [list(range(SLOTS))])
+    parts: Sequence[Any] = ()
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    sent: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
+    deaths: list[WorkerDiedError] = field(default_factory=list)
+    _held: list[tuple[Batch, Any]] = field(default_factory=list)
+    _receives: int = 0
+
+    def __post_init__(self) -> None:
+        self.parts = (self.pool,)
+
+    def split(self, parts: int) -> None:
+        self.parts = self.pool.split(parts)
+        self.groups = [part.env_ids.tolist() for part in self.parts]
+
+    def send(self, send: Send, slots: Sequence[int]) -> None:
+        for number, group in enumerate(self.groups):
+            if some := [slot for slot in group if slot in slots]:
+                send(self.parts[number % len(self.parts)], some)
+                self.sent.update(some)
+
+    def drain(self) -> None:
+        """Receives until nothing is in flight."""
+        for part in self.parts:
+            while part.pending:
+                self._receives += 1
+                try:
+                    self._note(part.recv(**self.limits[self._receives % len(self.limits)]))
+                except EnvError as error:
+                    self.failed.update(failure.env_id for failure in error.failures if failure.env_id is not None)
+                except WorkerDiedError as error:
+                    self.deaths.append(error)
+
+    def _note(self, batch: Batch) -> None:
+        for i, slot in enumerate(batch.env_ids.tolist()):
+            self.rows.setdefault(slot, []).append(Row.of(batch, i))
+        self._held = [*self._held[-2:], (batch, (batch.obs.copy(), batch.reward.copy()))]
+        for held, (obs, reward) in self._held:  # more batches than there are frames, and none of them changes
+            np.testing.assert_array_equal(held.obs, obs)
+            np.testing.assert_array_equal(held.reward, reward)
+
+    def take(self) -> tuple[dict[int, list[Row]], set[int], set[int]]:
+        """Rows by slot, slots that have none, and the envs that have raised."""
+        told = self.rows, self.sent.difference(self.rows), self.failed
+        self.rows, self.sent, self.failed = {}, set(), set()
+        return told
+
+
+class Twins:
+    """Drives both, and compares all that they tell.
+
+    Attributes:
+        last: The last row of each slot.
+        to_reset: Slots that nobody but us resets.
+        owing: Slots whose env is lost, which their next step will tell.
+        failures: (tag, steps before) of each env that was made to fail in a step.
+    """
+
+    def __init__(self, combination: Combination, directory: Path) -> None:
+        self.combination, self.directory = combination, directory
+        self.width, self.mode = combination["vector_size"] or 1, combination["autoreset"]
+        self.restarts = combination["faults"] == "restart"
+        self.last, self.to_reset, self.owing = dict[int, Row](), set[int](), set[int]()
+        self.failures: list[tuple[int, int]] = []
+        self._hangs, self._has_armed_spares, self._number = 0, False, 0
+        arguments = features.pool_arguments(combination, directory / "records")
+        num_envs = SLOTS + combination["spares"]
+        self.per_worker = num_envs // arguments.get("num_workers", num_envs // self.width)
+        limits = [{"order": "slot"}] if combination["spares"] else [{}]
+        self.theirs = Course(self._serial(num_envs, arguments), limits)
+        # Who resets in the background is sent that when his last row is received; with spares the order counts.
+        if combination["partial"] and not (combination["spares"] and self.mode == "background"):
+            one = self.width
+            limits = [{"min_envs": 1}, {"max_envs": one}, {"timeout": 0.01}, {"max_envs": one, "order": "slot"}]
+        self.ours = Course(self._pool(num_envs, arguments), limits)
+
+    def _pool(self, num_envs: int, arguments: dict[str, Any]) -> Pool:
+        env_fns = scripted(num_envs, _made(self.directory / "ours"), self.width)
+        return Pool(vectors(env_fns, self.width, self.mode) if self.width > 1 else env_fns, **arguments)
+
+    def _serial(self, num_envs: int, arguments: dict[str, Any]) -> Pool:
+        """Where envs are vectors, single ones take their place."""
+        policy = replace(arguments["faults"], step_timeout=None, reset_timeout=None)
+        own = {"backend": "serial", "faults": policy, "record": None, "vector_size": None, "max_concurrency": None}
+        if self.width > 1:
+            own["num_workers"] = None
+        return Pool(scripted(num_envs, _made(self.directory / "theirs"), self.width), **{**arguments, **own})
+
+    def close(self) -> None:
+        for course in (self.ours, self.theirs):
+            course.pool.close(terminate=True)
+
+    # -- what both are told ------------------------------------------------------------------------------
+
+    def split(self, parts: int) -> None:
+        """The twin, too, for its spares queue in the order of sending; but not where its envs stand for vectors."""
+        self.ours.split(parts)
+        if self.width == 1:
+            self.theirs.split(parts)
+            assert self.theirs.groups == self.ours.groups
+        self.theirs.groups = self.ours.groups
+
+    def reset(self, slots: Sequence[int], seed: int | None = None, level: int | None = None) -> None:
+        def send(part: Any, some: list[int]) -> None:
+            seeds = None if seed is None else [seed + slot for slot in some]
+            part.send_reset(seed=seeds, options=None if level is None else {"level": level}, env_ids=some)
+
+        self._both(send, slots)
+
+    def reset_all(self, seed: int) -> None:
+        """Spares, too, where the pool is whole."""
+
+        def send(part: Any, some: list[int]) -> None:
+            part.send_reset(seed=seed, env_ids=None if len(some) == part.num_envs else some)
+
+        self._both(send, range(SLOTS))
+
+    def _both(self, send: Send, slots: Sequence[int]) -> None:
+        for course in (self.ours, self.theirs):
+            course.send(send, slots)
+        self.compare()
+
+    def step(
+        self,
+        slots: Sequence[int] = range(SLOTS),
+        failing: Mapping[int, int] | None = None,
+        victims: Sequence[int] = (),
+        meanwhile: Callable[[Pool], None] | None = None,
+    ) -> None:
+        """Steps envs, after a reset of those that need one.
+
+        Args:
+            slots: Which.
+            failing: What they are told who are to fail.
+            victims: Slots whose envs are lost with it.
+            meanwhile: Done to both pools while they step.
+        """
+        if to_reset := sorted(self.to_reset.intersection(slots)):
+            self.reset(to_reset)
+        slots = [slot for slot in slots if slot not in self.to_reset]  # a reset may have failed
+        self._number += 1
+        actions = {slot: (7 * slot + self._number) % 50 for slot in slots} | dict(failing or {})
+        lost = self.owing.union(victims).intersection(slots)
+        theirs = {slot: _as_exception(action) for slot, action in actions.items()}
+        self._send_steps(self.ours, actions)
+        self._send_steps(self.theirs, theirs | dict.fromkeys(lost, FAIL["exception"]))
+        self.owing = self.owing.union(victims).difference(slots)
+        for course in (self.ours, self.theirs) if meanwhile is not None else ():
+            meanwhile(course.pool)
+        self.compare()
+
+    def _send_steps(self, course: Course, actions: Mapping[int, int]) -> None:
+        def send(part: Any, some: list[int]) -> None:
+            array = np.array([actions[slot] for slot in some])
+            part.send(array, None if len(some) == part.num_envs else np.array(some))
+
+        course.send(send, list(actions))
+
+    def compare(self) -> None:
+        """Receives what is in flight in both."""
+        for course in (self.ours, self.theirs):
+            course.drain()
+        (ours, silent, failed), (theirs, their_silent, their_failed) = self.ours.take(), self.theirs.take()
+        for slot in range(SLOTS):
+            mine, right = self._comparable(ours.get(slot, [])), self._comparable(theirs.get(slot, []))
+            assert mine == right, f"slot {slot}: {mine}\nis not {right}"
+        assert (silent, failed) == (their_silent, their_failed)
+        self.last.update({slot: rows[-1] for slot, rows in ours.items()})
+        self.to_reset = self.to_reset.difference(ours) | silent
+        if self.mode in {"disabled", "background"}:  # in the background it was to be reset, but has failed
+            self.to_reset |= {slot for slot in ours if self.last[slot].ends}
+
+    def _comparable(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """A vector env that was built anew derives the seeds of its envs from one, single ones each their own."""
+        if self.width == 1:
+            return rows
+        return [replace(row, info={**row.info, "seed": None}) if row.obs[1] > 1 else row for row in rows]
+
+    # -- what may happen ---------------------------------------------------------------------------------
+
+    def kinds(self, *, in_reset: bool) -> list[str]:
+        """Of failures whose consequences are no matter of time.
+
+        What the others of a worker have done when it dies is one, unless it dies before they come to anything.
+        """
+        is_alone = self.per_worker == self.width
+        kinds = ["exception"] if self.width == 1 or not self.restarts or is_alone else []
+        if self.combination["backend"] == "process" and self.restarts and (is_alone or not in_reset):
+            kinds += ["death"] + ["hang"] * (self.combination["deadlines"] and self._hangs == 0)
+        return kinds
+
+    def fail_in_step(self, pick: int, kind: str) -> None:
+        if (found := self._find_victims(pick, kind)) is None:
+            return
+        slot, victims = found
+        self._hangs += kind == "hang"
+        self.failures.append((self.last[slot].tag, self.last[slot].obs[3]))
+        self.step(failing={slot: FAIL[kind]}, victims=victims)
+
+    def fail_in_reset(self, pick: int, kind: str) -> None:
+        """The one that follows the next step."""
+        slots = self._vector_of(pick % SLOTS)
+        if not self._reach(lambda: slots):
+            return
+        self._hangs += kind == "hang"
+        self._has_armed_spares = self.combination["spares"] > 0
+        self.step(failing=dict.fromkeys(slots, FAIL_NEXT_RESET) | {slots[0]: FAIL_NEXT_RESET + FAIL[kind]})
+        self.step()
+
+    def kill_idle(self, pick: int) -> None:
+        """From outside."""
+        slots = self._slots_of(self._worker_of(pick % SLOTS))
+        if self._are_in_mid_episode(slots):
+            kill(self.ours.pool, self._worker_of(slots[0]))
+            self.owing.update(slots)
+
+    def lose_worker(self, pick: int, kind: str) -> None:
+        """For good: `faults="raise"`."""
+        if (found := self._find_victims(pick, kind)) is None:
+            return
+        slot, victims = found
+        worker = self._worker_of(slot)
+        others = [other for other in range(SLOTS) if other not in victims and other not in self.to_reset]
+        actions = dict.fromkeys(others, 1)
+        self._send_steps(self.ours, actions | {slot: FAIL[kind]} | dict.fromkeys(set(victims) - {slot}, 1))
+        self.ours.sent.difference_update(victims)
+        self._send_steps(self.theirs, actions)
+        self.compare()
+        (death,) = self.ours.deaths
+        assert (death.worker, isinstance(death, EnvTimeoutError)) == (worker, kind == "hang")
+        for victim in victims:
+            with pytest.raises(BrokenPoolError):
+                self.ours.pool.get_attr("spec", [victim])
+
+    def reset_some(self, pick: int) -> None:
+        """In mid-episode."""
+        slots = [slot for slot in range(SLOTS) if pick >> (slot // self.width) & 1]
+        if slots and self._are_in_mid_episode(slots):
+            self.reset(slots, seed=100 * pick if pick % 3 else None, level=pick)
+
+    def begin_anew(self, pick: int) -> None:
+        if not self.owing and not self._has_armed_spares:  # what those would reset to is a matter of time
+            self.reset_all(seed=1000 + pick)
+
+    def tell(self, bonus: int) -> None:
+        """Something that holds for envs that are built anew, too."""
+        if self.owing or self._has_armed_spares:
+            return
+        for course in (self.ours, self.theirs):
+            course.pool.set_attr("bonus", bonus, lasting=True)
+        assert self.ours.pool.get_attr("bonus") == [bonus] * SLOTS
+
+    def ask_in_flight(self) -> None:
+        if self.owing or self._has_armed_spares:
+            return
+
+        def ask(pool: Pool) -> None:
+            assert pool.apply(lambda _: 5) == [5] * SLOTS
+
+        self.step(meanwhile=ask)
+
+    def check_records(self) -> None:
+        """Each failure in a step has left one that tells the steps of the episode up to it."""
+        told = set()
+        for path in (self.directory / "records").iterdir():
+            record = load_record(path)
+            if record.fault.operation == "step" and record.begins_at is not None:
+                told.add((record.env_id, len(record.kinds) - record.begins_at - 2))
+        assert told.issuperset(self.failures)
+
+    # -- whom it happens to ------------------------------------------------------------------------------
+
+    def _worker_of(self, slot: int) -> int:
+        return self.last[slot].tag // self.per_worker
+
+    def _slots_of(self, worker: int) -> list[int]:
+        return [slot for slot in range(SLOTS) if self._worker_of(slot) == worker]
+
+    def _vector_of(self, slot: int) -> list[int]:
+        first = slot // self.width * self.width
+        return list(range(first, first + self.width))
+
+    def _find_victims(self, pick: int, kind: str) -> tuple[int, list[int]] | None:
+        """Who is to fail, and whose envs are lost then; None when nobody can in a few steps.
+
+        It is the first of them that is sent anything, so that no other has done anything when it fails.
+        """
+        order = [slot for group in self.ours.groups for slot in group]
+
+        def victims() -> list[int]:
+            slot = order[pick % SLOTS]
+            if kind == "exception" and not (self.width > 1 and self.restarts):
+                return self._vector_of(slot)
+            return self._slots_of(self._worker_of(slot))
+
+        if not self._reach(victims):
+            return None
+        lost = victims()
+        return next(slot for slot in order if slot in lost), lost
+
+    def _reach(self, slots: Callable[[], Sequence[int]]) -> bool:
+        """Steps until they are in mid-episode; whether that has come."""
+        for _ in range(4):
+            if self._are_in_mid_episode(slots()):
+                return True
+            self.step()
+        return False
+
+    def _are_in_mid_episode(self, slots: Sequence[int]) -> bool:
+        return not any(slot in self.to_reset or slot in self.owing or self.last[slot].ends for slot in slots)
+
+
+def _as_exception(action: int) -> int:
+    """What fails like this, but in one process."""
+    if action < FAIL["exception"]:
+        return action
+    return FAIL["exception"] + FAIL_NEXT_RESET * (action >= FAIL_NEXT_RESET)
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
