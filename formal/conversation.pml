@@ -1,4 +1,4 @@
-// The pool and its workers, from the first command to the last answer: src/core/pool/hub.cpp, hub_faults.cpp, worker_loop.cpp.
+// The pool and its workers, from the first command to the last answer: src/core/pool/hub*.cpp, src/core/worker/loop.cpp.
 //
 // Rings are what ring.pml has shown them to be: queues whose records appear when they are published.  Doorbells are
 // what doorbell.pml has shown them to be: whoever sleeps until a count has reached a goal is woken by the ringer who
@@ -25,7 +25,18 @@
 #endif
 #define EVERYTHING 255
 
-mtype = { STEP, CLOSE, IDLE, IN_FLIGHT, READY }
+mtype = { STEP, CLOSE, IDLE, IN_FLIGHT, ORPHANED, READY }
+
+// What may become of a slot. (None waits for a spare here.)
+#define follows(from, to) ( \
+  (from == IDLE && to == IN_FLIGHT) || \
+  (from == IN_FLIGHT && (to == READY || to == ORPHANED)) || \
+  (from == ORPHANED && (to == IN_FLIGHT || to == READY || to == IDLE)) || \
+  (from == READY && to == IDLE))
+inline become(slot, to) {
+  assert(follows(state[slot], to));
+  state[slot] = to
+}
 
 // Rings: what was pushed, and how much of it is visible.
 chan commands[WORKERS] = [CAPACITY] of { mtype, byte };  // op, slot
@@ -195,7 +206,7 @@ inline accept(w) {
   if
   :: op == STEP ->
      assert(state[slot] == IN_FLIGHT && owner(slot) == w);  // an answer to a command, and the only one
-     state[slot] = READY; ready++; in_flight--
+     become(slot, READY); ready++; in_flight--
   :: op == CLOSE ->
      assert(answer_awaited[w] && outstanding[w] == 0);  // the last of all
      answer_awaited[w] = false; answered[w] = true; awaited--; answers++
@@ -324,7 +335,7 @@ inline send() {
     for (slot : 0 .. ALL - 1) {
       if
       :: may_be_sent(slot) ->
-         state[slot] = IN_FLIGHT; in_flight++;
+         become(slot, IN_FLIGHT); in_flight++;
          push(owner(slot), STEP, slot)
       :: else
       fi
@@ -342,7 +353,8 @@ inline attend() {
     newly_dead = 0;
     for (slot : 0 .. ALL - 1) {
       if
-      :: state[slot] == IN_FLIGHT && dead[owner(slot)] -> state[slot] = IDLE; in_flight--
+      :: state[slot] == IN_FLIGHT && dead[owner(slot)] ->
+         become(slot, ORPHANED); become(slot, IDLE); in_flight--
       :: else
       fi
     }
@@ -361,7 +373,7 @@ inline take() {
   d_step {
     for (slot : 0 .. ALL - 1) {
       if
-      :: state[slot] == READY -> state[slot] = IDLE
+      :: state[slot] == READY -> become(slot, IDLE)
       :: else
       fi
     }

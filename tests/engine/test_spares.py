@@ -334,6 +334,30 @@ def test_a_fault_in_a_step_costs_its_episode_and_no_time(kill: bool, mode: Any, 
         assert seen == {0, 1, 2}
 
 
+def test_a_worker_that_dies_when_its_episode_is_over_costs_the_slot_nothing(tmp_path: Path) -> None:
+    """Its slot waits for a spare, until it is known whether those sent something before it need one, too."""
+    gate = Gate(tmp_path)
+
+    def stand_before_gate(env: HookedEnv, _: int) -> None:
+        if env.steps == 1:
+            gate.wait()
+
+    def die(_: HookedEnv) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    envs = [*hooked(1, (0,), step=stand_before_gate), *hooked(2, (1,), 1, autoreset=die)[1:], *counting(3)[2:]]
+    with Pool(envs, spares=1, autoreset="same_step", faults="restart") as pool:
+        pool.reset()
+        pool.send([1, 1])
+        while not pool.stats().restarts:
+            assert len(pool.recv(timeout=0.01)) == 0
+        gate.let_pass()
+        batch = pool.recv(2, order="slot")
+        assert (tags(batch), batch.terminated.tolist()) == ([0, 2], [False, True])
+        batch = pool.step([1, 1])
+        assert (tags(batch), batch.truncated.tolist()) == ([0, 2], [False, False])
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_any_worker_may_die_at_any_time(mode: Any) -> None:
     policy = FaultPolicy("restart", max_restarts=100, period=1000.0, backoff=0.0)

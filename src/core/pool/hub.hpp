@@ -6,6 +6,14 @@
 // A slot is a place in the batch, an env is what a worker hosts; which backs which, `Seating` says.
 //
 // The slots are divided into parts, which are sent and received apart from each other: one part unless it is `split`.
+//
+// What it knows is kept by others, and it passes things on between them:
+//
+//   who backs a slot, who gets a spare   Seating            states of commands and episodes   Slots
+//   whose turn it is to run              Turns              workers: rings, bells, states     Port
+//   what does not ring                   Watch              frames, and what is ready         Part
+//   how long anything may take           Deadlines          batches                           FrameTaker
+//   what sockets have in part            Transfers          what is made for envs gone        LastResults
 #pragma once
 
 #include <deque>
@@ -14,10 +22,16 @@
 #include <utility>
 #include <vector>
 
+#include "pool/actions.hpp"
 #include "pool/deadlines.hpp"
-#include "pool/frames.hpp"
+#include "pool/frame_taker.hpp"
+#include "pool/inbox.hpp"
+#include "pool/last_results.hpp"
 #include "pool/lendings.hpp"
+#include "pool/part.hpp"
+#include "pool/port.hpp"
 #include "pool/seating.hpp"
+#include "pool/slots.hpp"
 #include "pool/transfers.hpp"
 #include "pool/turns.hpp"
 #include "pool/watch.hpp"
@@ -54,7 +68,7 @@ class Hub {
   // an array that fits the only action column as it is, every number within `set_choices`, and the slots are distinct
   // and none of them is pending; else nothing was sent.
   bool send_steps(nb::handle actions, nb::handle slots, std::uint32_t part);
-  void set_choices(npy_int64 low, npy_int64 high) { choices_ = {low, high}; }
+  void set_choices(npy_int64 low, npy_int64 high) { actions_.set_choices(low, high); }
   // Sends a message (or kClose) to `worker` concerning `env`; returns the number its answer will carry, under which
   // `addressee` is put into the dict `addressees`, unless that is None.
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
@@ -120,7 +134,7 @@ class Hub {
   // The first worker that was found late (worker, op), or whose results make no sense (worker, None); or None.  Each is
   // told once.
   nb::object first_late() const;
-  void remove_late() { newly_late_.pop_front(); }
+  void remove_late() { late_.pop_front(); }
   // What a worker does, or did when it died: (op | None, env | None).
   nb::tuple doing(std::uint32_t worker) const;
   // (resets, steps since the last one) of an env so far.
@@ -130,7 +144,7 @@ class Hub {
   nb::tuple seeded(std::uint32_t env) const;
   // Who backs a slot, whose worker that is, and which slot an env backs, if any.
   std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
-  std::uint32_t worker_of(std::uint32_t slot) const { return env_behind(slot).worker; }
+  std::uint32_t worker_of(std::uint32_t slot) const { return workers_[env_of(slot)]; }
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
   // The row of a slot's action.
   std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].position; }
@@ -146,20 +160,20 @@ class Hub {
   // Its env resets, and the row is the end of an episode; `terminal` is handed out with it.  `is_complete`:
   // reward, flags and terminal observation are in the row; else they are written as `end_episode` does.
   void reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete);
-  // An idle slot whose episode was cut off: its next step or observe is answered by `end_episode`, or by
-  // `reset_into_row`.
+  // A slot that is idle, or ready, and whose episode was cut off: its next step or observe is answered by
+  // `end_episode`, or by `reset_into_row`.  A slot that awaits a spare is left alone: its episode has ended.
   void defer_end(std::uint32_t slot, nb::handle ending, bool revives);
-  bool is_deferred(std::uint32_t slot) const { return slots_[slot].deferred.is_valid(); }
+  bool is_deferred(std::uint32_t slot) const { return slots_.is_cut_off(slot); }
   // Whether its env was built anew since its last result and has not reset yet, so that it knows of no observation: an
   // observe is answered by `repeat_last`, with the parts it was sent with.
-  bool is_fresh(std::uint32_t slot) const { return env_behind(slot).fresh; }
+  bool is_fresh(std::uint32_t slot) const { return last_results_.is_fresh(env_of(slot)); }
 
   // The last observation of a slot: (the row of the columns where it is kept, the parts that came with it | None).
   // With `keeps_last` only, as what follows.
   nb::tuple last(std::uint32_t slot) const;
   // Whether its last result ended the episode (and no same-step autoreset began the next one).
-  bool is_over(std::uint32_t slot) const;
-  bool has_results(std::uint32_t slot) const { return env_behind(slot).results != 0; }
+  bool is_over(std::uint32_t slot) const { return last_results_.is_over(env_of(slot)); }
+  bool has_results(std::uint32_t slot) const { return last_results_.results(env_of(slot)) != 0; }
 
   // For a successor of a dead worker: its port is as new, and what is sent waits there until it `arrives`.
   void reopen(std::uint32_t worker);
@@ -168,10 +182,10 @@ class Hub {
   void arrive(std::uint32_t worker, int pidfd, int socket);
 
   // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
-  std::uint32_t pending(std::uint32_t part) const { return parts_.at(part).in_flight + ready(part); }
-  std::uint32_t ready(std::uint32_t part) const { return parts_.at(part).ready_slots; }
+  std::uint32_t pending(std::uint32_t part) const { return parts_.at(part).pending(); }
+  std::uint32_t ready(std::uint32_t part) const { return parts_.at(part).ready(); }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
-  bool needs_attention() const { return failed_ != 0 || attention(); }
+  bool needs_attention() const { return inbox_.has_faults() || attention(); }
   std::uint64_t waited_ns() const { return waited_ns_; }
   // How much time there has been, all told, in which we were not running, or did not look: it counts for no deadline.
   std::int64_t lost_ns();
@@ -191,79 +205,25 @@ class Hub {
 
   void add_info_column(Column column) {
     lendings_->add_column(column.row(0), column.row_bytes());
-    info_columns_.push_back(std::move(column));
+    frame_taker_.add_info_column(std::move(column));
   }
-  std::size_t num_info_columns() const { return info_columns_.size(); }
+  std::size_t num_info_columns() const { return frame_taker_.num_info_columns(); }
 
  private:
-  static constexpr std::uint32_t kNoSlot = Seating::kNoSlot;
   using Way = Transfers::Way;
-  // kDue: its result is there but for the first observation of the next episode, which is to be a spare's.
-  enum class SlotState : std::uint8_t { kIdle, kInFlight, kOrphaned, kDue, kReady };
-  struct Slot {
-    std::uint32_t position = 0;  // of its row in a frame
-    std::uint32_t part = 0;
-    SlotState state = SlotState::kIdle;
-    Op op = Op::kReset;          // of its last command
-    std::uint32_t row = 0;       // ... and where the result goes
-    std::uint64_t sequence = 0;  // ... and when it was sent, among others
-    bool over = false;           // its episode is, and its next command begins another, see `begins_episode`
-    nb::object parts;            // of the command in flight, if it has any
-    nb::object terminal;         // see `reset_into_row`
-    nb::object deferred;         // see `defer_end`
-    bool deferred_as_reset = false;
+  struct Objects {                // of Python's, that go with a slot's command and its result; null: there is none
+    nb::object command;           // parts of the command in flight
+    nb::object result;            // parts of the result that is held, or ready
+    nb::object terminal, ending;  // see `reset_into_row` and `defer_end`
   };
-  struct Env {
+  struct Late {
     std::uint32_t worker;
-    std::uint64_t results = 0;  // that its workers have sent
-    bool fresh = false;         // it was built anew and not reset yet: its slot's last observation is known here alone
-    nb::object last_parts;      // of its last result, where observations have parts without a column
+    std::optional<Op> op;  // none: its results make no sense
   };
-  struct Message {  // that somebody has to deal with
-    std::uint32_t worker;
-    std::optional<std::uint32_t> slot;  // of an answer: the env that was asked
-    std::uint64_t sequence;
-    std::uint32_t flags;
-    nb::object parts;
-    // A slot that failed instead of getting ready.
-    bool is_fault() const { return (flags & kIsFailure) && !(flags & kIsMessage); }
-  };
-  struct Ready {  // a run of slots that are done
-    std::uint32_t slot, row, count, flags;
-    nb::object parts = {}, terminal = {};
-  };
-  struct Part {
-    std::vector<std::uint32_t> slots;     // ascending, and so are their positions, from the first on without a gap
-    std::shared_ptr<FrameBook> book;      // of the frames that can be leased: 1, 2, ... (0 is the scratch frame)
-    std::vector<std::uint32_t> rows_out;  // per frame: rows sent and not yet taken
-    std::vector<Ready> ready = {};        // in the order of arrival
-    std::uint32_t ready_slots = 0;
-    std::uint32_t in_flight = 0;
-    std::uint32_t failed = 0;  // of the messages: slots that failed instead of getting ready
-  };
-  struct Port {
-    Bell* bell;
-    Meter* meter;
-    RingProducer<Command> commands;
-    RingConsumer<Result> results;
-    BlobWriter blobs_out;
-    BlobReader blobs_in;
-    std::uint32_t first_env, envs;
-    std::uint32_t outstanding = 0;  // commands and messages sent and not yet answered
-    bool pushed = false;            // has commands that are not published yet
-    bool dead = false;
-    bool absent = false;                  // its process is still to come
-    bool late = false;                    // told already
-    bool corrupt = false;                 // what it said makes no sense: nothing more is read from it
-    Clock::time_point heard = {};         // its last sign of progress, or when it was given work; for deadlines
-    std::uint64_t last_end_ns = 0;        // when its last result was ready, by its own clock
-    std::vector<std::uint64_t> messages;  // their sequences, unanswered
-    std::vector<std::pair<Result, nb::object>> held = {};  // of sub-envs of a vector env that is not done yet
-    std::uint32_t held_sub_envs = 0;
-  };
+  // How much of a result is here: all of it; not yet; it never will be, for its worker died while it wrote; or what is
+  // makes no sense.
+  enum class Arrival { kWhole, kPartial, kLost, kNonsense };
 
-  const Env& env_behind(std::uint32_t slot) const { return envs_[seating_.env_of(slot)]; }
-  Env& env_behind(std::uint32_t slot) { return envs_[seating_.env_of(slot)]; }
   Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
   std::vector<std::uint32_t> targets(nb::handle slots, const Part& part) const;
   std::vector<std::uint32_t> idle_slots(nb::handle slots, std::uint32_t part) const;
@@ -271,96 +231,80 @@ class Hub {
   bool extends_run(std::uint32_t slot, std::uint32_t next) const;
   bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
   void swap_in_spare(std::uint32_t slot);
-  void await_spare(std::uint32_t slot, nb::object terminal);
-  void resolve_due();
-  std::uint64_t first_open();
-  Port make_port(std::uint32_t worker) const;
-  bool deliver_deferred(std::uint32_t slot, Op op);
-  bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
-  Slot& orphaned(std::uint32_t slot);
-  std::uint32_t kept_row(std::uint32_t slot) const {  // the last result of its env
-    return plan_.kept_row(env_of(slot), env_behind(slot).results);
-  }
-  void mark_corrupt(std::uint32_t worker);
-  bool is_sound(const Port& port, const Result& result) const;
-  std::uint32_t open_frame(Part& part, std::size_t count);
-  void copy_actions(const std::vector<std::uint32_t>& slots, nb::list actions, const Part& part);
-  void copy_column(const Column& column, const void* data, const std::vector<std::uint32_t>& slots, const Part& part);
+  void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts);
+  void push_again(std::uint32_t slot);
+  std::uint64_t push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);
-  void raise_interrupt();
-  void push_run(Op op, std::uint32_t slot, std::uint32_t count, nb::handle parts);
   void publish(std::uint32_t worker, bool at_once = false);
   void finish_turn(std::uint32_t worker);
+  void raise_interrupt();
+  void write_on();
 
+  bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
-  void write_on();
-  bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
-  void hold(std::uint32_t worker, const Result& result, nb::object parts);
-  bool is_next_of_vector(const Port& port, const Result& result) const;
-  void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
-  void finish_rows(std::uint32_t first, const Result& result, nb::object parts);
+  Arrival receive(std::uint32_t worker, const Result& result, nb::object& parts);
+  Arrival receive_from_socket(std::uint32_t worker, nb::object& parts);
+  void accept_rows(std::uint32_t worker, const Result& result);
+  void finish_rows(std::uint32_t first, const Result& result);
+  void await_spare(std::uint32_t slot, nb::object terminal);
+  void serve_spares();
+  void tell(Message message);
+  bool attention() const { return inbox_.has_others() || !dead_.empty() || !late_.empty() || has_news(); }
+  std::vector<Run> take_ready(Part& part, std::uint32_t limit);
+  nb::object take_extras(const std::vector<Run>& runs);
+  std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
+
   void poll(Clock::time_point now);
   void find_dead(Clock::time_point now);
   void find_late(Clock::time_point now);
+  void mark_corrupt(std::uint32_t worker);
+  std::vector<std::uint32_t> slots_in_flight(const Port& port) const;
   Op oldest_op(const Port& port) const;
-  void copy_row(const std::vector<Column>& to, std::size_t first_to, std::uint32_t to_row, std::uint32_t from_row);
-  void set_flags(std::uint32_t row, bool truncated);
-  void tell(Message message);
-  bool attention() const { return answers_ != 0 || !newly_dead_.empty() || !newly_late_.empty() || has_news(); }
 
-  struct Taken {  // a batch in the making; objects may be null
-    bool has_finals = false, has_infos = false;
-    nb::object columns, finals, infos, extras;
-  };
-  static std::uint32_t done(const Part& part) { return part.ready_slots + part.failed; }
-  std::vector<Ready> remove_ready(Part& part, std::uint32_t limit);
-  std::vector<std::uint32_t> note_ends(const std::vector<Ready>& taken);
-  Taken describe(const std::vector<Ready>& taken) const;
-  void lend(Part& part, std::uint32_t frame, Taken& batch);
-  void copy(Part& part, const std::vector<Ready>& taken, Taken& batch);
-  template <class MakeArray>
-  void fill(Taken& batch, MakeArray make_array);
-  static nb::object slots_of(const std::vector<Ready>& taken);
-  bool is_whole_frame(const Part& part, const std::vector<Ready>& taken) const;
-  void rows_done(Part& part, std::uint32_t row, std::uint32_t count);
+  bool tell_end(std::uint32_t slot);
+  bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
+  void hand_out(std::uint32_t slot, nb::handle parts);
+  void reset_orphaned_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete);
 
   std::shared_ptr<Arena> arena_;
-  Plan plan_;
+  const Plan plan_;
   std::shared_ptr<Lendings> lendings_;
-  Autoreset autoreset_;
+  const Autoreset autoreset_;
+  const std::uint32_t width_;
+  Progress* progress_;  // by env
+  Bell* bell_;
+  Words* words_;
+  std::uint32_t heard_ = 0;  // of the words that were said
+
   std::vector<Port> ports_;
-  std::vector<Slot> slots_;
-  std::vector<Env> envs_;
+  std::vector<std::uint32_t> workers_;  // by env
+  Seating seating_;
+  Slots slots_;
+  std::vector<Objects> objects_;  // by slot
   std::vector<Part> parts_;
   // Of how the pool was divided before: their rows lie elsewhere now, but some are still held.
   std::vector<std::shared_ptr<FrameBook>> books_before_;
-  Seating seating_;
+  LastResults last_results_;
+  std::vector<nb::object> last_parts_;  // by env: of its last result, where observations have parts without a column
+  FrameTaker frame_taker_;
+  Actions actions_;
+
   Turns turns_;
   Watch watch_;
   Transfers transfers_;
   Deadlines deadlines_;
   RunningClock clock_;
-  std::vector<Column> columns_, final_columns_, info_columns_, actions_;
-  nb::object receive_, send_;
-  Progress* progress_;  // by env
-  Bell* bell_;
-  Words* words_;
   SpinBudget spin_budget_;
+  std::uint64_t waited_ns_ = 0;  // spent in `wait`, all told
 
-  std::optional<std::pair<npy_int64, npy_int64>> choices_;
-  std::deque<Message> messages_;
-  std::uint32_t answers_ = 0;   // of the messages: those that answer one of ours, or tell of a renewal
-  std::uint32_t failed_ = 0;    // of the messages: slots that failed instead of getting ready, in all parts
+  Inbox inbox_;
+  std::deque<std::uint32_t> dead_;  // workers that were found dead, or were sent something when they were
+  std::deque<Late> late_;
+  std::uint64_t sequence_ = 0;  // of the last command or message
   std::uint32_t awaited_ = 0;   // messages without an answer yet
-  std::uint32_t deferred_ = 0;  // slots whose deferred end is to be delivered
-  std::deque<std::uint32_t> newly_dead_;
-  std::deque<std::pair<std::uint32_t, std::optional<Op>>> newly_late_;  // with what; nullopt: it talks nonsense
-  std::uint32_t heard_ = 0;                                             // of the words that were said
-  std::uint32_t width_;
-  std::uint64_t sequence_ = 0;
+  nb::object receive_, send_;
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
-  std::uint64_t waited_ns_ = 0;                // spent in `wait`, all told
 };
 
 }  // namespace remuda

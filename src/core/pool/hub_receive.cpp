@@ -1,0 +1,273 @@
+// The hub's receiving: waits for results, takes them in, and hands them out as batches.
+#include <algorithm>
+#include <stdexcept>
+
+#include "ipc/blob_parts.hpp"
+#include "pool/hub.hpp"
+#include "pool/soundness.hpp"
+
+namespace remuda {
+
+namespace {
+
+constexpr std::uint32_t kEverything = 0xffffffff;
+
+}  // namespace
+
+// -- waiting -----------------------------------------------------------------------------------------------
+
+bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t index) {
+  const Part& part = parts_.at(index);
+  const auto start = Clock::now();
+  const auto deadline = start + Nanoseconds(timeout_ns);
+  clock_.look(start, RunningClock::kUnwatched);
+  write_on();                             // first: whoever waits for it is not late
+  if (watch_.is_due(start)) poll(start);  // also where the others' results keep coming in time
+  for (auto now = start;;) {              // of the last look at the clock, of which there is one a turn
+    // Read before the rings: what is published after we looked at them rings past this count.
+    const std::uint32_t heard = bell_->notified.load(std::memory_order_acquire);
+    write_on();
+    drain();
+    if (part.done() >= wanted) return true;
+    if (attention()) return false;
+    if (timeout_ns >= 0 && now >= deadline) return false;
+    Nanoseconds limit = watch_.longest_sleep(now);
+    if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
+    // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
+    // somebody waits for; results only when there are enough.
+    const bool each = awaited_ != 0 || turns_.any_waiting() || seating_.anyone_asks();
+    const std::uint32_t needed = each ? 1 : std::min(wanted - part.done(), std::max(part.in_flight(), 1U));
+    const auto before = now;
+    bool has_slept;
+    {
+      nb::gil_scoped_release release;
+      has_slept = sleep(heard + needed, limit, now);
+    }
+    waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(now - before).count());
+    clock_.look(now, RunningClock::kStall);
+    if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+    if ((has_slept || watch_.is_due(now)) && !reached(*bell_, heard + needed)) poll(now);
+  }
+}
+
+// Until the bell has been rung up to `target`, or for about `limit`; or, while messages move, until one of them can go
+// on.  False when it was the latter.  `now`: the time before it, and then after it.
+bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
+  if (!reached(*bell_, target) && transfers_.sleep(limit)) {
+    now = Clock::now();
+    return false;
+  }
+  now = remuda::wait(*bell_, target, limit, spin_budget_, now);
+  return true;
+}
+
+// -- results ---------------------------------------------------------------------------------------------
+
+void Hub::drain() {
+  Result result;
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
+    while (ports_[w].is_read() && ports_[w].results.front(result)) {
+      if (!accept(w, result)) break;  // may also be interrupted in it: then we start from here again
+      ports_[w].results.consume();
+    }
+  }
+  serve_spares();
+}
+
+// False when some of it is still to come, and the result is to be looked at again.
+bool Hub::accept(std::uint32_t worker, const Result& result) {
+  nb::object parts;
+  const Arrival arrival = receive(worker, result, parts);
+  if (arrival == Arrival::kNonsense) mark_corrupt(worker);
+  if (arrival != Arrival::kWhole) return arrival != Arrival::kPartial;
+  Port& port = ports_[worker];
+  port.heard = Clock::time_point(Nanoseconds(result.end_ns));
+  port.last_end_ns = result.end_ns;
+  port.outstanding -= result.count;
+  if (port.outstanding == 0) finish_turn(worker);
+  if (result.flags & kIsMessage) {
+    std::erase(port.messages, result.sequence);
+    --awaited_;
+    const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
+    tell({worker, env, result.sequence, result.flags, std::move(parts)});
+    return true;
+  }
+  objects_[seating_.slot_of(result.env)].result = std::move(parts);
+  if (is_whole(width_, result)) {
+    accept_rows(worker, result);
+  } else {
+    for (const Result& whole : port.held.add(result)) accept_rows(worker, whole);
+  }
+  return true;
+}
+
+Hub::Arrival Hub::receive(std::uint32_t worker, const Result& result, nb::object& parts) {
+  Port& port = ports_[worker];
+  if (transfers_.is_partial(worker, Way::kRead) && !transfers_.can_move(worker, Way::kRead)) return Arrival::kPartial;
+  if (!is_sound(result, port, seating_, slots_)) return Arrival::kNonsense;
+  if (result.flags & kOnSocket) return receive_from_socket(worker, parts);
+  if (!(result.flags & kHasBlob)) return Arrival::kWhole;
+  try {
+    parts = read_parts(port.blobs_in);
+  } catch (const std::length_error&) {
+    return Arrival::kNonsense;
+  }
+  return Arrival::kWhole;
+}
+
+Hub::Arrival Hub::receive_from_socket(std::uint32_t worker, nb::object& parts) {
+  nb::object message = receive_(worker);
+  const bool is_partial = message.is(nb::bool_(true));
+  transfers_.note(worker, Way::kRead, is_partial);
+  if (is_partial) return Arrival::kPartial;
+  if (message.is_none()) return Arrival::kLost;
+  if (message.is(nb::bool_(false))) return Arrival::kNonsense;
+  parts = message[0];
+  message[1]();  // only now, that no interrupt can come any more until the record is taken too
+  return Arrival::kWhole;
+}
+
+void Hub::accept_rows(std::uint32_t worker, const Result& result) {
+  const std::uint32_t first = seating_.slot_of(result.env);
+  Objects& objects = objects_[first];
+  const bool failed = result.flags & kIsFailure, ends = result.flags & kHasFinal;
+  const bool is_told = failed || (result.flags & kRenewalDue);
+  nb::object told = is_told ? objects.result : nb::object();
+  // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
+  // belongs to it.
+  if (ends && (result.flags & kHasSpares) && !failed && !(result.flags & kUndone)) {
+    await_spare(first, std::move(objects.result));
+  } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
+    slots_.orphan(first);
+    objects.result.reset();
+  } else {
+    finish_rows(first, result);
+  }
+  if (is_told) tell({worker, first, result.sequence, result.flags, std::move(told)});
+}
+
+void Hub::finish_rows(std::uint32_t first, const Result& result) {
+  for (std::uint32_t slot = first; slot < first + result.count; ++slot) {
+    slots_.finish(slot);
+    if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // else it is nothing new
+  }
+  if (plan_.keeps_last) last_parts_[result.env] = objects_[first].result;
+  objects_[first].command.reset();
+  part_of(first).finish({first, result.row, result.count, result.flags & ~kRenewalDue});
+}
+
+void Hub::await_spare(std::uint32_t slot, nb::object terminal) {
+  slots_.await_spare(slot);
+  objects_[slot].terminal = std::move(terminal);
+  seating_.ask_for_spare(slot, slots_[slot].sequence);
+}
+
+// Gives a fresh env to each slot that ended an episode, or was cut off, and is to begin another in the same step, if
+// its turn has come.
+void Hub::serve_spares() {
+  if (!seating_.anyone_asks()) return;
+  if (slots_.any_orphaned_step()) watch_.raise_news();  // what becomes of it is decided next, and then we look again
+  for (std::uint32_t slot : seating_.take_due(slots_.first_open_step())) {
+    swap_in_spare(slot);
+    slots_.orphan(slot);
+    reset_orphaned_into_row(slot, objects_[slot].terminal, true);
+    watch_.raise_news();  // workers that are the caller himself must be given the chance to run
+  }
+  raise_interrupt();
+}
+
+// -- batches ---------------------------------------------------------------------------------------------
+
+std::vector<Run> Hub::take_ready(Part& part, std::uint32_t limit) {
+  std::vector<Run> runs = part.take(limit);
+  for (const Run& run : runs)
+    for (std::uint32_t i = 0; i < run.count; ++i) slots_.take(run.slot + i);
+  return runs;
+}
+
+nb::tuple Hub::take(std::uint32_t limit, bool by_slot, std::uint32_t index) {
+  Part& part = parts_.at(index);
+  std::vector<Run> runs = take_ready(part, limit);
+  const bool whole = part.is_whole_frame(runs);
+  // By slot is the order of a frame, and what arrived in which order is chance.
+  auto is_before = [](const Run& a, const Run& b) { return a.slot < b.slot; };
+  if ((whole || by_slot) && !std::is_sorted(runs.begin(), runs.end(), is_before))
+    std::sort(runs.begin(), runs.end(), is_before);
+
+  nb::object extras = take_extras(runs);
+  const FrameTaker::Batch batch = frame_taker_.take(part, runs, whole);
+  const std::vector<std::uint32_t> ended = note_ends(runs);
+  if (!ended.empty()) dispatch(Op::kReset, ended, nb::none(), part);
+  return nb::make_tuple(whole ? nb::object(nb::none()) : FrameTaker::slots_of(runs), none_or(batch.columns),
+                        none_or(batch.finals), none_or(batch.infos), none_or(extras));
+}
+
+std::optional<nb::tuple> Hub::finish(std::uint32_t wanted, std::uint32_t part) {
+  const std::uint32_t there = pending(part);
+  if (there == 0 || needs_attention()) return std::nullopt;
+  if (!wait(wanted == 0 ? there : std::min(wanted, there), -1, part) || needs_attention() || has_unheard())
+    return std::nullopt;
+  return take(kEverything, false, part);
+}
+
+void Hub::drop_ready(std::uint32_t index) {
+  Part& part = parts_.at(index);
+  const std::vector<Run> dropped = take_ready(part, kEverything);
+  take_extras(dropped);
+  const std::vector<std::uint32_t> ended = note_ends(dropped);
+  for (const Run& run : dropped) part.free_rows(run.row, run.count);
+  if (!ended.empty()) dispatch(Op::kReset, ended, nb::none(), part);
+}
+
+// What comes with some of the rows; null, if nothing does.
+nb::object Hub::take_extras(const std::vector<Run>& runs) {
+  nb::object extras;
+  std::size_t position = 0;
+  for (const Run& run : runs) {
+    Objects& objects = objects_[run.slot];
+    const nb::object parts = std::move(objects.result), terminal = std::move(objects.terminal);
+    if (run.flags != 0) {
+      if (!extras.is_valid()) extras = nb::dict();
+      nb::borrow<nb::dict>(extras)[nb::int_(position)] = nb::make_tuple(run.flags, none_or(parts), none_or(terminal));
+    }
+    position += run.count;
+  }
+  return extras;
+}
+
+// Where the end of an episode concerns us: remembers it, and returns the slots that reset in the background.
+std::vector<std::uint32_t> Hub::note_ends(const std::vector<Run>& runs) {
+  std::vector<std::uint32_t> resetting;
+  const bool in_background = autoreset_ == Autoreset::kBackground;
+  if (autoreset_ == Autoreset::kSameStep || (!seating_.has_spares() && !in_background)) return resetting;
+  for (const Run& run : runs) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      if (!last_results_.ends_episode(run.row + i)) continue;
+      slots_.end_episode(run.slot + i);
+      if (in_background) resetting.push_back(run.slot + i);
+    }
+  }
+  return resetting;
+}
+
+// -- what has to be dealt with ---------------------------------------------------------------------------
+
+void Hub::tell(Message message) {
+  if (message.is_fault()) part_of(*message.slot).count_failed();
+  inbox_.add(std::move(message));
+}
+
+nb::object Hub::first_message() const {
+  if (inbox_.empty()) return nb::none();
+  const Message& first = inbox_.first();
+  return nb::make_tuple(first.worker, first.slot ? nb::object(nb::int_(*first.slot)) : nb::none(), first.sequence,
+                        first.flags, none_or(first.parts));
+}
+
+void Hub::remove_message() {
+  const Message& first = inbox_.first();
+  if (first.is_fault()) part_of(*first.slot).discount_failed();
+  inbox_.remove_first();
+}
+
+}  // namespace remuda

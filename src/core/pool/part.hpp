@@ -1,0 +1,72 @@
+// A part of the pool: its slots, in whose frames their results lie, and which of these have come.
+//
+// A command to all slots of a part fills a frame that can be leased; any other fills rows of the scratch frame, where a
+// slot's row is free because a slot has one command at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "pool/frames.hpp"
+
+namespace remuda {
+
+// Neighbouring slots whose results lie in neighbouring rows.
+struct Run {
+  std::uint32_t slot, row, count, flags;
+};
+
+class Part {
+ public:
+  // `slots`: ascending, whose rows lie one after another in each frame from `first_position` on.  `frame_rows`: of a
+  // whole frame.  The book is of the frames 1, 2, ...; 0 is the scratch frame.
+  Part(std::vector<std::uint32_t> slots, std::uint32_t first_position, std::uint32_t frame_rows,
+       std::shared_ptr<FrameBook> book, std::uint32_t frames)
+      : slots_(std::move(slots)),
+        first_position_(first_position),
+        frame_rows_(frame_rows),
+        book_(std::move(book)),
+        rows_out_(frames) {}
+
+  const std::vector<std::uint32_t>& slots() const { return slots_; }
+  std::uint32_t first_position() const { return first_position_; }
+  const std::shared_ptr<FrameBook>& book() const { return book_; }
+
+  std::uint32_t in_flight() const { return in_flight_; }
+  std::uint32_t ready() const { return ready_count_; }
+  std::uint32_t pending() const { return in_flight_ + ready_count_; }
+  // Slots that are ready, or whose failures somebody has to deal with.
+  std::uint32_t done() const { return ready_count_ + failed_; }
+
+  // So many slots are in flight from now on; returns the frame that their results go to.
+  std::uint32_t send(std::uint32_t count);
+  // Slots are ready that were in flight.
+  void finish(const Run& run);
+  // A slot is no longer in flight, and has no result.
+  void drop(std::uint32_t row);
+  void count_failed() { ++failed_; }
+  void discount_failed() { --failed_; }
+
+  // Removes the runs of up to `limit` ready slots, the first to arrive.  Their rows stay taken.
+  std::vector<Run> take(std::uint32_t limit);
+  // Whether these are all rows of a frame that can be leased.
+  bool is_whole_frame(std::span<const Run> runs) const;
+  // The frame's rows are the lease's from now on, which gives it back.
+  std::uint32_t lend(std::uint32_t row);
+  // Rows have been dealt with: a frame goes back to the book with its last one.
+  void free_rows(std::uint32_t row, std::uint32_t count);
+
+ private:
+  std::vector<std::uint32_t> slots_;
+  std::uint32_t first_position_, frame_rows_;
+  std::shared_ptr<FrameBook> book_;
+  std::vector<std::uint32_t> rows_out_;  // per frame: sent and not yet dealt with
+  std::vector<Run> ready_;               // in the order of arrival
+  std::uint32_t ready_count_ = 0;        // of their slots
+  std::uint32_t in_flight_ = 0;
+  std::uint32_t failed_ = 0;  // of those
+};
+
+}  // namespace remuda

@@ -1,0 +1,122 @@
+// What becomes of each slot's command, and of its episode: two states for each slot, changed here alone.
+//
+// The command:
+//
+//   idle           -> in flight       it is sent
+//   in flight      -> ready           its result is there
+//   in flight      -> awaiting spare  it ended its episode, and the first observation of the next is a spare env's
+//   in flight      -> orphaned        its env has failed, or its worker has died
+//   awaiting spare -> orphaned        it is the slot's turn to take a spare
+//   orphaned       -> in flight       it is sent once more, or the fresh env resets into its row
+//   orphaned       -> ready           its result is made by the pool
+//   orphaned       -> awaiting spare  a spare env resets into its row, for the one that failed
+//   orphaned       -> idle            it has no result
+//   ready          -> idle            its result is taken
+//
+// The episode, as far as the slot's next command has to know:
+//
+//   goes on        -> over            the result that ends it is taken, and the pool begins the next one itself
+//   goes on        -> cut off         its worker died while the slot was idle, or ready: the end is still to be told
+//   over, cut off  -> goes on         the next command is sent, whose answer tells of the end or begins another
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "ipc/protocol.hpp"
+
+namespace remuda {
+
+enum class SlotState : std::uint8_t { kIdle, kInFlight, kAwaitingSpare, kOrphaned, kReady };
+
+enum class Episode : std::uint8_t {
+  kGoesOn,
+  kOver,
+  kCutOff,           // a result made by the pool tells of the end
+  kCutOffIntoReset,  // the fresh env resets into the row that tells of it (same-step autoreset)
+};
+
+class Slots {
+ public:
+  struct Slot {
+    std::uint32_t part = 0;
+    std::uint32_t position = 0;  // of its row in a frame
+    SlotState state = SlotState::kIdle;
+    Episode episode = Episode::kGoesOn;
+    Op op = Op::kReset;          // of its last command
+    std::uint32_t row = 0;       // ... and where the result goes
+    std::uint64_t sequence = 0;  // ... and when it was sent, among others
+  };
+
+  explicit Slots(std::uint32_t count) : slots_(count) {}
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(slots_.size()); }
+  const Slot& operator[](std::uint32_t slot) const { return slots_[slot]; }
+  void place(std::uint32_t slot, std::uint32_t part, std::uint32_t position) {
+    slots_[slot].part = part;
+    slots_[slot].position = position;
+  }
+
+  // -- the command: each throws std::logic_error where the table above has no such line -------------------
+
+  void send(std::uint32_t slot, Op op, std::uint32_t row) {
+    move(slot, {SlotState::kIdle}, SlotState::kInFlight);
+    slots_[slot].op = op;
+    slots_[slot].row = row;
+  }
+  void finish(std::uint32_t slot) { move(slot, {SlotState::kInFlight}, SlotState::kReady); }
+  void await_spare(std::uint32_t slot) {
+    move(slot, {SlotState::kInFlight, SlotState::kOrphaned}, SlotState::kAwaitingSpare);
+  }
+  void orphan(std::uint32_t slot) {
+    move(slot, {SlotState::kInFlight, SlotState::kAwaitingSpare}, SlotState::kOrphaned);
+  }
+  void resend(std::uint32_t slot) { move(slot, {SlotState::kOrphaned}, SlotState::kInFlight); }
+  void answer(std::uint32_t slot) { move(slot, {SlotState::kOrphaned}, SlotState::kReady); }
+  void drop(std::uint32_t slot) { move(slot, {SlotState::kOrphaned}, SlotState::kIdle); }
+  void take(std::uint32_t slot) { move(slot, {SlotState::kReady}, SlotState::kIdle); }
+
+  // The command in flight is another than was asked for.
+  void set_op(std::uint32_t slot, Op op) { slots_[slot].op = op; }
+  void set_sequence(std::uint32_t slot, std::uint64_t sequence) { slots_[slot].sequence = sequence; }
+  // The first command that may still end an episode: in flight, or orphaned, of which it is not decided yet. The
+  // largest number, if there is none.
+  std::uint64_t first_open_step() const;
+  bool any_orphaned_step() const;
+
+  // -- the episode -------------------------------------------------------------------------------------------
+
+  void end_episode(std::uint32_t slot) { become(slots_[slot], Episode::kOver); }
+  void cut_off(std::uint32_t slot, bool into_reset) {
+    become(slots_[slot], into_reset ? Episode::kCutOffIntoReset : Episode::kCutOff);
+  }
+  void go_on(std::uint32_t slot) { become(slots_[slot], Episode::kGoesOn); }
+  bool is_cut_off(std::uint32_t slot) const { return is_cut_off(slots_[slot].episode); }
+  bool any_cut_off() const { return cut_off_ != 0; }
+
+ private:
+  static constexpr bool is_cut_off(Episode episode) {
+    return episode == Episode::kCutOff || episode == Episode::kCutOffIntoReset;
+  }
+  void move(std::uint32_t slot, std::initializer_list<SlotState> from, SlotState to) {
+    SlotState& state = slots_[slot].state;
+    for (SlotState allowed : from) {
+      if (state != allowed) continue;
+      state = to;
+      return;
+    }
+    refuse(state, to);
+  }
+  [[noreturn]] static void refuse(SlotState from, SlotState to);
+  void become(Slot& slot, Episode episode) {
+    cut_off_ += is_cut_off(episode);
+    cut_off_ -= is_cut_off(slot.episode);
+    slot.episode = episode;
+  }
+
+  std::vector<Slot> slots_;
+  std::uint32_t cut_off_ = 0;  // of them
+};
+
+}  // namespace remuda

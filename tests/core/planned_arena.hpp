@@ -1,0 +1,26 @@
+// An arena for a plan of so many workers with so many envs each, every column of one row wide enough for anything.
+#pragma once
+
+#include <memory>
+
+#include "shm/arena.hpp"
+#include "shm/plan.hpp"
+
+struct PlannedArena {
+  PlannedArena(std::uint32_t workers, std::uint32_t envs_each, std::uint32_t frames = 2, std::uint32_t leaves = 1,
+               bool keeps_last = false) {
+    plan.workers = workers;
+    plan.slots = plan.envs = workers * envs_each;
+    plan.frames = frames;
+    plan.ring_capacity = 8;
+    plan.blob_bytes = 1024;
+    plan.action_bytes = {8};
+    plan.column_bytes.assign(remuda::kFirstLeaf + leaves, 8);
+    plan.keeps_last = keeps_last;
+    plan.lay_out();
+    arena = remuda::Arena::create(plan.bytes);
+  }
+
+  remuda::Plan plan{};
+  std::shared_ptr<remuda::Arena> arena;
+};

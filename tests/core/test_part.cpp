@@ -1,0 +1,120 @@
+// What is sent comes back once, in the order of arrival, and a frame goes back with its last row.
+#include <algorithm>
+#include <vector>
+
+#include "check.hpp"
+#include "pool/part.hpp"
+#include "random.hpp"
+
+using namespace remuda;
+
+namespace {
+
+constexpr std::uint32_t kFrameRows = 10, kFrames = 4;
+
+// Of slots 2, 3, 5 and 8, at the positions 4 to 7.
+Part make_part() { return {{2, 3, 5, 8}, 4, kFrameRows, std::make_shared<FrameBook>(kFrames - 1), kFrames}; }
+
+std::uint32_t free_frames(const Part& part) {
+  return kFrames - 1 - static_cast<std::uint32_t>(std::popcount(part.book()->taken()));
+}
+
+}  // namespace
+
+TEST(a_command_to_all_has_a_frame_and_any_other_the_scratch_frame) {
+  Part part = make_part();
+  CHECK_EQ(part.send(3), 0u);
+  CHECK_EQ(part.in_flight(), 3u);
+  Part whole = make_part();
+  CHECK_EQ(whole.send(4), 1u);
+  CHECK_EQ(free_frames(whole), 2u);
+  CHECK(whole.in_flight() == 4 && whole.pending() == 4 && whole.ready() == 0);
+}
+
+TEST(without_a_free_frame_all_go_to_the_scratch_frame) {
+  Part part = make_part();
+  while (part.book()->any_free()) part.book()->take();
+  CHECK_EQ(part.send(4), 0u);
+}
+
+TEST(runs_are_taken_in_the_order_of_arrival_and_in_pieces) {
+  Part part = make_part();
+  const std::uint32_t row = part.send(4) * kFrameRows + 4;
+  part.finish({5, row + 2, 2, 0});  // 8 is not its neighbour, but a run is whatever it is said to be
+  part.finish({2, row, 2, 0});
+  CHECK(part.ready() == 4 && part.in_flight() == 0);
+  auto runs = part.take(1);
+  CHECK(runs.size() == 1 && runs[0].slot == 5 && runs[0].row == row + 2 && runs[0].count == 1);
+  runs = part.take(2);
+  CHECK(runs.size() == 2 && runs[0].slot == 6 && runs[0].row == row + 3 && runs[0].count == 1);
+  CHECK(runs[1].slot == 2 && runs[1].count == 1);
+  CHECK_EQ(part.ready(), 1u);
+  runs = part.take(100);
+  CHECK(runs.size() == 1 && runs[0].slot == 3 && runs[0].row == row + 1);
+  CHECK(part.pending() == 0 && part.take(100).empty());
+}
+
+TEST(a_frame_is_whole_when_all_of_its_rows_are_there) {
+  Part part = make_part();
+  const std::uint32_t row = part.send(4) * kFrameRows + 4;
+  CHECK(part.is_whole_frame(std::vector<Run>{{2, row, 2, 0}, {5, row + 2, 2, 0}}));
+  CHECK(!part.is_whole_frame(std::vector<Run>{{2, row, 2, 0}, {5, row + 2, 1, 0}}));
+  CHECK(!part.is_whole_frame(std::vector<Run>{{2, row, 2, 0}, {5, row + kFrameRows + 2, 2, 0}}));  // of two frames
+  CHECK(!part.is_whole_frame(std::vector<Run>{{2, 4, 4, 0}}));                                     // the scratch frame
+  CHECK(!part.is_whole_frame(std::vector<Run>{}));
+}
+
+TEST(a_frame_goes_back_with_its_last_row_or_its_lease) {
+  Part part = make_part();
+  const std::uint32_t row = part.send(4) * kFrameRows + 4;
+  part.free_rows(row + 1, 2);
+  part.drop(row);
+  CHECK(free_frames(part) == 2 && part.in_flight() == 3);
+  part.free_rows(row + 3, 1);
+  CHECK_EQ(free_frames(part), 3u);
+
+  const std::uint32_t lent = part.send(4);
+  CHECK_EQ(part.lend(lent * kFrameRows + 4), lent);
+  CHECK_EQ(free_frames(part), 2u);
+  part.book()->give_back(lent - 1);
+  CHECK_EQ(free_frames(part), 3u);
+}
+
+TEST(failures_count_as_done_until_they_are_dealt_with) {
+  Part part = make_part();
+  const std::uint32_t row = part.send(4) * kFrameRows + 4;
+  part.finish({2, row, 1, 0});
+  part.count_failed();
+  CHECK(part.done() == 2 && part.pending() == 4);
+  part.discount_failed();
+  CHECK_EQ(part.done(), 1u);
+}
+
+TEST(no_slot_and_no_row_is_ever_lost) {
+  Random random(5);
+  Part part = make_part();
+  for (int turn = 0; turn < 3000; ++turn) {
+    const bool all = random.coin();
+    const std::uint32_t count = all ? 4 : static_cast<std::uint32_t>(random.between(1, 3));
+    const std::uint32_t row = part.send(count) * kFrameRows + 4;
+    std::uint32_t finished = 0;
+    while (finished < count) {
+      const auto n = static_cast<std::uint32_t>(random.between(1, count - finished));
+      part.finish({finished, row + finished, n, 0});
+      finished += n;
+    }
+    std::uint32_t seen = 0;  // a bit for each
+    while (part.ready() != 0) {
+      for (const Run& run : part.take(static_cast<std::uint32_t>(random.between(1, 5)))) {
+        for (std::uint32_t i = 0; i < run.count; ++i) {
+          CHECK_EQ(run.row, row + run.slot);
+          CHECK_EQ(seen >> (run.slot + i) & 1, 0u);
+          seen |= 1U << (run.slot + i);
+        }
+        part.free_rows(run.row, run.count);
+      }
+    }
+    CHECK_EQ(seen, (1U << count) - 1);
+    CHECK(part.pending() == 0 && free_frames(part) == kFrames - 1);
+  }
+}

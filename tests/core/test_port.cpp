@@ -1,0 +1,108 @@
+// A port goes from state to state as its table says, and is as new for a successor.
+#include <stdexcept>
+#include <vector>
+
+#include "check.hpp"
+#include "planned_arena.hpp"
+#include "pool/port.hpp"
+#include "results.hpp"
+
+using namespace remuda;
+
+namespace {
+
+constexpr PortState kStates[] = {PortState::kComing, PortState::kServing, PortState::kLate, PortState::kCorrupt,
+                                 PortState::kDead};
+
+Port one_in(const PlannedArena& memory, PortState state) {
+  Port port(*memory.arena, memory.plan, 0, 0, 3, 1);
+  CHECK_EQ(port.state(), PortState::kServing);
+  if (state == PortState::kComing) port.become(PortState::kDead);
+  if (state != PortState::kServing) port.become(state);
+  return port;
+}
+
+std::vector<PortState> next_of(const PlannedArena& memory, PortState state) {
+  std::vector<PortState> next;
+  for (PortState to : kStates) {
+    Port port = one_in(memory, state);
+    try {
+      port.become(to);
+    } catch (const std::logic_error&) {
+      CHECK_EQ(port.state(), state);
+      continue;
+    }
+    CHECK_EQ(port.state(), to);
+    next.push_back(to);
+  }
+  return next;
+}
+
+}  // namespace
+
+TEST(each_state_is_followed_by_those_of_the_table) {
+  const PlannedArena memory(1, 3);
+  using States = std::vector<PortState>;
+  CHECK(next_of(memory, PortState::kComing) == (States{PortState::kServing, PortState::kDead}));
+  CHECK(next_of(memory, PortState::kServing) == (States{PortState::kLate, PortState::kCorrupt, PortState::kDead}));
+  CHECK(next_of(memory, PortState::kLate) == (States{PortState::kCorrupt, PortState::kDead}));
+  CHECK(next_of(memory, PortState::kCorrupt) == States{PortState::kDead});
+  CHECK(next_of(memory, PortState::kDead) == States{PortState::kComing});
+}
+
+TEST(only_who_makes_sense_is_read_and_only_who_is_there_is_sent_anything) {
+  const PlannedArena memory(1, 3);
+  for (PortState state : kStates) {
+    const Port port = one_in(memory, state);
+    CHECK_EQ(port.is_read(), state == PortState::kServing || state == PortState::kLate);
+    CHECK_EQ(port.is_published(), state != PortState::kComing && state != PortState::kDead);
+  }
+}
+
+TEST(a_successor_finds_nothing_of_its_predecessor) {
+  const PlannedArena memory(2, 3);
+  Port port(*memory.arena, memory.plan, 1, 3, 3, 3);
+  RingConsumer<Command> worker{memory.arena->at<RingHeader>(memory.plan.commands(1)), memory.plan.ring_capacity};
+  for (int i = 0; i < 5; ++i) port.commands.push({Op::kStep, 3, 0, 1, 1, 0, 0});
+  port.commands.publish();
+  port.has_unpublished = true;
+  port.outstanding = 5;
+  port.messages = {1, 2};
+  port.last_end_ns = 77;
+  port.bell->sleeping = 1;
+  port.meter->task = Task::pack(Op::kStep, 1024);
+  port.held.add(result_of(3, 0, 1));
+  CHECK(!worker.empty());
+
+  port.become(PortState::kDead);
+  port.reopen(*memory.arena, memory.plan, 1);
+  CHECK_EQ(port.state(), PortState::kComing);
+  RingConsumer<Command> successor{memory.arena->at<RingHeader>(memory.plan.commands(1)), memory.plan.ring_capacity};
+  CHECK(successor.empty() && !port.has_unpublished && port.outstanding == 0 && port.messages.empty());
+  CHECK(port.bell->sleeping == 0 && port.task() == 0 && port.last_end_ns == 0);
+  CHECK(port.held.is_next(result_of(3, 0, 1)));  // from the first sub-env on
+  CHECK(port.hosts(3) && port.hosts(5) && !port.hosts(2) && !port.hosts(6));
+
+  // What is sent meanwhile waits for it.
+  port.commands.push({Op::kReset, 4, 0, 1, 9, 0, 0});
+  CHECK(successor.empty());
+  port.commands.publish();
+  Command command;
+  CHECK(successor.pop(command));
+  CHECK_EQ(command.sequence, 9u);
+}
+
+TEST(a_worker_is_at_what_it_says_until_a_result_tells_that_it_is_over) {
+  const PlannedArena memory(1, 1);
+  Port port(*memory.arena, memory.plan, 0, 0, 1, 1);
+  CHECK(!port.is_at(port.task()));
+  port.meter->task = Task::pack(Op::kReset, 16000);
+  CHECK(port.is_at(port.task()));
+  port.last_end_ns = 15000;
+  CHECK(port.is_at(port.task()));
+  port.last_end_ns = 17000;
+  CHECK(!port.is_at(port.task()));
+  port.meter->task = 15;  // no op
+  port.last_end_ns = 0;
+  CHECK(!port.is_at(port.task()));
+}

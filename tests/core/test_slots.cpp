@@ -1,0 +1,127 @@
+// A slot goes from state to state as its table says, and in no other way.
+#include <stdexcept>
+#include <vector>
+
+#include "check.hpp"
+#include "pool/slots.hpp"
+
+using namespace remuda;
+
+namespace {
+
+struct Event {
+  const char* name;
+  void (*happen)(Slots& slots);
+  SlotState to;
+};
+
+const Event kEvents[] = {
+    {"send", [](Slots& slots) { slots.send(0, Op::kStep, 7); }, SlotState::kInFlight},
+    {"finish", [](Slots& slots) { slots.finish(0); }, SlotState::kReady},
+    {"await_spare", [](Slots& slots) { slots.await_spare(0); }, SlotState::kAwaitingSpare},
+    {"orphan", [](Slots& slots) { slots.orphan(0); }, SlotState::kOrphaned},
+    {"drop", [](Slots& slots) { slots.drop(0); }, SlotState::kIdle},
+    {"resend", [](Slots& slots) { slots.resend(0); }, SlotState::kInFlight},
+    {"answer", [](Slots& slots) { slots.answer(0); }, SlotState::kReady},
+    {"take", [](Slots& slots) { slots.take(0); }, SlotState::kIdle},
+};
+
+Slots one_in(SlotState state) {
+  Slots slots(1);
+  if (state == SlotState::kIdle) return slots;
+  slots.send(0, Op::kStep, 7);
+  if (state == SlotState::kReady) slots.finish(0);
+  if (state == SlotState::kAwaitingSpare) slots.await_spare(0);
+  if (state == SlotState::kOrphaned) slots.orphan(0);
+  CHECK_EQ(slots[0].state, state);
+  return slots;
+}
+
+// Which of the events may happen in a state, by name.
+std::vector<std::string> possible_in(SlotState state) {
+  std::vector<std::string> possible;
+  for (const Event& event : kEvents) {
+    Slots slots = one_in(state);
+    try {
+      event.happen(slots);
+    } catch (const std::logic_error&) {
+      CHECK_EQ(slots[0].state, state);
+      continue;
+    }
+    CHECK_EQ(slots[0].state, event.to);
+    possible.push_back(event.name);
+  }
+  return possible;
+}
+
+}  // namespace
+
+TEST(each_state_has_the_events_of_the_table) {
+  using Names = std::vector<std::string>;
+  CHECK(possible_in(SlotState::kIdle) == Names{"send"});
+  CHECK(possible_in(SlotState::kInFlight) == (Names{"finish", "await_spare", "orphan"}));
+  CHECK(possible_in(SlotState::kAwaitingSpare) == Names{"orphan"});
+  CHECK(possible_in(SlotState::kOrphaned) == (Names{"await_spare", "drop", "resend", "answer"}));
+  CHECK(possible_in(SlotState::kReady) == Names{"take"});
+}
+
+TEST(a_refusal_says_what_was_asked_of_whom) {
+  Slots slots(1);
+  try {
+    slots.resend(0);
+  } catch (const std::logic_error& error) {
+    CHECK_EQ(std::string(error.what()), "a slot that is idle cannot become in flight");
+    return;
+  }
+  CHECK(false);
+}
+
+TEST(what_a_slot_was_sent_stays_until_the_next_command) {
+  Slots slots(2);
+  slots.place(1, 3, 5);
+  slots.send(1, Op::kObserve, 12);
+  slots.set_sequence(1, 9);
+  slots.finish(1);
+  slots.take(1);
+  const Slots::Slot& slot = slots[1];
+  CHECK(slot.part == 3 && slot.position == 5 && slot.op == Op::kObserve && slot.row == 12 && slot.sequence == 9);
+  slots.send(1, Op::kStep, 2);
+  slots.set_op(1, Op::kReset);
+  CHECK(slot.op == Op::kReset && slot.row == 2);
+}
+
+TEST(the_first_open_step_is_the_first_sent_that_may_end_an_episode) {
+  Slots slots(4);
+  CHECK_EQ(slots.first_open_step(), ~std::uint64_t{0});
+  const Op ops[] = {Op::kStep, Op::kReset, Op::kStep, Op::kStep};
+  for (std::uint32_t slot = 0; slot < 4; ++slot) {
+    slots.send(slot, ops[slot], slot);
+    slots.set_sequence(slot, 10 - slot);
+  }
+  CHECK_EQ(slots.first_open_step(), 7u);
+  slots.await_spare(3);
+  CHECK_EQ(slots.first_open_step(), 8u);
+  slots.finish(2);
+  CHECK(!slots.any_orphaned_step());
+  slots.orphan(0);
+  CHECK_EQ(slots.first_open_step(), 10u);  // it may be told to have ended
+  CHECK(slots.any_orphaned_step());
+  slots.answer(0);
+  CHECK_EQ(slots.first_open_step(), ~std::uint64_t{0});  // a reset ends none
+}
+
+TEST(episodes_that_were_cut_off_are_counted_until_they_go_on) {
+  Slots slots(3);
+  CHECK(!slots.any_cut_off());
+  slots.end_episode(0);
+  CHECK(!slots.any_cut_off() && !slots.is_cut_off(0) && slots[0].episode == Episode::kOver);
+  slots.cut_off(1, false);
+  slots.cut_off(1, false);  // again: its successor died, too
+  slots.cut_off(2, true);
+  CHECK(slots.is_cut_off(1) && slots[1].episode == Episode::kCutOff);
+  CHECK(slots.is_cut_off(2) && slots[2].episode == Episode::kCutOffIntoReset);
+  slots.go_on(1);
+  CHECK(slots.any_cut_off() && !slots.is_cut_off(1));
+  slots.go_on(2);
+  CHECK(!slots.any_cut_off() && slots[2].episode == Episode::kGoesOn);
+}
