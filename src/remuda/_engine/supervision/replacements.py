@@ -54,7 +54,6 @@ class Replacements:
         infos: InfoColumns,
         defaults: ResetDefaults,
         faults: Faults,
-        addressee: Callable[[int], Addressee],
         addressees: dict[int, Addressee | None],
     ) -> None:
         """Takes what successors are told.
@@ -63,7 +62,6 @@ class Replacements:
             parts, lives, charges, start_timeout: Of the pool.
             infos, defaults: The columns of infos, and what resets are given by now.
             faults: Where the failure of a reset in advance is told.
-            addressee: Makes who is told the answer when an env was told again what holds for it.
             addressees: By sequence of a message: who is told the answer.
         """
         self.lives, self.standing, self.start_timeout = lives, Standing(), start_timeout
@@ -73,7 +71,7 @@ class Replacements:
         self._backend, self._hub = parts.backend, parts.hub
         self._layout, self._arena = parts.layout, parts.arena
         self._charges, self._infos, self._defaults = charges, infos, defaults
-        self._addressee, self._addressees = addressee, addressees
+        self._addressees = addressees
 
     # -- a predecessor goes ------------------------------------------------------------------------------
 
@@ -84,15 +82,17 @@ class Replacements:
         changes.do(self._hub.post_message, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
         changes.do(self._hub.raise_news)  # there is a deadline to be listened for
 
-    def replace(self, worker: int, at: float, changes: Changes) -> None:
-        """A worker is dead: its successor is started at that time, of `time.monotonic`."""
+    def replace(self, worker: int, at: float, addressee: Addressee, changes: Changes) -> None:
+        """A worker is dead: its successor is started at that time, of `time.monotonic`.
+
+        `addressee`: is told whether its envs took what holds for them.
+        """
         self._backend.begin_replacement(worker)
         changes.do(self._hub.reopen, worker)
         env_ids = self._backend.workers[worker].env_ids
         number = self._planned[worker] + 1
         changes.do(self._planned.__setitem__, worker, number)
         if (told := self.standing.for_successor(env_ids, number)) is not None:  # before what it is sent
-            addressee = self._addressee(env_ids[0])
             changes.do(
                 self._hub.post_message,
                 _core.Op.MESSAGE,

@@ -63,7 +63,6 @@ class Supervisor:
             infos,
             defaults,
             faults,
-            lambda env: _Rebuild(self, env),
             self.addressees,
         )
         self.resolution = FaultResolution(parts, faults)
@@ -150,7 +149,7 @@ class Supervisor:
                 return self._died(index, orphaned, awaited, changes)
 
     def _closed_to_be_replaced(self, index: int, orphaned: Sequence[int], changes: Changes) -> RemudaError:
-        self.replacements.replace(index, time.monotonic(), changes)
+        self._replace(index, time.monotonic(), changes)
         for slot in orphaned:
             changes.do(self._hub.resend, slot)
         return self._deaths.of_closing(index)
@@ -185,7 +184,7 @@ class Supervisor:
         if at is None:
             self._lives.plan(index, WorkerState.LOST, changes)
             return self._drop(orphaned, changes)
-        self.replacements.replace(index, at, changes)
+        self._replace(index, at, changes)
         width = self._layout.width
         for first in range(0, len(faults), width):
             its_faults = faults[first : first + width]
@@ -197,6 +196,10 @@ class Supervisor:
             else:
                 self.resolution.settle_idle(slots, its_faults, changes)
         return None
+
+    def _replace(self, index: int, at: float, changes: Changes) -> None:
+        rebuild = _Rebuild(self, self._backend.workers[index].env_ids[0])
+        self.replacements.replace(index, at, rebuild, changes)
 
     def _record(self, index: int, error: RemudaError) -> None:
         """Writes the crash record of the env that was the reason, where that is known."""
