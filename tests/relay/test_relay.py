@@ -454,8 +454,8 @@ def test_records_of_a_pool_that_is_terminated_or_forgotten(heard: list[Any]) -> 
         heard.clear()
         pool: Any = Pool(hooked(2, reset=log("reset")))
         pool.send_reset()
-        while not pool._engine.hub.needs_attention and pool._exchange.ready(0) < 2:
-            pool._engine.hub.wait(2, -1)
+        while not pool._engine.running.hub.needs_attention and pool._exchange.ready(0) < 2:
+            pool._engine.running.hub.wait(2, -1)
         if end == "terminate":
             pool.close(terminate=True)
         del pool

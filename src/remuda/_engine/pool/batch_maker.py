@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +11,10 @@ from remuda import _core
 from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.pool.infos import InfoColumns
+from remuda._engine.startup.running import Running
 from remuda._wire.pickling import Parts, dump, load_from_env
 from remuda._worker.host import EnvHost, Request
 from remuda.errors import BrokenPoolError
-
-if TYPE_CHECKING:
-    from remuda._engine.startup.start import Started
 
 
 class BatchMaker:
@@ -26,11 +24,11 @@ class BatchMaker:
         made: How many batches.
     """
 
-    def __init__(self, parts: Started, infos: InfoColumns, exchange: Exchange) -> None:
+    def __init__(self, running: Running, infos: InfoColumns, exchange: Exchange) -> None:
         self.made = 0
-        self._hub, self._layout, self._arena = parts.hub, parts.layout, parts.arena
+        self._running, self._layout = running, running.layout
         self._infos, self._exchange = infos, exchange
-        self._announced = [0] * len(parts.backend.workers)  # how many columns each was told of, or its predecessor
+        self._announced = [0] * len(running.backend.workers)  # how many columns each was told of, or its predecessor
 
     def make(self, taken: tuple[Any, ...], all_ids: np.ndarray[Any, Any]) -> Batch:
         """`taken`: from the hub. `all_ids`: what a whole frame has a row for each of."""
@@ -65,14 +63,10 @@ class BatchMaker:
         Where this is interrupted, the next time begins with what is missing.
         """
         columns = self._infos.columns
-        for column in columns[self._hub.num_info_columns :]:
-            self._hub.add_info_column(self._layout.info_column(self._arena, column))
+        for column in columns[self._running.hub.num_info_columns :]:
+            self._running.hub.add_info_column(self._layout.info_column(self._running.arena, column))
         for worker, first in enumerate(self._announced):
             if first < len(columns):
                 with suppress(BrokenPoolError):  # the dead need no columns
                     self._exchange.tell(worker, dump(Request(EnvHost.add_info_columns, (columns[first:], first))))
                 self._announced[worker] = len(columns)
-
-    def release(self) -> None:
-        """Lets go of the shared memory."""
-        del self._hub, self._arena

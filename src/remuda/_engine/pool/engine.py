@@ -11,8 +11,10 @@ from remuda._engine.pool.infos import InfoColumns
 from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.pool.resets import Resets
 from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
-from remuda._engine.startup.start import Settings, Started
+from remuda._engine.startup.running import Running
+from remuda._engine.startup.start import Settings
 from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import ClosedError, StateError
@@ -25,36 +27,39 @@ class Engine:
 
     Attributes:
         settings: As the pool was told.
+        running: What runs. It is the engine's own: all others only borrow it.
         owner: The process that made it.
         closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
         division: How often the pool has been split.
         short_way: The same, while steps can take the short way through the core: nothing is special about the pool.
     """
 
-    def __init__(self, settings: Settings, parts: Started) -> None:
+    def __init__(self, settings: Settings, running: Running) -> None:
         self.settings, self.owner = settings, os.getpid()
         self.closed = self.is_copy = False
         self.division = 0
-        self._has_short_way = parts.open_short_way()
+        self._has_short_way = running.open_short_way()
         self.short_way = 0 if self._has_short_way else _NEVER
-        self.backend, self.hub, self.layout = parts.backend, parts.hub, parts.layout
-        self.reports = parts.reports
-        self.faults = Faults(parts.layout.num_slots, in_callers_thread=settings.backend == "serial")
-        infos, defaults = InfoColumns(parts.layout.info_bytes), ResetDefaults()
+        self.running, self.backend, self.layout = running, running.backend, running.layout
+        self.faults = Faults(running.layout.num_slots, in_callers_thread=settings.backend == "serial")
+        infos, defaults = InfoColumns(running.layout.info_bytes), ResetDefaults()
         per_episode = settings.seeding == "per_episode"
-        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, parts.layout.width)
-        self.tracker = ProgressTracker(parts.hub, parts.layout, parts.arena, seeds, settings.operation_of)
+        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout.width)
+        self.tracker = ProgressTracker(running, seeds, settings.operation_of)
+        recorder = None
+        if settings.record is not None and running.factories is not None:
+            recorder = Recorder(settings.record, running.factories, settings.backend, running)
         supervisor = Supervisor(
-            settings.faults, parts, settings.start_timeout, self.faults, self.tracker, infos, defaults
+            settings.faults, running, settings.start_timeout, self.faults, self.tracker, infos, defaults, recorder
         )
-        self.exchange = Exchange(parts, self.faults, supervisor)
-        self.batches = BatchMaker(parts, infos, self.exchange)
-        action_spaces = [report.action_space for report in parts.reports[: parts.layout.num_slots]]
-        self.action_spaces = ActionSpaces(parts.layout.action_space, action_spaces)
+        self.exchange = Exchange(running, self.faults, supervisor)
+        self.batches = BatchMaker(running, infos, self.exchange)
+        action_spaces = [report.action_space for report in running.reports[: running.layout.num_slots]]
+        self.action_spaces = ActionSpaces(running.layout.action_space, action_spaces)
         if per_episode:
             self.action_spaces = self.action_spaces.separate()
         seeded = self.action_spaces if per_episode else None
-        self.resets = Resets(parts, seeds, defaults, seeded, self.exchange)
+        self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
 
     def check_open(self) -> None:
         if self.closed:
@@ -74,12 +79,11 @@ class Engine:
 
     def divide(self, shares: list[list[int]]) -> None:
         """Makes of the pool's slots the parts 0, 1, ...; there are none besides."""
-        self.hub.split(shares)
+        self.running.hub.split(shares)
         self.division += 1
         self.short_way = self.division if self._has_short_way else _NEVER
 
     def release(self) -> None:
-        """Lets go of the shared memory, which goes with it, but for what arrays hold."""
-        del self.hub
-        for part in (self.exchange, self.tracker, self.batches, self.resets):
-            part.release()
+        """Lets go of the shared memory. Whoever waits for an answer is told that there will be none."""
+        self.exchange.closing = True
+        self.running.release()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._engine.pool.calls import Addressee, Call
+from remuda._engine.startup.running import Running
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.standing import Remembering
@@ -16,9 +17,6 @@ from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Parts, load_from_env
 from remuda.errors import ClosedError, StateError
-
-if TYPE_CHECKING:
-    from remuda._engine.startup.start import Started
 
 _FOREVER = -1  # as a timeout, in ns
 _LONGEST = 1e9  # seconds; more would not fit
@@ -36,20 +34,20 @@ class Exchange:
         closing: Whether the envs have been told to close, or killed.
     """
 
-    def __init__(self, parts: Started, faults: Faults, supervisor: Supervisor) -> None:
+    def __init__(self, running: Running, faults: Faults, supervisor: Supervisor) -> None:
         self.faults, self.supervisor = faults, supervisor
         self.closing = False
-        self._backend, self._hub = parts.backend, parts.hub
-        self._num_envs, self._width = parts.layout.num_envs, parts.layout.width
+        self._running, self._backend = running, running.backend
+        self._num_envs, self._width = running.layout.num_envs, running.layout.width
         self._calls = supervisor.addressees
 
     # -- results -----------------------------------------------------------------------------------------
 
     def pending(self, part: int) -> int:
-        return self._hub.pending(part)
+        return self._running.hub.pending(part)
 
     def ready(self, part: int) -> int:
-        return self._hub.ready(part)
+        return self._running.hub.ready(part)
 
     def send(
         self,
@@ -62,11 +60,11 @@ class Exchange:
         to_all: bool,
     ) -> None:
         """Sends each of `targets`, slots of a part, a command. Raises before anything is sent."""
-        self.faults.check_alive(self._hub.env_of(slot) for slot in targets)
+        self.faults.check_alive(self._running.hub.env_of(slot) for slot in targets)
         if op == _core.Op.OBSERVE:
             blobs = self.supervisor.resolution.known_observations(targets)
         try:
-            self._hub.send(op, None if to_all else targets, arrays, blobs, part)
+            self._running.hub.send(op, None if to_all else targets, arrays, blobs, part)
         except ValueError as in_flight:
             raise StateError(
                 f"expected envs whose last result was received, but {in_flight}; call recv first"
@@ -76,7 +74,7 @@ class Exchange:
     @property
     def spares(self) -> list[int]:
         """The envs that back no slot now. Each has a worker of its own, of the same number."""
-        return [env for env in range(self._num_envs) if self._hub.slot_of(env) is None]
+        return [env for env in range(self._num_envs) if self._running.hub.slot_of(env) is None]
 
     def prepare(self, spare: int, arguments: Parts | None) -> None:
         """Lets a spare reset in advance; what it is given for that outlives its worker."""
@@ -88,8 +86,8 @@ class Exchange:
 
     def _clear_delivered(self) -> None:
         """Without autoreset, an env that has told of the end of its episode must be reset."""
-        for slot in [slot for slot in self.faults.deferred if not self._hub.is_deferred(slot)]:
-            if self._hub.last_op(slot) != _core.Op.RESET:
+        for slot in [slot for slot in self.faults.deferred if not self._running.hub.is_deferred(slot)]:
+            if self._running.hub.last_op(slot) != _core.Op.RESET:
                 self.faults.not_reset.add(slot)
             self.faults.deferred.discard(slot)
 
@@ -97,7 +95,7 @@ class Exchange:
         """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._backend.pump()
-        hub, noted = self._hub, self.faults.noted
+        hub, noted = self._running.hub, self.faults.noted
         while True:
             # Envs whose failure we attend to on the way are done, but the hub forgets them.
             done = hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline), part)
@@ -110,13 +108,14 @@ class Exchange:
             self._backend.pump()  # what we attended to may have given them more to do
 
     def take(self, limit: int, part: int, *, by_slot: bool) -> tuple[Any, ...]:
-        return self._hub.take(limit, by_slot, part)
+        return self._running.hub.take(limit, by_slot, part)
 
     def discard(self, part: int) -> None:
         """Waits for whatever is in flight and drops it, faults included."""
-        while pending := self._hub.pending(part):  # a death ends a wait early, and a reset may follow what was dropped
+        # A death ends a wait early, and a reset may follow what was dropped.
+        while pending := self._running.hub.pending(part):
             self.wait(pending, None, part)
-            self._hub.drop_ready(part)
+            self._running.hub.drop_ready(part)
         self.faults.forget()
 
     # -- messages ----------------------------------------------------------------------------------------
@@ -127,14 +126,14 @@ class Exchange:
         A vector env gets the first one for its slots, and its answer is that of each of them. What the messages are
         `about` is told again to envs that are built anew.
         """
-        self.faults.check_alive(self._hub.env_of(slot) for slot in slots)
+        self.faults.check_alive(self._running.hub.env_of(slot) for slot in slots)
         call, asked = Call(self._wait_for_call, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
-            env = self._hub.env_of(slot) // self._width * self._width
+            env = self._running.hub.env_of(slot) // self._width * self._width
             if env not in asked:
                 addressee = self._remembering(call, env, about, parts)
-                asked[env] = self._post(self._hub.worker_of(slot), env, parts, self._calls, addressee)
-            call.expect(asked[env], slot, self._hub.worker_of(slot))
+                asked[env] = self._post(self._running.hub.worker_of(slot), env, parts, self._calls, addressee)
+            call.expect(asked[env], slot, self._running.hub.worker_of(slot))
         return call
 
     def _remembering(self, call: Call, env: int, about: Hashable, parts: Parts) -> Addressee:
@@ -168,10 +167,10 @@ class Exchange:
         """
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
-        while not self._hub.has_room(worker) or not self.supervisor.takes_messages(worker):
+        while not self._running.hub.has_room(worker) or not self.supervisor.takes_messages(worker):
             self._pump_once(None)
             self.faults.check_alive(env_ids)
-        return self._hub.post_message(op, worker, env, parts, calls, addressee)
+        return self._running.hub.post_message(op, worker, env, parts, calls, addressee)
 
     def _wait_for_call(self, call: Call, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -191,8 +190,8 @@ class Exchange:
         close_errors = Call(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while self.supervisor.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():
-                if self._hub.has_room(worker.index):
-                    sequence = self._hub.post_message(
+                if self._running.hub.has_room(worker.index):
+                    sequence = self._running.hub.post_message(
                         _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, close_errors
                     )
                     close_errors.expect(sequence, None, worker.index)
@@ -201,12 +200,6 @@ class Exchange:
         while self._calls and not deadline.has_passed():
             self._pump_once(_soon(deadline))
         return close_errors
-
-    def release(self) -> None:
-        """Lets go of the shared memory."""
-        self.closing = True
-        self.supervisor.release()
-        del self._hub
 
     def raise_close_errors(self, close_errors: Call) -> None:
         """Raises what went wrong while the envs were closed, if anything did."""
@@ -221,7 +214,7 @@ class Exchange:
     def _pump_once(self, deadline: float | None) -> None:
         """Waits until an answer, a fault or the deadline comes, and deals with it."""
         self._backend.pump()
-        self._hub.wait(_EVERYBODY, _remaining_ns(deadline))
+        self._running.hub.wait(_EVERYBODY, _remaining_ns(deadline))
         self.attend()
 
     def attend(self) -> bool:
@@ -230,7 +223,7 @@ class Exchange:
         One after another: whatever raises in between (Ctrl-C, any signal handler, a handler of logs) leaves what it has
         interrupted, and the rest, for the next time.
         """
-        hub, supervisor = self._hub, self.supervisor
+        hub, supervisor = self._running.hub, self.supervisor
         if self.faults.deferred:
             self._clear_delivered()  # that a send was interrupted before it could
         if not hub.needs_attention and not supervisor.has_untold:
@@ -249,13 +242,14 @@ class Exchange:
         return self.faults.urgent
 
     def _hear(self) -> None:
-        self._hub.note_heard(self._hub.said())  # before: whoever handles a record may ask the pool for something
-        self._backend.drain(self._hub.said)
+        hub = self._running.hub
+        hub.note_heard(hub.said())  # before: whoever handles a record may ask the pool for something
+        self._backend.drain(hub.said)
 
     def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
         """`slot`: whose command this answers, if it does."""
         changes = Changes()
-        changes.do(self._hub.remove_message)
+        changes.do(self._running.hub.remove_message)
         self._decide(worker, slot, sequence, flags, parts, changes)
         changes.make()
 
@@ -271,8 +265,8 @@ class Exchange:
         try:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
         except Exception:  # no worker of ours would write that
-            if slot is not None and not flags & _core.IS_MESSAGE:
-                changes.do(self._hub.resend, slot)  # in flight again, as what its worker takes along when it goes
+            if slot is not None and not flags & _core.IS_MESSAGE:  # in flight again: its worker takes it along
+                changes.do(self._running.hub.resend, slot)
             return self.supervisor.worker_late(worker, None)
         addressee = None
         if flags & _core.IS_MESSAGE:
@@ -291,7 +285,7 @@ class Exchange:
 
     def _note_death(self, index: int, orphaned: list[int], unanswered: list[int]) -> None:
         changes = Changes()
-        changes.do(self._hub.remove_dead)
+        changes.do(self._running.hub.remove_dead)
         error = self.supervisor.worker_died(index, orphaned, bool(unanswered), changes)
         for sequence in unanswered:
             if (addressee := self._calls.get(sequence)) is not None:

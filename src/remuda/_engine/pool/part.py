@@ -71,7 +71,7 @@ class Part:
         # caches are cold, and every line of Python counts.
         engine = self._engine
         is_ordinary = engine.short_way == self._division and engine.faults.none
-        if is_ordinary and engine.hub.send_steps(actions, env_ids, self._part):
+        if is_ordinary and engine.running.hub.send_steps(actions, env_ids, self._part):
             return
         targets = self._targets(env_ids)
         arrays, objects = self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
@@ -118,7 +118,7 @@ class Part:
         waits = min_envs is None or (type(min_envs) is int and min_envs > 0)
         is_plain = waits and timeout is None and max_envs is None and order == "arrival"
         if is_plain and engine.short_way == self._division and engine.faults.none:
-            taken = engine.hub.finish(min_envs or 0, self._part)  # the short way, as in `send`
+            taken = engine.running.hub.finish(min_envs or 0, self._part)  # the short way, as in `send`
         if taken is None:
             taken = self._take(min_envs, timeout, max_envs, order)
         batch = engine.batches.make(taken, self.env_ids)

@@ -86,21 +86,21 @@ class Pool(Part):
         if options.get("num_workers") == "auto":
             options["num_workers"], shown_warnings = _measured_num_workers(factories, options, self._cores)
         settings = Settings.of(options, len(factories), shown_warnings)
-        parts = start(settings, factories, self._cores)
+        running = start(settings, factories, self._cores)
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
-        self._finalizer = weakref.finalize(self, _stop_abandoned, parts.backend, os.getpid())
-        super().__init__(Engine(settings, parts), 0, range(parts.layout.num_slots))
+        self._finalizer = weakref.finalize(self, _stop_abandoned, running.backend, os.getpid())
+        super().__init__(Engine(settings, running), 0, range(running.layout.num_slots))
 
         self.options = settings.options
         self.num_workers, self.vector_size = settings.num_workers, settings.vector_size
         self.backend, self.start_method = settings.backend, settings.start_method
         self.autoreset, self.spares, self.seeding = settings.autoreset, settings.spares, settings.seeding
-        self.single_observation_space = parts.layout.observation_space
+        self.single_observation_space = running.layout.observation_space
         self.single_action_space = self._engine.action_spaces.single
-        self.observation_spaces = tuple(report.observation_space for report in parts.reports[: self.num_envs])
+        self.observation_spaces = tuple(report.observation_space for report in running.reports[: self.num_envs])
         self.action_spaces = self._engine.action_spaces.each
-        self.metadata = dict(parts.reports[0].metadata)
-        self.render_mode, self.spec = parts.reports[0].render_mode, parts.reports[0].spec
+        self.metadata = dict(running.reports[0].metadata)
+        self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
         if settings.advise and not self.spares and self.backend != "serial":  # else there is no choice
             self._advise_after = _ADVISE_AFTER
         self._num_parts = 1
@@ -126,12 +126,13 @@ class Pool(Part):
         """
         engine = self._engine
         engine.check_open()
+        hub = engine.running.hub
         most, what = self.num_envs // engine.layout.width, "envs" if self.vector_size is None else "vector envs"
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
-        if any(engine.hub.pending(part) for part in range(self._num_parts)):
+        if any(hub.pending(part) for part in range(self._num_parts)):
             raise StateError("expected no env in flight when a pool is split; call recv or discard first")
-        shares = divide([engine.hub.worker_of(slot) for slot in range(self.num_envs)], parts, engine.layout.width)
+        shares = divide([hub.worker_of(slot) for slot in range(self.num_envs)], parts, engine.layout.width)
         engine.divide(shares)
         self._num_parts = parts
         if parts > 1:
@@ -283,7 +284,7 @@ class Pool(Part):
     def stats(self) -> PoolStats:
         """What the pool has done so far."""
         self._engine.check_open()
-        hub, supervisor = self._engine.hub, self._exchange.supervisor
+        hub, supervisor = self._engine.running.hub, self._exchange.supervisor
         meters = hub.meters()
         return PoolStats(
             steps=sum(steps for steps, _, _ in meters),

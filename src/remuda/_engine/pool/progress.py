@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from remuda import _core
 from remuda._engine.pool.seeds import Seeds
-from remuda._wire.layout import Layout
+from remuda._engine.startup.running import Running
 from remuda.errors import EnvProgress
 
 OperationOf: TypeAlias = Callable[[str, EnvProgress], tuple[str, EnvProgress]]
@@ -18,15 +17,12 @@ class ProgressTracker:
 
     def __init__(
         self,
-        hub: _core.Hub,
-        layout: Layout,
-        arena: _core.Arena,
+        running: Running,
         seeds: Seeds,
         operation_of: OperationOf | None = None,
     ) -> None:
         """`operation_of`: knows better, where steps and calls stand for something else."""
-        self._hub, self._action = hub, layout.action
-        self._actions = layout.action_columns(arena)
+        self._running, self._action = running, running.layout.action
         self._seeds, self._operation_of = seeds, operation_of
 
     def tell(self, env_id: int, operation: str) -> tuple[str, EnvProgress]:
@@ -43,8 +39,8 @@ class ProgressTracker:
         return self._operation_of is not None
 
     def _where(self, env_id: int) -> EnvProgress:
-        resets, steps = self._hub.progress(env_id)
-        seed, resets_since_seed = self._seeds.latest(env_id, self._hub.seeded(env_id))
+        resets, steps = self._running.hub.progress(env_id)
+        seed, resets_since_seed = self._seeds.latest(env_id, self._running.hub.seeded(env_id))
         return EnvProgress(
             env_id=env_id,
             episode=resets - 1 if resets else None,
@@ -57,12 +53,8 @@ class ProgressTracker:
     def _last_action(self, env_id: int) -> Any:
         if self._action.num_objects:  # those are not kept
             return None
-        if (slot := self._hub.slot_of(env_id)) is None:
+        if (slot := self._running.hub.slot_of(env_id)) is None:
             return None  # a spare has forgotten
-        row = self._hub.action_row(slot)
-        return self._action.build_one([column.read(row) for column in self._actions], [])
-
-    def release(self) -> None:
-        """Lets go of the shared memory."""
-        self._actions = []
-        del self._hub
+        row = self._running.hub.action_row(slot)
+        columns = self._running.layout.action_columns(self._running.arena)
+        return self._action.build_one([column.read(row) for column in columns], [])

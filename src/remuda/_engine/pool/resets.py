@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
@@ -17,12 +17,10 @@ from remuda._engine.pool.seeding import (
     vector_reset_arguments,
 )
 from remuda._engine.pool.seeds import Order, Seed, Seeds
+from remuda._engine.startup.running import Running
 from remuda._wire.pickling import dump, dump_for_worker
 from remuda._worker.host import EnvHost, Request
 from remuda._worker.reset_defaults import ResetDefaults
-
-if TYPE_CHECKING:
-    from remuda._engine.startup.start import Started
 
 Options: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 
@@ -32,28 +30,28 @@ class Resets:
 
     def __init__(
         self,
-        parts: Started,
+        running: Running,
         seeds: Seeds,
         defaults: ResetDefaults,
         spaces: ActionSpaces | None,
         exchange: Exchange,
     ) -> None:
         """`spaces`: to be seeded like the envs; None: they are the caller's affair."""
-        self._hub, self._layout = parts.hub, parts.layout
-        self._env_ids_of = [worker.env_ids for worker in parts.backend.workers]
+        self._running, self._layout = running, running.layout
+        self._env_ids_of = [worker.env_ids for worker in running.backend.workers]
         self._seeds, self._defaults, self._spaces = seeds, defaults, spaces
         self._exchange = exchange
 
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
         """Raises before anything is sent."""
         self._send(slots, seed, options, part, to_all=to_all)
-        if self._layout.spares:  # nobody has told these yet what their seeds follow from
+        if self._running.layout.spares:  # nobody has told these yet what their seeds follow from
             spares = self._exchange.spares
             orders = self._seeds.orders(None, spares, spares)
             self._prepare([spare for spare, order in zip(spares, orders, strict=True) if order is not None], None, None)
 
     def _send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
-        envs = [self._hub.env_of(slot) for slot in slots]
+        envs = [self._running.hub.env_of(slot) for slot in slots]
         orders = self._seeds.orders(seed, slots, envs)
         arguments = self._arguments(orders, options_for(options, slots), slots)
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
@@ -66,8 +64,8 @@ class Resets:
     def _arguments(
         self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
     ) -> list[dict[str, Any] | None]:
-        if self._layout.vector_size is not None:
-            return vector_reset_arguments(orders, options, slots, self._layout.width)
+        if self._running.layout.vector_size is not None:
+            return vector_reset_arguments(orders, options, slots, self._running.layout.width)
         return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
 
     def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options) -> None:
@@ -75,13 +73,13 @@ class Resets:
 
         Raises before anything is sent, unless a spare's worker dies while it is being told.
         """
-        spares = range(len(slots), self._layout.num_envs)
-        of_slots, of_spares = split_seed(seed, len(slots), self._layout.num_envs)
+        spares = range(len(slots), self._running.layout.num_envs)
+        of_slots, of_spares = split_seed(seed, len(slots), self._running.layout.num_envs)
         options_for(options, slots)
         for ids, part_of_seed in ((slots, of_slots), (spares, of_spares)):
             self._seeds.orders(part_of_seed, ids, ids)
         if seed is not None:
-            self._hub.seat_in_order()
+            self._running.hub.seat_in_order()
         self._send(slots, of_slots, options, 0, to_all=True)
         self._prepare(self._exchange.spares, of_spares, dict(options) if isinstance(options, Mapping) else None)
 
@@ -102,20 +100,16 @@ class Resets:
 
     def _pickles(self, slots: Sequence[int] | None, options: Options) -> dict[int, bytes | None]:
         """By env."""
-        if self._layout.vector_size is not None:
+        if self._running.layout.vector_size is not None:
             raise ValueError(
-                f"expected envs that are reset one by one, got vector_size={self._layout.vector_size}: vector envs "
+                f"expected envs that are reset one by one, got vector_size={self._running.layout.vector_size}: vector envs "
                 "reset theirs by themselves, without options; pass options= to reset()"
             )
-        if not self._layout.spares:
-            return pickled_options(options, range(self._layout.num_envs) if slots is None else slots)
+        if not self._running.layout.spares:
+            return pickled_options(options, range(self._running.layout.num_envs) if slots is None else slots)
         if slots is not None or not (options is None or isinstance(options, Mapping)):
             raise ValueError(
                 "expected one mapping (or None) for all envs where there are spares, each of which may back any slot, "
                 f"got {options!r}{'' if slots is None else f' for env_ids {list(slots)}'}"
             )
-        return pickled_options(options, range(self._layout.num_envs))
-
-    def release(self) -> None:
-        """Lets go of the shared memory."""
-        del self._hub
+        return pickled_options(options, range(self._running.layout.num_envs))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from gymnasium import Space
 
 from remuda import _core
@@ -18,9 +17,10 @@ from remuda._engine.pool.arguments import check_timeout
 from remuda._engine.pool.options import AutoresetMode, BackendName, EnvFn, PoolOptions, StartMethod
 from remuda._engine.pool.progress import OperationOf
 from remuda._engine.pool.seeds import SEEDINGS, Seeding
+from remuda._engine.startup.running import Running
 from remuda._engine.startup.space_checks import autoreset_name, check_agreement, check_autoreset
 from remuda._engine.supervision.fault_policy import FaultPolicy, policy_for
-from remuda._engine.supervision.recording import Factories, Recorder, Recording, recording_for
+from remuda._engine.supervision.recording import Factories, Recording, recording_for
 from remuda._relay.output import WorkerOutput, check_output
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.memory import check_memory
@@ -229,32 +229,6 @@ class Settings:
         return tuple((share + (w < rest)) * self.width for w in range(self.num_workers))
 
 
-@dataclass(frozen=True)
-class Started:
-    """A pool's running parts."""
-
-    backend: Backend
-    hub: _core.Hub
-    arena: _core.Arena
-    layout: Layout
-    reports: list[EnvReport]
-    recorder: Recorder | None = None
-
-    def open_short_way(self) -> bool:
-        """Whether steps can take the short way through the core: one plain column of actions, and workers that run
-        by themselves."""
-        action = self.layout.action
-        if not action.is_single_column or isinstance(self.backend, SerialBackend):
-            return False
-        column = action.columns[0]
-        if column.choices is None:
-            return True
-        if not column.choices.is_range or column.dtype != np.int64:
-            return False
-        self.hub.set_choices(int(column.choices.low), int(column.choices.high))
-        return True
-
-
 def check_env_fns(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
     try:
         factories = list(env_fns)
@@ -284,7 +258,7 @@ def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
     return tuple(preload)
 
 
-def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
+def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Running:
     """Starts the workers, lets them build the envs, and lays out the shared memory.
 
     Whatever it raises, nothing is left behind.
@@ -302,13 +276,10 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Started:
         if not settings.has_successors:
             arena.close_fd()
         backend.watch(hub)
-        recorder = None
-        if settings.record is not None and factories is not None:
-            recorder = Recorder(settings.record, factories, settings.backend, backend, layout, arena, reports)
     except BaseException:
         backend.stop(0)
         raise
-    return Started(backend, hub, arena, layout, reports, recorder)
+    return Running(backend, hub, arena, layout, reports, factories)
 
 
 def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:

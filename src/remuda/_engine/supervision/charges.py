@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remuda._backends.base import worker_of
 from remuda._engine.pool.progress import ProgressTracker
+from remuda._engine.startup.running import Running
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.fault_kinds import kind_of, reason_of
 from remuda._engine.supervision.fault_log import FaultLog, restart_in_words
@@ -14,9 +15,6 @@ from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.quota import Quota
 from remuda.errors import Fault, RemudaError
-
-if TYPE_CHECKING:
-    from remuda._engine.startup.start import Started
 
 
 class Charges:
@@ -26,10 +24,10 @@ class Charges:
         log: What was charged and is not logged yet.
     """
 
-    def __init__(self, policy: FaultPolicy, parts: Started, faults: Faults, tracker: ProgressTracker) -> None:
+    def __init__(self, policy: FaultPolicy, running: Running, faults: Faults, tracker: ProgressTracker) -> None:
         self.log = FaultLog()
         self._quota = Quota(policy)
-        self._backend, self._width = parts.backend, parts.layout.width
+        self._backend, self._width = running.backend, running.layout.width
         self._faults, self._tracker = faults, tracker
 
     def env_fault(self, env: int, operation: str, error: RemudaError) -> Fault:

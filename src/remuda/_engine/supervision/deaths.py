@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remuda import _core
 from remuda._backends.base import death_of
 from remuda._engine.pool.progress import ProgressTracker
+from remuda._engine.startup.running import Running
 from remuda._engine.supervision.fault_kinds import OPERATIONS, deadline_of
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda.errors import EnvError, EnvTimeoutError, Failure, RemudaError, WorkerDiedError
-
-if TYPE_CHECKING:
-    from remuda._engine.startup.start import Started
 
 
 class DeathReports:
     """Makes the errors that tell of deaths."""
 
     def __init__(
-        self, policy: FaultPolicy, parts: Started, start_timeout: float | None, tracker: ProgressTracker
+        self, policy: FaultPolicy, running: Running, start_timeout: float | None, tracker: ProgressTracker
     ) -> None:
         self._policy, self._start_timeout = policy, start_timeout
-        self._hub, self._backend, self._tracker = parts.hub, parts.backend, tracker
+        self._running, self._backend, self._tracker = running, running.backend, tracker
 
     def error(
         self,
@@ -45,9 +43,9 @@ class DeathReports:
             closing: The pool closes.
         """
         worker = self._backend.workers[index]
-        op, env = self._hub.doing(index)
+        op, env = self._running.hub.doing(index)
         if op is None and orphaned:  # it had work, but did not come to it
-            op, env = self._hub.last_op(orphaned[0]), self._hub.env_of(orphaned[0])
+            op, env = self._running.hub.last_op(orphaned[0]), self._running.hub.env_of(orphaned[0])
         operation = OPERATIONS[op] if op is not None else "call" if awaited else "nothing"
         if closing:
             operation = "close"
@@ -71,10 +69,6 @@ class DeathReports:
             return error
 
         return make
-
-    def release(self) -> None:
-        """Lets go of the shared memory."""
-        del self._hub
 
 
 @dataclass(frozen=True)

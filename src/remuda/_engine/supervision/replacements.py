@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 from remuda import _core
 from remuda._engine.pool.calls import Addressee
 from remuda._engine.pool.infos import InfoColumns
+from remuda._engine.startup.running import Running
 from remuda._engine.startup.space_checks import check_agreement
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.charges import Charges
@@ -22,9 +22,6 @@ from remuda._wire.failures import build_error
 from remuda._worker.host import EnvReport
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import Failure, RemudaError, StartTimeoutError
-
-if TYPE_CHECKING:
-    from remuda._engine.startup.start import Started
 
 _FAREWELL = 5.0  # seconds for the worker of an env that is renewed to close it
 _LAST_BREATH = 1.0  # seconds for a worker that was killed a moment ago, before its successor starts
@@ -47,7 +44,7 @@ class Replacements:
 
     def __init__(
         self,
-        parts: Started,
+        running: Running,
         lives: Lives,
         charges: Charges,
         start_timeout: float | None,
@@ -59,7 +56,7 @@ class Replacements:
         """Takes what successors are told.
 
         Args:
-            parts, lives, charges, start_timeout: Of the pool.
+            running, lives, charges, start_timeout: Of the pool.
             infos, defaults: The columns of infos, and what resets are given by now.
             faults: Where the failure of a reset in advance is told.
             addressees: By sequence of a message: who is told the answer.
@@ -67,9 +64,8 @@ class Replacements:
         self.lives, self.standing, self.start_timeout = lives, Standing(), start_timeout
         self.preparations = Preparations(faults)
         self.started = 0
-        self._planned = [0] * len(parts.backend.workers)  # how many successors each worker was to have so far
-        self._backend, self._hub = parts.backend, parts.hub
-        self._layout, self._arena = parts.layout, parts.arena
+        self._planned = [0] * len(running.backend.workers)  # how many successors each worker was to have so far
+        self._running, self._backend, self._layout = running, running.backend, running.layout
         self._charges, self._infos, self._defaults = charges, infos, defaults
         self._addressees = addressees
 
@@ -79,8 +75,8 @@ class Replacements:
         """Tells a worker to close its env and to end, for a successor to take its place."""
         deadline = self._running_time() + _FAREWELL
         self.lives.plan(worker, WorkerState.CLOSING, changes, deadline=deadline)
-        changes.do(self._hub.post_message, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
-        changes.do(self._hub.raise_news)  # there is a deadline to be listened for
+        changes.do(self._running.hub.post_message, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
+        changes.do(self._running.hub.raise_news)  # there is a deadline to be listened for
 
     def replace(self, worker: int, at: float, addressee: Addressee, changes: Changes) -> None:
         """A worker is dead: its successor is started at that time, of `time.monotonic`.
@@ -88,13 +84,13 @@ class Replacements:
         `addressee`: is told whether its envs took what holds for them.
         """
         self._backend.begin_replacement(worker)
-        changes.do(self._hub.reopen, worker)
+        changes.do(self._running.hub.reopen, worker)
         env_ids = self._backend.workers[worker].env_ids
         number = self._planned[worker] + 1
         changes.do(self._planned.__setitem__, worker, number)
         if (told := self.standing.for_successor(env_ids, number)) is not None:  # before what it is sent
             changes.do(
-                self._hub.post_message,
+                self._running.hub.post_message,
                 _core.Op.MESSAGE,
                 worker,
                 _core.WHOLE_WORKER,
@@ -105,7 +101,7 @@ class Replacements:
         for env, arguments, preparation in self.preparations.unmade(env_ids):
             changes.do(self._hub.post_message, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation)
         self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
-        changes.do(self._hub.raise_news)  # those that died together start together
+        changes.do(self._running.hub.raise_news)  # those that died together start together
 
     # -- a successor comes -------------------------------------------------------------------------------
 
@@ -136,10 +132,6 @@ class Replacements:
         self.resume()
         for worker in self.lives.among(*ABSENT):
             self._backend.kill(worker)
-
-    def release(self) -> None:
-        """Lets go of the shared memory."""
-        del self._hub, self._arena
 
     def _try(self, step: Callable[[int, Life], None], worker: int, life: Life) -> None:
         try:
@@ -173,13 +165,15 @@ class Replacements:
 
     def _join(self, worker: int, reports: Sequence[EnvReport]) -> None:
         self._check_spaces(worker, reports)
-        pidfd, socket = self._backend.join(worker, self._layout, self._arena, self._infos.columns, self._defaults)
+        pidfd, socket = self._backend.join(
+            worker, self._layout, self._running.arena, self._infos.columns, self._defaults
+        )
         changes = Changes()
         self.lives.plan(worker, WorkerState.ARRIVED, changes)
-        changes.do(self._hub.arrive, worker, pidfd, socket)
+        changes.do(self._running.hub.arrive, worker, pidfd, socket)
         for env in self._backend.workers[worker].env_ids:
-            if self._hub.slot_of(env) is None:
-                changes.do(self._hub.post_message, _core.Op.PREPARE, worker, env, None)
+            if self._running.hub.slot_of(env) is None:
+                changes.do(self._running.hub.post_message, _core.Op.PREPARE, worker, env, None)
         changes.make()
 
     def _deliver(self) -> None:
@@ -200,7 +194,7 @@ class Replacements:
             self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
         else:
             self.lives.plan(worker, WorkerState.GIVEN_UP, changes)
-            changes.do(self._hub.give_up, worker)
+            changes.do(self._running.hub.give_up, worker)
         changes.make()
 
     def _check_spaces(self, worker: int, reports: Sequence[EnvReport]) -> None:
@@ -214,17 +208,17 @@ class Replacements:
 
     def _running_time(self) -> float:
         """`time.monotonic()` less the time in which this process was frozen, or did not look: what deadlines are in."""
-        return time.monotonic() - self._hub.lost_ns() / 1e9
+        return time.monotonic() - self._running.hub.lost_ns() / 1e9
 
     def _listen(self) -> None:
         """Has the hub wake us when a successor has something to say, and when there is something to be done."""
         building = self.lives.among(WorkerState.BUILDING)
         limited = [*building.values(), *self.lives.among(WorkerState.CLOSING).values()]
-        lost = self._hub.lost_ns() / 1e9
+        lost = self._running.hub.lost_ns() / 1e9
         times = [life.deadline + lost for life in limited]
         times += [life.start_at for life in self.lives.among(WorkerState.VACANT).values()]
         if any(self._backend.is_coming(worker) for worker in building):
             times.append(time.monotonic() + _ASK)
         first = min(times, default=inf)
         fds = dict.fromkeys(fd for worker in building for fd in self._backend.descriptors(worker))
-        self._hub.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)
+        self._running.hub.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from remuda import _core
 from remuda._engine.pool.calls import Addressee
 from remuda._engine.pool.infos import InfoColumns
 from remuda._engine.pool.progress import ProgressTracker
+from remuda._engine.startup.running import Running
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.charges import Charges
 from remuda._engine.supervision.deaths import DeathReports, Raised
@@ -18,14 +18,12 @@ from remuda._engine.supervision.fault_kinds import kind_of
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.replacements import Replacements
 from remuda._engine.supervision.worker_state import ABSENT, Lives, WorkerState
 from remuda._wire.pickling import Parts
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError, WorkerDiedError
-
-if TYPE_CHECKING:
-    from remuda._engine.startup.start import Started
 
 
 class Supervisor:
@@ -41,22 +39,23 @@ class Supervisor:
     def __init__(
         self,
         policy: FaultPolicy,
-        parts: Started,
+        running: Running,
         start_timeout: float | None,
         faults: Faults,
         tracker: ProgressTracker,
         infos: InfoColumns,
         defaults: ResetDefaults,
+        recorder: Recorder | None,
     ) -> None:
         self._policy = policy
-        self._backend, self._hub, self._layout = parts.backend, parts.hub, parts.layout
-        self._faults, self._tracker, self._recorder = faults, tracker, parts.recorder
-        self._charges = Charges(policy, parts, faults, tracker)
-        self._deaths = DeathReports(policy, parts, start_timeout, tracker)
-        self._lives = Lives(len(parts.backend.workers))
+        self._running, self._backend, self._layout = running, running.backend, running.layout
+        self._faults, self._tracker, self._recorder = faults, tracker, recorder
+        self._charges = Charges(policy, running, faults, tracker)
+        self._deaths = DeathReports(policy, running, start_timeout, tracker)
+        self._lives = Lives(len(running.backend.workers))
         self.addressees: dict[int, Addressee | None] = {}
         self.replacements = Replacements(
-            parts,
+            running,
             self._lives,
             self._charges,
             start_timeout,
@@ -65,11 +64,11 @@ class Supervisor:
             faults,
             self.addressees,
         )
-        self.resolution = FaultResolution(parts, faults)
+        self.resolution = FaultResolution(running, faults)
         self.closing = False
         build_timeout = start_timeout if self._layout.renews_workers else None  # only a process can be ended
         limits = (policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout)
-        self._hub.set_deadlines(*[int((limit or 0) * 1e9) for limit in limits])
+        self._running.hub.set_deadlines(*[int((limit or 0) * 1e9) for limit in limits])
 
     # -- workers -------------------------------------------------------------------------------------------
 
@@ -83,31 +82,24 @@ class Supervisor:
 
     def resume(self) -> None:
         """Takes up what was interrupted the last time, before anything else is dealt with."""
-        if self._hub.has_news:
+        if self._running.hub.has_news:
             self.replacements.resume()
 
     def look(self) -> None:
         """Goes on with restarts, as far as they have come."""
-        if not self._hub.has_news:
+        if not self._running.hub.has_news:
             return
         if self.closing:
-            self._hub.listen([], 0)
+            self._running.hub.listen([], 0)
         else:
             self.replacements.look()
 
     def close(self) -> None:
         """No more restarts: those that are under way are broken off."""
         self.closing = True
-        self._hub.set_deadlines(0, 0, 0, 0)
-        self._hub.listen([], 0)
+        self._running.hub.set_deadlines(0, 0, 0, 0)
+        self._running.hub.listen([], 0)
         self.replacements.stop()
-
-    def release(self) -> None:
-        """Lets go of the shared memory."""
-        for part in (self._recorder, self.resolution, self.replacements, self._deaths):
-            if part is not None:
-                part.release()
-        del self._hub
 
     # -- what is told --------------------------------------------------------------------------------------
 
@@ -122,7 +114,7 @@ class Supervisor:
                 self._recorder.sayings.tell()
             self._charges.log.tell()
         except BaseException:
-            self._hub.raise_news()
+            self._running.hub.raise_news()
             raise
 
     # -- deaths --------------------------------------------------------------------------------------------
@@ -151,7 +143,7 @@ class Supervisor:
     def _closed_to_be_replaced(self, index: int, orphaned: Sequence[int], changes: Changes) -> RemudaError:
         self._replace(index, time.monotonic(), changes)
         for slot in orphaned:
-            changes.do(self._hub.resend, slot)
+            changes.do(self._running.hub.resend, slot)
         return self._deaths.of_closing(index)
 
     def _lost(self, index: int, orphaned: Sequence[int], changes: Changes, *, tell: bool) -> RemudaError:
@@ -173,7 +165,7 @@ class Supervisor:
 
     def _lose(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
         env_ids = self._backend.workers[index].env_ids
-        is_spare = self._hub.slot_of(env_ids[0]) is None  # nobody would ever ask for it
+        is_spare = self._running.hub.slot_of(env_ids[0]) is None  # nobody would ever ask for it
         tell = bool(orphaned) or (is_spare and not self.closing)
         self._faults.add_death(env_ids, error, changes, tell=tell)
         self._lives.plan(index, WorkerState.LOST, changes)
@@ -188,7 +180,7 @@ class Supervisor:
         width = self._layout.width
         for first in range(0, len(faults), width):
             its_faults = faults[first : first + width]
-            slots = [slot for fault in its_faults if (slot := self._hub.slot_of(fault.env_id)) is not None]
+            slots = [slot for fault in its_faults if (slot := self._running.hub.slot_of(fault.env_id)) is not None]
             if not slots:
                 continue  # a spare: nobody is told
             if slots[0] in orphaned:
@@ -213,7 +205,7 @@ class Supervisor:
 
     def _drop(self, orphaned: Iterable[int], changes: Changes) -> None:
         for slot in orphaned:
-            changes.do(self._hub.drop, slot)
+            changes.do(self._running.hub.drop, slot)
 
     # -- workers that must go ------------------------------------------------------------------------------
 
@@ -240,12 +232,12 @@ class Supervisor:
         """
         self._close_worker(worker, changes)
         if self._layout.autoreset == "same_step" and slot is not None:
-            changes.do(self._hub.reset_into_row, slot, terminal, True)
+            changes.do(self._running.hub.reset_into_row, slot, terminal, True)
 
     def reset_left_to_successor(self, worker: int, slot: int, changes: Changes) -> None:
         """The same of an env that is reset in mid-episode: its slot is orphaned, for the env has done nothing."""
         self._close_worker(worker, changes)
-        changes.do(self._hub.resend, slot)
+        changes.do(self._running.hub.resend, slot)
 
     def preparation_left_to_successor(self, worker: int, changes: Changes) -> None:
         """The same of a spare that was to be reset in advance: its successor is told so."""
@@ -267,13 +259,13 @@ class Supervisor:
         if self._lives.state(failure.worker) is WorkerState.KILLED:  # it is settled when that has died
             return self._go_with_worker(slot, failure, changes)
         if self.closing or self._faults.is_lost(env):
-            return changes.do(self._hub.drop, slot)
+            return changes.do(self._running.hub.drop, slot)
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:
             failure = self._recorder.record_failure(failure)
         if is_interrupt or not self._policy.restarts:
             self._faults.add_failure(failure, changes, slot)
-            return changes.do(self._hub.drop, slot)
+            return changes.do(self._running.hub.drop, slot)
         if self._layout.vector_size is None:
             return self._restart_env(slot, env, failure, changes, is_rebuild=is_rebuild)
         self._kill(failure.worker, Raised([]))  # only a new worker has another one
@@ -283,18 +275,20 @@ class Supervisor:
         cause = self._lives[failure.worker].cause
         if isinstance(cause, Raised):
             changes.do(cause.failures.append, failure)
-        changes.do(self._hub.resend, slot)
+        changes.do(self._running.hub.resend, slot)
 
     def _restart_env(self, slot: int, env: int, failure: Failure, changes: Changes, *, is_rebuild: bool) -> None:
         if is_rebuild and self._can_die(failure.worker):
-            changes.do(self._hub.resend, slot)  # to the successor
+            changes.do(self._running.hub.resend, slot)  # to the successor
             return self.rebuild_failed(env, failure, changes)
         fault = self._charges.env_fault(env, failure.operation, EnvError([failure]))
         if not self._charges.charge([fault], "it is built anew", changes):
-            return changes.do(self._hub.drop, slot)
+            return changes.do(self._running.hub.drop, slot)
         if not is_rebuild:  # that is tried again anyway, before the next reset
             rebuild = _Rebuild(self, env)
-            changes.do(self._hub.post_message, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild)
+            changes.do(
+                self._running.hub.post_message, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild
+            )
         return self.resolution.settle([slot], [fault], changes)
 
     def rebuild_failed(self, env: int, failure: Failure, changes: Changes) -> None:

@@ -1,0 +1,189 @@
+"""Writes crash records: of an env that has failed, from its log in the shared memory."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import platform
+import struct
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import registry
+
+from remuda import _core
+from remuda._backends.base import worker_of
+from remuda._crash.episode_start import load_beginning
+from remuda._crash.file import check_beginning, save_record
+from remuda._crash.record import Beginning, Record, RecordedFault
+from remuda._engine.startup.running import Running
+from remuda._engine.supervision.changes import Sayings
+from remuda._engine.supervision.recording import Factories, Recording
+from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
+
+
+class Recorder:
+    """Writes the records of one pool. It never raises: a full disk is no reason for a pool to break."""
+
+    def __init__(self, recording: Recording, factories: Factories, backend_name: str, running: Running) -> None:
+        self._recording, self._factories = recording, factories
+        self._backend_name, self._running = backend_name, running
+        self._written = 0
+        self.sayings = Sayings()
+
+    def record_failure(self, failure: Failure) -> Failure:
+        """The same, with the name of its record."""
+        assert failure.env_id is not None and failure.where is not None
+        fault = RecordedFault(
+            "exception", failure.operation, str(failure), failure.type_name, failure.message, failure.traceback
+        )
+        return replace(failure, record=self._record(failure.env_id, fault, failure.where))
+
+    def record_death(self, env_id: int, kind: str, where: EnvProgress, error: WorkerDiedError) -> None:
+        """Notes the name of the record in the error."""
+        deadline = error.limit if isinstance(error, EnvTimeoutError) else None
+        fault = RecordedFault(kind, error.operation, str(error), exitcode=error.exitcode, deadline=deadline)
+        error.record = self._record(env_id, fault, where)
+
+    def _record(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> Path | None:
+        if self._written >= self._recording.max_files:
+            return None
+        try:
+            maker = _RecordMaker(self._recording, self._factories, self._backend_name, self._running)
+            path = save_record(maker.make(env_id, fault, where))
+        except Exception as error:
+            text = f"the crash record of env {env_id} could not be written: {error}"
+            self.sayings.add(logging.ERROR, text, env=env_id)
+            return None
+        self._written += 1
+        if self._written == self._recording.max_files:
+            text = f"{path} is the last of max_files={self._written} crash records of this pool"
+            self.sayings.add(logging.WARNING, text)
+        return path
+
+
+class _RecordMaker:
+    """Makes one record, of what the shared memory has."""
+
+    def __init__(self, recording: Recording, factories: Factories, backend_name: str, running: Running) -> None:
+        self._recording, self._factories, self._backend_name = recording, factories, backend_name
+        self._layout, self._reports, self._workers = running.layout, running.reports, running.backend.workers
+        self._log = _core.EpisodeLog(running.arena, running.layout.plan)
+        self._columns = running.layout.log_columns(running.arena)
+
+    def make(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> Record:
+        worker = worker_of(self._workers, env_id)
+        episode = "none" if where.episode is None else where.episode
+        spec = self._reports[env_id].spec
+        factory, pickled_factory = self._factories[env_id]
+        entries = self._log.entries(env_id)
+        record = Record(
+            path=Path(self._recording.directory) / f"env-{env_id}-episode-{episode}-step-{where.step}.remuda",
+            env_id=env_id,
+            worker=worker.index,
+            num_workers=len(self._workers),
+            env_ids=tuple(worker.env_ids),
+            pid=worker.pid,
+            backend=self._backend_name,
+            autoreset=self._layout.autoreset,
+            episode=where.episode,
+            step=where.step,
+            fault=fault,
+            beginning=None,
+            seeded=None,
+            kinds=self._kinds(env_id, max(0, entries - self._log.capacity), entries),
+            actions=(),
+            entries=entries,
+            calls=self._log.calls(env_id),
+            observation_space=str(self._layout.observation_space),
+            action_space=str(self._layout.action_space),
+            spec_id=None if spec is None else spec.id,
+            versions=_versions(),
+            factory=factory,
+            sys_path=tuple(sys.path),
+            cwd=os.getcwd(),
+            when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            pickles=_pickles(pickled_factory, self._layout.observation_space, spec),
+        )
+        return self._with_log(record)
+
+    def _kinds(self, env_id: int, first: int, end: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        kinds = np.array([self._log.kind(env_id, n) for n in range(first, end)], np.uint8)
+        # Native code may have written over it: then nothing of it can be believed.
+        return kinds if (kinds <= _core.Entry.STEP.value).all() else kinds[:0]
+
+    def _with_log(self, record: Record) -> Record:
+        """The record with how its episodes began and what they were given; with no more entries than are of use."""
+        first = record.entries - len(record.kinds)
+        if (at := record.begins_at) is not None:
+            record = replace(record, beginning=self._beginning(record.env_id, first + at))
+        seeded = np.flatnonzero(record.kinds == _core.Entry.SEEDED_RESET.value)
+        if len(seeded):
+            record = replace(record, seeded=self._beginning(record.env_id, first + int(seeded[-1])))
+        if record.seeded_at is None:
+            record = replace(record, seeded=None)
+        starts = [at for at in (record.begins_at, record.seeded_at) if at is not None]
+        if starts:
+            # With the entry before, that tells whether the env was fresh.
+            skipped = max(0, min(starts) - 1)
+            record, first = replace(record, kinds=record.kinds[skipped:]), first + skipped
+        return self._with_actions(record, first)
+
+    def _beginning(self, env_id: int, entry: int) -> Beginning | None:
+        try:
+            return check_beginning("beginning", load_beginning(self._log.beginning(env_id, entry)))
+        except ValueError:
+            return None  # it is gone, or native code has written over it
+
+    def _with_actions(self, record: Record, first: int) -> Record:
+        rows = [self._log.row(record.env_id, n) for n in range(first, first + len(record.kinds))]
+        specs = zip(self._layout.action.columns, self._columns, strict=True)
+        actions = tuple(
+            np.array([column.read(row) for row in rows], spec.dtype).reshape(len(rows), *spec.shape)
+            for spec, column in specs
+        )
+        if not self._layout.action.num_objects:
+            return replace(record, actions=actions)
+        objects = dict(_parse_objects(self._log.objects(record.env_id)))
+        by_index = {n - first: objects[n] for n in range(first, first + len(rows)) if n in objects}
+        return replace(record, actions=actions, pickles={**record.pickles, "actions": cloudpickle.dumps(by_index)})
+
+
+def _parse_objects(data: bytes) -> list[tuple[int, list[bytes]]]:
+    """The parts of each entry's action that have no column, as episode_log.hpp draws them."""
+    found, at = [], 0
+    with suppress(struct.error, MemoryError, OverflowError):  # native code may have written over it
+        while at < len(data):
+            entry, count = struct.unpack_from("<QQ", data, at)
+            sizes = struct.unpack_from(f"<{count}Q", data, at + 16)
+            ends = list(itertools.accumulate(sizes, initial=at + 16 + 8 * count))
+            found.append((entry, [data[begin:end] for begin, end in itertools.pairwise(ends)]))
+            at = ends[-1]
+    return found
+
+
+def _pickles(factory: bytes | None, observation_space: Any, spec: Any) -> dict[str, bytes]:
+    pickles = {"observation_space": cloudpickle.dumps(observation_space)}
+    if factory is not None:
+        pickles["factory"] = factory
+    if spec is not None and (registered := registry.get(spec.id)) is not None:
+        pickles["spec"] = cloudpickle.dumps(registered)  # the factory may look it up
+    return pickles
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "gymnasium": gymnasium.__version__,
+        "remuda": str(getattr(sys.modules.get("remuda"), "__version__", "unknown")),
+        "platform": platform.platform(),
+    }
