@@ -20,6 +20,7 @@ from remuda._wire.channel import Channel
 from remuda._wire.failures import portable
 from remuda._wire.layout import AUTORESET, InfoColumn, Layout
 from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.requests import AddInfoColumns, CallEnv, RememberOptions, TellAgain, WorkerRequest, remember
 from remuda._wire.texts import text_of
 from remuda._worker.reset_defaults import ResetDefaults, derive_seed
 from remuda._worker.worker_info import WorkerInfo, worker_context
@@ -51,37 +52,6 @@ class EnvReport:
     metadata: dict[str, Any]
     render_mode: str | None
     spec: EnvSpec | None
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a message asks of a worker: `function(env, ...)`, or `function(host, ...)` when it has no env.
-
-    Attributes:
-        about: What an env is told by it that one built anew is told again, until it is told otherwise; None: nothing.
-        again: Told then, as `again(env, derive, ...)`; None: the function once more. `derive`: makes of a seed, from 0
-            up, another one, which is a different one for each env that was built for this place.
-    """
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] | None = None
-    about: Hashable = None
-    again: Callable[..., Any] | None = None
-
-    def __call__(self, target: Any) -> Any:
-        return self.function(target, *self.args, **(self.kwargs or {}))
-
-    def repeat(self, target: Any, derive: Callable[[int], int]) -> Any:
-        if self.again is None:
-            return self(target)
-        return self.again(target, derive, *self.args, **(self.kwargs or {}))
-
-
-def remember(told: dict[Hashable, Parts], about: Hashable, parts: Parts) -> None:
-    """Put a request among those that an env was told, as the latest of them."""
-    told.pop(about, None)
-    told[about] = [bytes(part) for part in parts]  # copies: whose memory it is may go on with it
 
 
 class BuildError(Exception):
@@ -284,13 +254,26 @@ class EnvHost:
         return objects
 
     def handle(self, slot: int | None, parts: Parts) -> Parts:
-        request: Request = load(parts)
-        result = request(self if slot is None else self._env_at(slot))
+        """Does what a message asks; its answer. `slot`: of the env that it names, if it does."""
+        if slot is None:
+            self._obey(load(parts))
+            return dump(None)
+        call: CallEnv = load(parts)
+        result = call.run(self._env_at(slot))
         with told_what("a result", result):
             answer = dump(result)
-        if request.about is not None and slot is not None and self._rebuilds:
-            remember(self._told.setdefault(slot, {}), request.about, parts)
+        if call.about is not None and self._rebuilds:
+            remember(self._told.setdefault(slot, {}), call.about, parts)
         return answer
+
+    def _obey(self, request: WorkerRequest) -> None:
+        match request:
+            case AddInfoColumns():
+                self.add_info_columns(request.columns, request.first)
+            case TellAgain():
+                self._tell_again(request.told, request.replacements)
+            case RememberOptions():
+                self._remember_options(request.options)
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
         return dump((slot, self.info.index, operation, *portable(error)))
@@ -320,8 +303,8 @@ class EnvHost:
 
     def _repeat(self, slot: int, env: Any) -> None:
         for parts in self._told.get(slot, {}).values():
-            request: Request = load(parts)  # anew: the env before may have changed what it was given
-            request.repeat(env, partial(self._derive_seed, slot))
+            call: CallEnv = load(parts)  # anew: the env before may have changed what it was given
+            call.repeat(env, partial(self._derive_seed, slot))
 
     def _derive_seed(self, slot: int, seed: int) -> int:
         return derive_seed(seed, slot, self._replacements, self._rebuilt.get(slot, 0))
@@ -349,14 +332,14 @@ class EnvHost:
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         self._get_loop().add_info_column(column.key, column.type, place)
 
-    def tell_again(self, told: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
+    def _tell_again(self, told: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
         """What the workers before us, of which there were so many, had told their envs."""
         self._replacements = replacements
         self._told.update(told)
         for slot in told:
             self._repeat(slot, self._env_at(slot))
 
-    def remember_options(self, options: Mapping[int, bytes | None]) -> None:
+    def _remember_options(self, options: Mapping[int, bytes | None]) -> None:
         self._defaults.remember_options(options)
         self._get_loop().complete_resets(bool(self._defaults))
         for env in options:

@@ -13,7 +13,7 @@ from remuda._engine.pool.exchange import Exchange
 from remuda._engine.pool.infos import InfoColumns
 from remuda._engine.startup.running import Running
 from remuda._wire.pickling import Parts, dump, load_from_env
-from remuda._worker.host import EnvHost, Request
+from remuda._wire.requests import AddInfoColumns
 from remuda.errors import BrokenPoolError
 
 
@@ -68,5 +68,5 @@ class BatchMaker:
         for worker, first in enumerate(self._announced):
             if first < len(columns):
                 with suppress(BrokenPoolError):  # the dead need no columns
-                    self._exchange.tell(worker, dump(Request(EnvHost.add_info_columns, (columns[first:], first))))
+                    self._exchange.tell(worker, dump(AddInfoColumns(columns[first:], first)))
                 self._announced[worker] = len(columns)

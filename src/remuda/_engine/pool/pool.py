@@ -28,7 +28,7 @@ from remuda._relay.log import logger
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
 from remuda._wire.pickling import dump_for_worker
-from remuda._worker.host import Request
+from remuda._wire.requests import CallEnv
 from remuda.errors import EnvError, InvalidEnvError, RemudaError, StateError
 
 if TYPE_CHECKING:
@@ -221,16 +221,16 @@ class Pool(Part):
         self._engine.check_open()
         targets = self._named(env_ids)
         if per_env_args is None:
-            messages = [dump_for_worker(Request(fn, args, kwargs, about, again))] * len(targets)
+            messages = [dump_for_worker(CallEnv(fn, args, kwargs, about, again))] * len(targets)
         elif len(per_env_args) != len(targets):
             raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
             if self._engine.layout.width > 1:
                 check_common("arguments", per_env_args, targets, self._engine.layout.width)
-            messages = [dump_for_worker(Request(fn, one, kwargs, about, again)) for one in per_env_args]
+            messages = [dump_for_worker(CallEnv(fn, one, kwargs, about, again)) for one in per_env_args]
         call = self._exchange.call(targets, messages, about)
         if with_spares and self.spares:
-            self._exchange.tell_spares(call, dump_for_worker(Request(fn, args, kwargs, about, again)), about)
+            self._exchange.tell_spares(call, dump_for_worker(CallEnv(fn, args, kwargs, about, again)), about)
         return call
 
     def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:

@@ -19,7 +19,7 @@ from remuda._engine.pool.seeding import (
 from remuda._engine.pool.seeds import Order, Seed, Seeds
 from remuda._engine.startup.running import Running
 from remuda._wire.pickling import dump, dump_for_worker
-from remuda._worker.host import EnvHost, Request
+from remuda._wire.requests import RememberOptions
 from remuda._worker.reset_defaults import ResetDefaults
 
 Options: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
@@ -96,7 +96,7 @@ class Resets:
         self._defaults.remember_options(pickles)  # first: successors of whoever dies now get them too
         for worker, env_ids in enumerate(self._env_ids_of):
             if part := {env: pickles[env] for env in env_ids if env in pickles}:
-                self._exchange.tell(worker, dump(Request(EnvHost.remember_options, (part,))))
+                self._exchange.tell(worker, dump(RememberOptions(part)))
 
     def _pickles(self, slots: Sequence[int] | None, options: Options) -> dict[int, bytes | None]:
         """By env."""

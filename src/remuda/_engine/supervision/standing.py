@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from remuda._engine.pool.calls import Addressee
 from remuda._engine.supervision.changes import Changes
 from remuda._wire.pickling import Parts, dump
-from remuda._worker.host import EnvHost, Request, remember
+from remuda._wire.requests import TellAgain, remember
 from remuda.errors import Failure, RemudaError
 
 
@@ -25,7 +25,7 @@ class Standing:
         """The message for the n-th worker, from 1, in the place of another with these envs; None where they were told
         nothing."""
         told = {env: self._told[env] for env in env_ids if env in self._told}
-        return dump(Request(EnvHost.tell_again, (told, replacements))) if told else None
+        return dump(TellAgain(told, replacements)) if told else None
 
 
 @dataclass(frozen=True)
