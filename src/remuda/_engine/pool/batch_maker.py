@@ -1,4 +1,4 @@
-"""From what the hub hands out to batches."""
+"""Makes batches of what the hub hands out, and gives columns to numeric infos that are new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a pool share: everything behind it."""
+"""Everything behind a pool, which its parts share: workers, memory, supervision, seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool's dealings with its workers: what was sent, what came back, and what went wrong in between."""
+"""Sends commands and messages to workers, waits for what comes back, and hands it to whom it concerns."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _EVERYBODY = 0xFFFFFFFF
 
 
 class Exchange:
-    """Sends commands and messages, waits for what comes back, and hands it to whom it concerns.
+    """The pool's dealings with its workers.
 
     Results stay in the hub until they are taken. Answers go to their `Call`. Faults are noted, and raised by the pool.
 
     Attributes:
         faults: What has gone wrong so far.
-        supervisor: What becomes of envs that fail.
+        supervisor: Applies the policy to envs that fail.
         closing: Whether the envs have been told to close, or killed.
     """
 

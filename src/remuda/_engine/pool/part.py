@@ -1,4 +1,4 @@
-"""Some of a pool's envs, and the two calls that everything is made of."""
+"""Sends actions to some of a pool's envs and receives their results: the two calls that everything is made of."""
 
 from __future__ import annotations
 

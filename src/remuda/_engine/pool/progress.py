@@ -1,4 +1,4 @@
-"""How far each env has come: what a report says about the moment when it failed."""
+"""Reads from shared memory how far each env has come, for reports of what failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resets as the caller asks for them, and what those are given that nobody asks for."""
+"""Sends resets with their seeds and options, and has workers remember options for later ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a list of env factories to running workers."""
+"""Starts a pool: checks its settings, starts the workers, lays out the shared memory."""
 
 from __future__ import annotations
 

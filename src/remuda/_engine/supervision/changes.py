@@ -1,4 +1,4 @@
-"""Changes of state that nothing can come in between: no signal handler, no exception."""
+"""Makes changes of state in one step, which no signal handler and no exception can come in between."""
 
 from __future__ import annotations
 

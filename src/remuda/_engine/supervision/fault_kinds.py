@@ -1,4 +1,4 @@
-"""What kind of fault an error tells of: its name, which env was the reason, and what was done to that."""
+"""Names the kind of a fault, the env that was its reason, and what was being done to that."""
 
 from __future__ import annotations
 

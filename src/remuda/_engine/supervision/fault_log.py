@@ -1,4 +1,4 @@
-"""The log of faults: what has happened to which envs, and what follows."""
+"""Logs faults, those that are alike as one: what has happened to which envs, and what follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pool does when an env fails."""
+"""FaultPolicy: what counts as a fault, and whether an env is restarted after one."""
 
 from __future__ import annotations
 

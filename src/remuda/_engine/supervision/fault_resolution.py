@@ -1,4 +1,4 @@
-"""What becomes of the slots of an env that is gone: their commands are answered, or repeated by its successor."""
+"""Settles the slots of an env that is gone: ends their episodes, or answers or repeats their commands."""
 
 from __future__ import annotations
 

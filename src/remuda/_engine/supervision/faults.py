@@ -1,4 +1,4 @@
-"""What has gone wrong in a pool, and what can no longer be asked of it."""
+"""Keeps faults until they are raised, and the envs that they have cost."""
 
 from __future__ import annotations
 

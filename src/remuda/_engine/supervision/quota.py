@@ -1,4 +1,4 @@
-"""How many faults are borne: intensity and period, as Erlang/OTP's supervisors have them."""
+"""Restart limits: how many faults are borne within a period, as in Erlang/OTP's supervisors."""
 
 from __future__ import annotations
 

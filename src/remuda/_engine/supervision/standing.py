@@ -1,4 +1,4 @@
-"""What envs were told that holds until they are told otherwise: those that are built anew are told it again."""
+"""Remembers what envs were told for good (attributes, seeds), to tell it again to envs that are built anew."""
 
 from __future__ import annotations
 
