@@ -45,7 +45,7 @@ class Resets:
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
         """Raises before anything is sent."""
         self._send(slots, seed, options, part, to_all=to_all)
-        if self._running.layout.spares:  # nobody has told these yet what their seeds follow from
+        if self._layout.spares:  # nobody has told these yet what their seeds follow from
             spares = self._exchange.spares
             orders = self._seeds.orders(None, spares, spares)
             self._prepare([spare for spare, order in zip(spares, orders, strict=True) if order is not None], None, None)
@@ -64,8 +64,8 @@ class Resets:
     def _arguments(
         self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
     ) -> list[dict[str, Any] | None]:
-        if self._running.layout.vector_size is not None:
-            return vector_reset_arguments(orders, options, slots, self._running.layout.width)
+        if self._layout.vector_size is not None:
+            return vector_reset_arguments(orders, options, slots, self._layout.width)
         return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
 
     def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options) -> None:
@@ -73,8 +73,8 @@ class Resets:
 
         Raises before anything is sent, unless a spare's worker dies while it is being told.
         """
-        spares = range(len(slots), self._running.layout.num_envs)
-        of_slots, of_spares = split_seed(seed, len(slots), self._running.layout.num_envs)
+        spares = range(len(slots), self._layout.num_envs)
+        of_slots, of_spares = split_seed(seed, len(slots), self._layout.num_envs)
         options_for(options, slots)
         for ids, part_of_seed in ((slots, of_slots), (spares, of_spares)):
             self._seeds.orders(part_of_seed, ids, ids)
@@ -100,16 +100,16 @@ class Resets:
 
     def _pickles(self, slots: Sequence[int] | None, options: Options) -> dict[int, bytes | None]:
         """By env."""
-        if self._running.layout.vector_size is not None:
+        if self._layout.vector_size is not None:
             raise ValueError(
-                f"expected envs that are reset one by one, got vector_size={self._running.layout.vector_size}: vector envs "
+                f"expected envs that are reset one by one, got vector_size={self._layout.vector_size}: vector envs "
                 "reset theirs by themselves, without options; pass options= to reset()"
             )
-        if not self._running.layout.spares:
-            return pickled_options(options, range(self._running.layout.num_envs) if slots is None else slots)
+        if not self._layout.spares:
+            return pickled_options(options, range(self._layout.num_envs) if slots is None else slots)
         if slots is not None or not (options is None or isinstance(options, Mapping)):
             raise ValueError(
                 "expected one mapping (or None) for all envs where there are spares, each of which may back any slot, "
                 f"got {options!r}{'' if slots is None else f' for env_ids {list(slots)}'}"
             )
-        return pickled_options(options, range(self._running.layout.num_envs))
+        return pickled_options(options, range(self._layout.num_envs))

@@ -99,7 +99,9 @@ class Replacements:
                 addressee,
             )
         for env, arguments, preparation in self.preparations.unmade(env_ids):
-            changes.do(self._hub.post_message, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation)
+            changes.do(
+                self._running.hub.post_message, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation
+            )
         self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
         changes.do(self._running.hub.raise_news)  # those that died together start together
 
