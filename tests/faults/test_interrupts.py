@@ -27,8 +27,9 @@ import remuda
 from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError
 from remuda._backends.process.backend import ProcessBackend
 
-ENGINE = str(Path(remuda.__file__).parent / "_engine")
-BACKENDS = Path(remuda.__file__).parent / "_backends"
+PACKAGE = Path(remuda.__file__).parent
+ENGINE = str(PACKAGE / "_engine")
+BACKENDS = {"process": "_backends/process/backend.py", "thread": "_backends/thread.py"}
 # Between the lines that are hit; with `make soak` each of them is.
 STRIDE = 1 if os.environ.get("REMUDA_SOAK_MINUTES") else 41
 
@@ -174,12 +175,12 @@ def test_a_kill_that_is_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_an_answer_that_has_come_is_not_lost(backend: Any) -> None:
     """One that is too large for shared memory."""
-    channel = str(BACKENDS / "channel.py")
+    channel = str(PACKAGE / "_wire/channel.py")
     with Pool(counting(1), backend=backend, object_bytes=4096) as pool:
 
         def body(n: int) -> list[str]:
             call = pool.call_async("echo", bytes([n % 256]) * 100_000)
-            with interrupting(n, channel, str(BACKENDS / f"{backend}.py")) as hit:
+            with interrupting(n, channel, str(PACKAGE / BACKENDS[backend])) as hit:
                 try:
                     call.result()
                 except Interrupt:
@@ -195,7 +196,8 @@ def test_an_answer_that_has_come_is_not_lost(backend: Any) -> None:
 def test_a_failure_that_the_caller_describes_is_told_in_the_end(faults: Any) -> None:
     fails = lambda env, action: raising(lambda: ValueError("broken"))() if action == 9 else None  # noqa: E731
     policy = FaultPolicy(faults, backoff=0, max_restarts=10**6)
-    describing = [str(BACKENDS / name) for name in ("host.py", "failures.py", "pickling.py", "texts.py")]
+    files = ("_worker/host.py", "_wire/failures.py", "_wire/pickling.py", "_wire/texts.py")
+    describing = [str(PACKAGE / name) for name in files]
     with Pool(hooked(2, step=fails), backend="serial", num_workers=1, faults=policy) as pool:
 
         def body(n: int) -> list[str]:
