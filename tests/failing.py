@@ -39,7 +39,7 @@ def policy_against(kind: str, policy: Any) -> FaultPolicy:
 
 def limit_builds_of_successors(pool: Pool) -> None:
     """To a short time; the first builds have had all that they wanted."""
-    pool._exchange.supervisor._start_timeout = LIMIT
+    pool._exchange.supervisor.replacements.start_timeout = LIMIT
 
 
 def once(

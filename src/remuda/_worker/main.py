@@ -8,12 +8,12 @@ import signal
 import socket
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.envs.registration import registry
+from gymnasium.envs.registration import EnvSpec, registry
 
 from remuda import _core
 from remuda._relay.output import WorkerOutput, settle_output
@@ -143,10 +143,19 @@ def _env_fns(config: WorkerConfig, parcel: int | None) -> Sequence[Callable[[], 
         ids = load_registrations(load(fetch(parcel, config.registrations)))
         registry.update(ids)
         env_fns: Sequence[Callable[[], Any]] = load(fetch(parcel, config.env_fns))
-        registry.update(ids)  # once more: the modules of the factories may have registered their own
     finally:
         os.close(parcel)
-    return env_fns
+    return [_with_ids(ids, env_fn) for env_fn in env_fns]
+
+
+def _with_ids(ids: Mapping[str, EnvSpec], env_fn: Callable[[], Any]) -> Callable[[], Any]:
+    """A factory that finds the program's ids: modules may have registered their own, for it or an env before."""
+
+    def build() -> Any:
+        registry.update(ids)
+        return env_fn()
+
+    return build
 
 
 def _introduce(config: WorkerConfig) -> None:
