@@ -505,7 +505,7 @@ def test_all_are_reset_if_asked_so(tmp_path: Path) -> None:
 
 
 def test_workers_that_are_stuck_when_all_are_to_be_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from remuda.mlagents import manager as module
+    from remuda.mlagents import subprocess_env_manager as module
 
     class Stuck(GatedEnv):
         def step(self) -> None:
