@@ -27,6 +27,12 @@ class Interrupt(BaseException):
     """What the handler of a signal raises, wherever its caller is just then."""
 
 
+def derived(seed: int, env_id: int, n: int) -> int:
+    """The seed of the n-th env that was built anew since this seed was given, as docs/pool.md has it."""
+    (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, n)).generate_state(1)
+    return int(state) % 2**31
+
+
 @dataclass
 class Episode:
     """What an env told since a reset.
@@ -142,7 +148,7 @@ class Storm:
         self._sent: dict[int, tuple[int | None, Any]] = {}  # by env in flight: the seed of its reset, or the action
         self._troubles: dict[int, tuple[str, int | None]] = {}  # by worker: the kind of the fault to come, and its env
         self._sound: set[int] = set()  # workers that have answered since their last fault
-        self._fresh: set[int] = set()  # envs built anew that have not told of a reset yet
+        self._given: dict[int, tuple[int, int]] = {}  # by env: the seed it was given, and the last derived one
         # By env: the latest faults that no row has told. One that came between episodes, or in a reset, stays untold.
         self._untold = {env_id: deque[str](maxlen=16) for env_id in self._everybody}
         self.griefs: Counter[str] = Counter()
@@ -333,7 +339,6 @@ class Storm:
         for fault in self._witness.take():
             by_worker.setdefault(fault.worker, []).append(fault)
             self._untold[fault.env_id].append(fault.text)
-            self._fresh.add(fault.env_id)
         for worker, faults in by_worker.items():
             self._sound.discard(worker)
             alone = [fault for fault in faults if not fault.shared]
@@ -365,13 +370,18 @@ class Storm:
                 self._sent[env_id] = None, None
 
     def _begin(self, env_id: int, obs: Any, info: dict[str, Any], sent: int | None = None) -> None:
-        """`sent`: the seed of a reset that was asked for; for others the pool has one if the env was built anew."""
+        """`sent`: the seed of a reset that was asked for."""
         if env_id in self._episodes:
             self._play_again(env_id)
         seed = int(info.pop("seed"))
-        if sent is not None or env_id not in self._fresh:
-            assert seed == (self._box.seed(env_id) if sent is None else sent)
-        self._fresh.discard(env_id)
+        if sent is not None:
+            assert seed == sent
+            self._given[env_id] = sent, 0
+        elif seed != self._box.seed(env_id):  # it was built anew: the pool derives one, and never one twice
+            base, n = self._given[env_id]
+            numbers = [later for later in range(n + 1, n + 1000) if derived(base, env_id, later) == seed]
+            assert len(numbers) == 1, (env_id, seed, base, n)
+            self._given[env_id] = base, numbers[0]
         self._episodes[env_id] = Episode(seed, (obs, info))
 
     def _note_step(self, env_id: int, action: Any, row: Row) -> None:

@@ -28,7 +28,7 @@ class SeedBase:
         number: By the pool's count of such seeds, from 1 up: the same seed given again is another.
         of_every_episode: Each episode has a derived one. Otherwise the seed is for one reset, as it is, and a derived
             one for the first reset of an env that was built anew since.
-        sub-env: How far the seed is from the one int that all envs of a vector env were given; 0 where they were not.
+        sub_env: How far the seed is from the one int that all envs of a vector env were given; 0 where they were not.
     """
 
     entropy: int
