@@ -31,6 +31,7 @@ from remuda._backends.process.child import Child, children
 from remuda._backends.process.inherited import register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import PLACEHOLDER, with_key
+from remuda._system.descriptors import close_all
 from remuda._wire.failures import load_exception
 from remuda.errors import RemoteTraceback, RemudaError, describe_exitcode
 
@@ -72,7 +73,7 @@ class Pending:
 
     def settle(self, value: Any, error: BaseException | None) -> None:
         self._value, self._error, self.done = value, error, True
-        _close(self.own)
+        close_all(self.own)
 
 
 class ForkServer:
@@ -247,7 +248,7 @@ class ForkServer:
             if not self._sent:
                 self._asked_at = time.monotonic()
             self._sent.append(self._unsent.popleft())
-            _close(pending.own)
+            close_all(pending.own)
 
     def _take_answer(self) -> bool:
         try:
@@ -357,11 +358,6 @@ def _exitcode_of_zombie(pid: int) -> int | None:
     if not is_told or words[0] != "Z":
         return None
     return os.waitstatus_to_exitcode(int(words[-1]))
-
-
-def _close(fds: list[int]) -> None:
-    while fds:
-        os.close(fds.pop())
 
 
 def _end(process: Child, sock: socket.socket, owner: int) -> None:

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from remuda._system.descriptors import close_all
+
 _INLINE = b"I"
 _FILE = b"F"  # it lies in a file, whose descriptor comes first
 _MAX_INLINE = 1 << 12  # bytes; so that many fit into the buffer of the socket
@@ -119,7 +121,7 @@ def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, list[int]]:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds.frombytes(payload[: len(payload) - len(payload) % size])
     if told & socket.MSG_CTRUNC:
-        _close(fds)
+        close_all(fds)
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     if not data:
         raise EOFError("the other end is gone")
@@ -129,8 +131,3 @@ def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, list[int]]:
     with open(file, "rb") as content:
         content.seek(0)
         return pickle.load(content), list(fds)
-
-
-def _close(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)

@@ -20,6 +20,7 @@ from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
 from remuda._backends.process.child import children
 from remuda._backends.process.process_tree import show
+from remuda._system.descriptors import close_all
 from remuda._wire.failures import portable
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
@@ -62,13 +63,11 @@ class _Server:
         try:
             answer, told = self._try_to_answer(request, fds)
         finally:
-            for fd in fds:
-                os.close(fd)
+            close_all(fds)
         try:
             send(self._sock, answer, told)
         finally:
-            for fd in told:
-                os.close(fd)
+            close_all(told)
 
     def _try_to_answer(self, request: Any, fds: list[int]) -> tuple[Answer, list[int]]:
         try:

@@ -19,7 +19,8 @@ from remuda._backends.process.inherited import drop_inherited, register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
 from remuda._backends.process.watcher import watch
-from remuda._backends.process.worker_process import WorkerProcess, close_all
+from remuda._backends.process.worker_process import WorkerProcess
+from remuda._system.descriptors import close_all
 from remuda._system.limits import no_more_processes
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address

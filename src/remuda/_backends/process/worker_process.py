@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import weakref
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from select import POLLIN, poll
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
+from remuda._system.descriptors import close_all
 from remuda._wire.channel import SocketChannel
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -95,12 +95,6 @@ class WorkerProcess:
         self.channel.close()
         if self._ended:
             self._close_pidfd()
-
-
-def close_all(fds: list[int]) -> None:
-    """Those that are in the list, each once."""
-    while fds:
-        os.close(fds.pop())
 
 
 def reap(processes: Sequence[WorkerProcess]) -> list[int]:
