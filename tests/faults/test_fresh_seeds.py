@@ -186,6 +186,16 @@ def test_a_spare_whose_first_reset_fails_repeats_it(mode: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_a_spare_whose_first_reset_raises_repeats_it(backend: Any, mode: Any, tmp_path: Path) -> None:
+    fail = once(tmp_path / "failed", ACTS["exception"])
+    with restarting(hooked(3, which=[2], length=2, reset=fail), spares=1, autoreset=mode, backend=backend) as pool:
+        pool.reset(seed=7, options={"level": 3})
+        step(pool, 2 if mode == "same_step" else 3)
+        assert [pool.get_attr(name)[0] for name in ("tag", "last_seed", "last_options")] == [2, 9, {"level": 3}]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("seeds", "expected"),
     [

@@ -24,7 +24,7 @@ enum class Op : std::uint32_t {
   kClose = 4,
   kResetIntoRow = 5,  // an env made anew resets; the row's reward, flags and final observation stand
   kRebuild = 6,       // a message: makes an env anew
-  kPrepare = 7,       // a message: resets an env in advance; blob as for kReset. What fails shows at the next reset
+  kPrepare = 7,       // a message: resets an env in advance; blob as for kReset. The next reset tells what it raised
 };
 
 // Whether it fills no row.
@@ -48,7 +48,7 @@ inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an excep
 inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
 inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column
 inline constexpr std::uint32_t kRenewalDue = 64;  // the episode ended, and before the next one the env is to be renewed
-inline constexpr std::uint32_t kUndone = 256;  // nothing was done: the command is for whoever comes after the renewal
+inline constexpr std::uint32_t kUndone = 256;  // it was not done: by kRenewalDue, or (kPrepare) for the env has raised
 inline constexpr std::uint32_t kHasSpares =
     128;  // the first observation of the next episode is to come from another env
 

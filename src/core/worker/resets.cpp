@@ -131,6 +131,7 @@ void WorkerLoop::prepare(Env& env, const Command& command, Result& result) {
   }
   if (kwargs.is_valid()) catch_up(env, kwargs);
   if (kwargs.is_valid() || !(env.ahead.is_valid() || env.ahead_error)) reset_ahead(env, std::move(kwargs));
+  if (env.ahead_error) result.flags |= kUndone;  // the next reset says why
   post(result, nb::object());
 }
 

@@ -84,6 +84,10 @@ class Exchange:
             preparation = self.supervisor.replacements.preparations.expect(spare, arguments)
             self._post(spare, spare, arguments, self._calls, preparation, op=_core.Op.PREPARE)
 
+    def forget_preparations(self, envs: Sequence[int]) -> None:
+        """These, which were spares, are reset with something else."""
+        self.supervisor.replacements.preparations.forget(envs)
+
     def _clear_delivered(self) -> None:
         """Without autoreset, an env that has told of the end of its episode must be reset."""
         for slot in [slot for slot in self.faults.deferred if not self._running.hub.is_deferred(slot)]:
@@ -270,7 +274,8 @@ class Exchange:
             return self.supervisor.worker_late(worker, None)
         addressee = None
         if flags & _core.IS_MESSAGE:
-            addressee = self._calls.get(sequence)
+            # A reset in advance that raised is told of by the reset that would have been it; until then it is unmade.
+            addressee = None if flags & _core.UNDONE else self._calls.get(sequence)
             changes.do(self._calls.pop, sequence, None)
         if addressee is not None:
             if failure is None:

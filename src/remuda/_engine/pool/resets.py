@@ -57,6 +57,7 @@ class Resets:
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
         self._exchange.send(_core.Op.RESET, slots, [], blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)
+        self._exchange.forget_preparations([env for env, given in zip(envs, arguments, strict=True) if given])
         if self._spaces is not None:
             self._spaces.seed(slots, entropy_for(seed, slots))
         self._exchange.faults.not_reset.difference_update(slots)

@@ -13,7 +13,7 @@ from remuda.errors import Failure, RemudaError
 
 
 class Preparations:
-    """What the resets are given, until they are made: a successor of the worker is told again."""
+    """What the resets are given, until they are made: who replaces an env that could not is told again."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -23,6 +23,11 @@ class Preparations:
         """Who is to be told when the spare has been reset with these."""
         self._arguments[spare] = arguments
         return _Preparation(self._faults, self._arguments, spare, arguments)
+
+    def forget(self, envs: Iterable[int]) -> None:
+        """They are given something else."""
+        for env in envs:
+            self._arguments.pop(env, None)
 
     def unmade(self, envs: Iterable[int]) -> Iterator[tuple[int, Parts, Addressee]]:
         """Of these envs: whose it is, its arguments, and who is to be told."""

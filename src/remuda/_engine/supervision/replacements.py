@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from remuda import _core
@@ -98,12 +98,16 @@ class Replacements:
                 self._addressees,
                 addressee,
             )
+        self.prepare_again(worker, env_ids, changes)
+        self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
+        changes.do(self._running.hub.raise_news)  # those that died together start together
+
+    def prepare_again(self, worker: int, env_ids: Iterable[int], changes: Changes) -> None:
+        """Envs that are built anew make the resets in advance that those before them could not."""
         for env, arguments, preparation in self.preparations.unmade(env_ids):
             changes.do(
                 self._running.hub.post_message, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation
             )
-        self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
-        changes.do(self._running.hub.raise_news)  # those that died together start together
 
     # -- a successor comes -------------------------------------------------------------------------------
 

@@ -289,6 +289,7 @@ class Supervisor:
             changes.do(
                 self._running.hub.post_message, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild
             )
+        self.replacements.prepare_again(failure.worker, [env], changes)
         return self.resolution.settle([slot], [fault], changes)
 
     def rebuild_failed(self, env: int, failure: Failure, changes: Changes) -> None:
