@@ -254,6 +254,27 @@ def test_a_seed_is_given_to_the_env_that_is_there(backend: Any, mode: Any) -> No
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_envs_take_their_places_again_without_a_seed(backend: Any) -> None:
+    with Pool(counting(4, length=1), spares=2, backend=backend) as pool:
+        pool.reset(seed=10)
+        for expected in ([2, 3], [0, 1]):
+            pool.step([1, 1])
+            assert tags(pool.step([1, 1])) == expected
+        pool.step([1, 1])
+        assert tags(pool.step([1, 1])) == [2, 3]
+        assert tags(pool.reset()) == [2, 3]
+        pool.send_reset(reseat=True)
+        assert tags(pool.recv()) == [0, 1]
+        assert pool.get_attr("last_seed") == [None, None]
+        pool.step([1, 1])
+        assert tags(pool.step([1, 1])) == [2, 3]
+        with pytest.raises(ValueError, match="expected env_ids=None with reseat=True"):
+            pool.send_reset(reseat=True, env_ids=[0])
+        pool.send_observe()
+        assert tags(pool.recv()) == [2, 3]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_attributes_are_set_in_the_spares_too(backend: Any) -> None:
     with Pool(counting(3, length=1), spares=1, backend=backend) as pool:
         pool.reset()

@@ -144,6 +144,15 @@ def test_an_error_tells_what_the_engines_tells_and_can_be_pickled() -> None:
         assert "killed by SIGKILL" in str(error)
 
 
+def test_nobody_is_said_to_have_been_given_a_seed_who_was_not() -> None:
+    """With spares, a reset puts all envs back to their places."""
+    failing_ones = hooked(3, (0,), 2, step=accidents.raise_value_error)
+    with FastParallelEnvironment(failing_ones, num_spare_envs_for_reload=1) as envs:
+        envs.reset()
+        with pytest.raises(EnvError, match=r"step: broken \(episode 0, step 1, no seed, "):
+            envs.step(actions(1, 1))
+
+
 # -- restarted -------------------------------------------------------------------------------------------
 
 

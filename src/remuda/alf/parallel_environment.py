@@ -171,10 +171,10 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
             ClosedError: after :meth:`close`.
         """
         self._drop_what_is_under_way()
-        # With arguments, which envs never see, for these are not answered by a reset that was made in advance: envs may
-        # have been seeded since. A seed also puts every env back to its place.
-        batch = self._pool.reset(seed=0) if self._num_spares else self._pool.reset(options={})
-        return self._time_steps.read(batch, None)
+        # With options, which envs never see, for such a reset is not answered by one that was made in advance: envs may
+        # have been seeded since.
+        self._pool.send_reset(options={}, reseat=True)
+        return self._time_steps.read(self._pool.recv(), None)
 
     @translated
     def _step(self, action: Any) -> Any:

@@ -140,12 +140,26 @@ class Pool(Part):
         self._division = engine.division
         return (self,)
 
-    def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
+    def send_reset(
+        self,
+        *,
+        seed: Seed = None,
+        options: Options = None,
+        env_ids: Iterable[int] | None = None,
+        reseat: bool = False,
+    ) -> None:
+        """Tells envs to reset and returns at once; arguments as in `reset`.
+
+        Args:
+            reseat: With spares: slot i is backed by env i again, as it is with a seed. Of all envs only.
+        """
+        if reseat and env_ids is not None:
+            raise ValueError("expected env_ids=None with reseat=True: envs take their places together")
         if not self.spares or env_ids is not None:
             return super().send_reset(seed=seed, options=options, env_ids=env_ids)
         self._check_open()
         self._check_quiet()
-        self._engine.resets.send_with_spares(self._ids, seed, options)
+        self._engine.resets.send_with_spares(self._ids, seed, options, reseat=reseat or seed is not None)
 
     def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
         """Sets the options of all resets to come that name none, autoresets included, until it is called again.

@@ -69,8 +69,9 @@ class Resets:
             return vector_reset_arguments(orders, options, slots, self._layout.width)
         return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
 
-    def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options) -> None:
-        """To a whole pool. With a seed all envs take the places that they had first: what follows is a function of it.
+    def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options, *, reseat: bool) -> None:
+        """To a whole pool. `reseat`: all envs take the places that they had first, as with a seed, so that what follows
+        is a function of it.
 
         Raises before anything is sent, unless a spare's worker dies while it is being told.
         """
@@ -79,7 +80,7 @@ class Resets:
         options_for(options, slots)
         for ids, part_of_seed in ((slots, of_slots), (spares, of_spares)):
             self._seeds.orders(part_of_seed, ids, ids)
-        if seed is not None:
+        if reseat:
             self._running.hub.seat_in_order()
         self._send(slots, of_slots, options, 0, to_all=True)
         self._prepare(self._exchange.spares, of_spares, dict(options) if isinstance(options, Mapping) else None)
