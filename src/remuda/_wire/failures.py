@@ -8,7 +8,7 @@ from typing import Any
 
 import cloudpickle
 
-from remuda._wire.pickling import Parts, load, load_from_env
+from remuda._wire.pickling import Parts, load, raises_again
 from remuda._wire.texts import text_of
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
 
@@ -54,11 +54,15 @@ def _pickle_exception(error: BaseException) -> bytes | None:
 
 def _can_be_handled(exception: Any) -> bool:
     """Whether it is an exception, and can be asked whether it is of some class."""
+    if not issubclass(type(exception), BaseException):
+        return False
     try:
-        return issubclass(type(exception), BaseException) and exception.__class__ is type(exception)
+        return exception.__class__ is type(exception)
     except KeyboardInterrupt:
         raise
-    except BaseException:  # of its `__class__`
+    except BaseException:
+        if not raises_again(lambda: exception.__class__):
+            raise
         return False
 
 
@@ -74,12 +78,20 @@ def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
     if pickled is None:
         return None
     try:
-        exception: BaseException = load_from_env([pickled])
-        if not _can_be_handled(exception):
-            return None
-        exception.__cause__ = RemoteTraceback(text)
-    except Exception:  # a class that cannot be imported here: its text must do
+        return _load_exception(text, pickled)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        if not raises_again(lambda: _load_exception(text, pickled)):
+            raise
+        return None  # a class that cannot be imported here: its text must do
+
+
+def _load_exception(text: str, pickled: bytes) -> BaseException | None:
+    exception: BaseException = load([pickled])
+    if not _can_be_handled(exception):
         return None
+    exception.__cause__ = RemoteTraceback(text)
     return exception
 
 

@@ -39,10 +39,27 @@ def load(parts: Parts) -> Any:
 
 def load_from_env(parts: Parts) -> Any:
     """As `load`, of what an env has made. Raises an Exception even where unpickling it raises SystemExit or the like,
-    which is not for an env to end us by; KeyboardInterrupt is the user's."""
+    which is not for an env to end us by; KeyboardInterrupt is the user's, and what signal handlers raise the program's.
+    """
     try:
         return load(parts)
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
+        if not raises_again(lambda: load(parts)):
+            raise
         raise pickle.UnpicklingError(f"unpickling it raised {type(error).__name__}") from error
+
+
+def raises_again(function: Callable[[], object]) -> bool:
+    """Whether a function of an env's that has raised is to blame for it: it raises each time.
+
+    Otherwise a signal handler of the program has raised, which happened to run meanwhile.
+    """
+    try:
+        function()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return True
+    return False
