@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,25 @@ def test_options_go_to_the_vector_env_and_the_rest_to_the_env() -> None:
     envs.reset(seed=1)
     assert envs.step([0] * 4)[1].tolist() == [0] * 4  # Sutton and Barto's reward
     envs.close()
+
+
+class NamedEnv(EchoEnv):
+    def __init__(self, name: str = "nobody", frames: int = 1) -> None:
+        super().__init__()
+        self.given = name, frames
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # as which Gymnasium logs
+def test_what_envs_call_so_too_is_theirs() -> None:
+    gymnasium.register("Named-v0", NamedEnv, kwargs={"frames": 2})
+    try:
+        with closing(make_vec("Named-v0", 2, name="somebody", frames=3, vector_kwargs={"name": "herd"})) as envs:
+            assert envs.call("given") == (("somebody", 3),) * 2
+            assert [worker.name for worker in envs.processes] == ["herd-0", "herd-1"]
+    finally:
+        del gymnasium.registry["Named-v0"]
+    with pytest.raises(TypeError, match="argument 'name', which the env does not know either; .* vector_kwargs"):
+        make_vec("CartPole-v1", 2, name="herd")
 
 
 def test_the_call_of_gymnasium_works_as_it_is() -> None:

@@ -27,7 +27,8 @@ from remuda.gymnasium.async_vector_env import AsyncVectorEnv
 
 _OF_SIGNATURE = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns", "options"}
 _REFUSED = {**REFUSED, "vector_size": "it makes single envs; give AsyncVectorEnv the functions that build vector envs"}
-_VECTOR_OPTIONS = _OF_SIGNATURE | PoolOptions.__annotations__.keys()
+_OPTIONS = _OF_SIGNATURE | PoolOptions.__annotations__.keys()
+_KEYWORDS = _OPTIONS - {"name"}  # which is many an env's own argument
 
 
 def make_vec(
@@ -52,7 +53,8 @@ def make_vec(
         vector_kwargs: options of :class:`AsyncVectorEnv`, if you would rather not give them as keywords.
         wrappers: applied to each env, in order, in its worker.
         **kwargs: a keyword that :class:`AsyncVectorEnv` knows goes there, :class:`remuda.PoolOptions` included, the
-            others go to :func:`gymnasium.make`. For an env whose own argument has such a name, build the
+            others go to :func:`gymnasium.make`: so do ``name``, which is the workers' in ``vector_kwargs``, and what
+            the env is registered with. For an env whose own argument has such a name otherwise, build the
             :class:`AsyncVectorEnv` yourself. ``shared_memory`` is ``False`` unless given, which takes any space
             and costs nothing.
 
@@ -74,7 +76,7 @@ def make_vec(
     num_envs = recorded.pop("num_envs", num_envs)
     wrappers = recorded.pop("wrappers", wrappers) or ()
     options = dict(recorded.pop("vector_kwargs", vector_kwargs) or {})
-    options |= {name: kwargs.pop(name) for name in _VECTOR_OPTIONS & kwargs.keys()}
+    options |= {name: kwargs.pop(name) for name in (_KEYWORDS & kwargs.keys()) - recorded.keys()}
     check_not_refused("make_vec", options, _REFUSED)
     env_kwargs = {**recorded, **kwargs}
 
@@ -94,7 +96,9 @@ def _misspelt_option(error: TypeError, kwargs: Iterable[str]) -> str | None:
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown is None or unknown[1] not in kwargs:
         return None
-    if not (hint := did_you_mean(unknown[1], _VECTOR_OPTIONS - _REFUSED.keys())):
+    if unknown[1] in _OPTIONS:
+        hint = "; the workers' goes into vector_kwargs"
+    elif not (hint := did_you_mean(unknown[1], _KEYWORDS - _REFUSED.keys())):
         return None
     return f"make_vec() got an unexpected keyword argument {unknown[1]!r}, which the env does not know either{hint}"
 
