@@ -291,7 +291,7 @@ def test_errors_and_logs_say_what_the_env_was_in(
     then = "restarted at once" if accident is envs.kill else "built anew"
     logged, decided = (record.getMessage() for record in caplog.records if record.name == "remuda")
     assert logged == f"{caught.value}; it is {then}"
-    assert decided.startswith("worker 0 of ML-Agents is not restarted: ")
+    assert decided.startswith("worker 0 of ML-Agents gets no other env, and what was restarted for it stays empty: ")
     made.close()
 
 

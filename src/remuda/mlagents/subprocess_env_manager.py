@@ -218,8 +218,12 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
     def _restart(self, worker_id: int, error: BaseException) -> None:
         """Put another worker in the place of one that failed, or raise ``error``; then a reset builds the env anew."""
         if (why := self._restarts.why_not(worker_id, error)) is not None:
-            # The pool has said that it is: to that every worker is worth another one, be it empty.
-            _logger.warning("worker %d of ML-Agents is not restarted: %s", worker_id, why)
+            # The pool has said that it is restarted, and so is what has no env until it is asked for one.
+            _logger.warning(
+                "worker %d of ML-Agents gets no other env, and what was restarted for it stays empty: %s",
+                worker_id,
+                why,
+            )
             self._tell_again(worker_id)
             raise error
         _logger.warning("worker %d of ML-Agents is restarted after %s: %s", worker_id, type(error).__name__, error)
