@@ -33,6 +33,7 @@ ARROWS = {
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
     "sb3": {"remuda", "errors", "_faces", "_keywords"},
     "_bench": {"remuda", "errors", "gymnasium", "_system"},
+    "_training": {"remuda", "errors", "_wire"},
     "_replay": {"remuda", "errors", "_core", "_wire", "_worker", "_crash", "_backends"},
     "cli": {"remuda", "errors", "_bench", "_system", "_crash", "_replay"},
 }

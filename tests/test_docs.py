@@ -77,12 +77,17 @@ def AtariVectorEnv(name, num_envs, num_threads):
 pool.reset()
 pool.send_reset() if "pool.send_reset" not in BLOCK and "pool.recv" in BLOCK else None
 """
+RENDERING = """
+k, Env.render_mode = 5, "rgb_array"
+Env.render = lambda self: numpy.zeros((16, 16, 3), numpy.uint8)
+"""
 DING = """
 from easydict import EasyDict
 cfg, create_config = EasyDict(env=dict(manager={})), EasyDict()
 """
 PRELUDES = {
     "README.md": POOL,
+    "evaluation.md": POOL + RENDERING,
     "faults.md": POOL,
     "gymnasium.md": POOL,
     "pool.md": POOL + OPEN_POOL + VECTORS,

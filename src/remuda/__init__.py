@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from remuda import gymnasium as gymnasium
     from remuda import mlagents as mlagents
     from remuda import sb3 as sb3
+    from remuda._training.evaluate import evaluate
+    from remuda._training.evaluation import Evaluation
     from remuda.gymnasium import make_vec
 
 __version__ = "0.1.0"
@@ -61,6 +63,7 @@ __all__ = [
     "EnvError",
     "EnvProgress",
     "EnvTimeoutError",
+    "Evaluation",
     "FaceOptions",
     "Failure",
     "Fault",
@@ -85,6 +88,7 @@ __all__ = [
     "StateError",
     "WorkerDiedError",
     "WorkerInfo",
+    "evaluate",
     "load_record",
     "make_vec",
     "worker_info",
@@ -92,13 +96,18 @@ __all__ = [
 
 
 _FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
+_LATER = {  # where it is
+    "Evaluation": "remuda._training.evaluation",
+    "evaluate": "remuda._training.evaluate",
+    "make_vec": "remuda.gymnasium",
+}
 
 if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
 
     def __getattr__(name: str) -> Any:
-        """The faces are imported when first asked for: a worker has no need of them."""
-        if name == "make_vec":
-            return import_module("remuda.gymnasium").make_vec
+        """What a worker has no need of is imported when first asked for."""
+        if name in _LATER:
+            return getattr(import_module(_LATER[name]), name)
         if name in _FACES:
             return import_module(f"remuda.{name}")
         raise AttributeError(f"module 'remuda' has no attribute {name!r}")

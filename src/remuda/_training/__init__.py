@@ -1,0 +1,1 @@
+"""What training scripts would write around their envs by hand: exact evaluation."""

@@ -1,0 +1,240 @@
+"""evaluate: plays a fixed number of episodes, chosen by their start, and tells what each brought."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError
+from remuda._training.evaluation import Evaluation
+from remuda._training.progress import Progress, hidden_progress, shown_progress
+from remuda._training.videos import Videos
+from remuda._wire.codec import SpaceCodec
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in `typing` since Python 3.11
+
+_MAX_ATTEMPTS = 3  # to play an episode
+
+
+def evaluate(
+    policy: Callable[[Any], Any],
+    envs: Pool | Sequence[Callable[[], Any]],
+    *,
+    episodes: int,
+    seed: int | None = None,
+    video_folder: str | os.PathLike[str] | None = None,
+    video_episodes: Iterable[int] = (0,),
+    progress: bool = False,
+    **options: Unpack[PoolOptions],
+) -> Evaluation:
+    """Plays the first `episodes` episodes to *start*, in parallel, and returns what each brought.
+
+        >>> import gymnasium, numpy, remuda
+        >>> def lean(obs):
+        ...     return (obs[:, 2] > 0).astype(int)
+        >>> result = remuda.evaluate(lean, [lambda: gymnasium.make("CartPole-v1")] * 4, episodes=10, seed=0)
+        >>> result.returns.shape, result.mean == result.lengths.mean()
+        ((10,), True)
+
+    Who takes the first episodes to *finish* gets too many short ones: where the length goes with the return, as it
+    mostly does, the mean is wrong. Here episode k is played by env `k % n`, as its `k // n`-th, to its end. It is reset
+    with a seed of its own, `int(numpy.random.SeedSequence(seed, spawn_key=(k,)).generate_state(1)[0]) & 0x7FFFFFFF`.
+    So for envs that are alike, and deterministic given that seed, the returns are the same for any number of workers.
+    An episode that ends by a fault (`faults="restart"`) does not count: it is played again from its seed.
+
+    Args:
+        policy: Gets the observations of all n envs, batched as `Batch.obs`, and returns their actions, as `Pool.step`
+            takes them. The rows of envs that have played all their episodes keep their last observation, and what it
+            returns for them is ignored: the batch always has the same shape.
+        envs: A pool, which is left open, and whose episodes under way are given up; or factories, for which one is made
+            and closed. A pool's envs are taken as they are, also with wrappers that change rewards.
+        episodes: How many, at least 1.
+        seed: From 0 up; None: one that is drawn, and told as `Evaluation.seed`.
+        video_folder: Where to write videos, as `evaluation-episode-<k>.mp4`; made if there is none. The envs must have
+            `render_mode="rgb_array"`, and moviepy must be installed.
+        video_episodes: Which episodes to show.
+        progress: Show a progress bar on stderr; needs rich.
+        **options: Of the pool that is made for `envs`; by default `autoreset="disabled"`.
+
+    Raises:
+        ValueError, TypeError: An argument that cannot be; a pool with spares, vector envs, background autoreset or
+            per-episode seeds, which would decide by themselves who plays what. Nothing was played.
+        RestartLimitError: An episode ended by a fault three times.
+        ImportError: rich, for `progress`, or moviepy, for videos, is not installed.
+        Exception: All that `Pool` raises.
+    """
+    if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
+        raise ValueError(f"expected episodes to be an int from 1 up, got {episodes!r}")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0):
+        raise ValueError(f"expected seed to be an int from 0 up, or None, got {seed!r}")
+    entropy = secrets.randbits(64) if seed is None else int(seed)
+    with _pool_of(envs, int(episodes), options) as pool:
+        _check(pool)
+        videos = Videos(pool, video_folder, video_episodes, int(episodes))
+        with (shown_progress if progress else hidden_progress)(int(episodes)) as bar:
+            return _Play(pool, policy, int(episodes), entropy, videos, bar).play()
+
+
+def _pool_of(envs: Pool | Sequence[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
+    """A context manager, which closes the pool if it was made here."""
+    if not isinstance(envs, Pool):
+        options.setdefault("autoreset", "disabled")
+        return Pool(list(envs)[:episodes], **options)  # more would have nothing to play
+    if options:
+        raise TypeError(f"expected no options for a pool that there is already, got {sorted(options)}")
+    return nullcontext(envs)
+
+
+def _check(pool: Pool) -> None:
+    wrong = {
+        "spares": pool.spares,
+        "vector_size": pool.vector_size is not None,
+        'autoreset="background"': pool.autoreset == "background",
+        'seeding="per_episode"': pool.seeding == "per_episode",
+    }
+    for option, is_on in wrong.items():
+        if is_on:
+            raise ValueError(f"expected a pool without {option}, since here each env plays episodes that are its own")
+
+
+class _Play:
+    """Plays the episodes: in every round each env steps, begins its next episode, or rests, having played all."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        policy: Callable[[Any], Any],
+        episodes: int,
+        entropy: int,
+        videos: Videos,
+        progress: Progress,
+    ) -> None:
+        self._pool, self._policy, self._entropy = pool, policy, entropy
+        self._videos, self._progress = videos, progress
+        self._seeds = np.array([_seed_of(entropy, episode) for episode in range(episodes)], np.int64)
+        self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+        self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
+        self._faults, self._attempts = list[Fault](), [0] * episodes
+        n = pool.num_envs
+        self._ahead = [deque(range(env, episodes, n)) for env in range(n)]  # of each env, the one under way first
+        self._stepping, self._beginning = list[int](), [env for env in range(n) if self._ahead[env]]
+        self._actions = SpaceCodec(pool.single_action_space)
+        self._observations = _Observations(pool)
+
+    def play(self) -> Evaluation:
+        obs = self._observations.of(self._begin_all())
+        while self._stepping or self._beginning:
+            batch = self._advance(self._policy(obs) if self._stepping else None)
+            obs = self._observations.of(batch)
+            self._note(batch)
+        return Evaluation(
+            self._entropy,
+            self._returns,
+            self._lengths,
+            self._terminated,
+            self._seeds,
+            np.arange(len(self._returns)) % self._pool.num_envs,
+            tuple(self._infos),
+            tuple(self._faults),
+            self._videos.written,
+        )
+
+    def _begin_all(self) -> Batch:
+        """The first observations, also of envs that have nothing to play."""
+        batch = self._pool.reset(seed=[self._next_seed(env) for env in range(self._pool.num_envs)])
+        self._note_begun()
+        return batch
+
+    def _next_seed(self, env: int) -> int | None:
+        return int(self._seeds[self._ahead[env][0]]) if self._ahead[env] else None
+
+    def _note_begun(self) -> None:
+        self._videos.show({env: self._ahead[env][0] for env in self._beginning})
+        self._stepping = sorted(self._stepping + self._beginning)
+        self._beginning = []
+
+    def _advance(self, actions: Any) -> Batch:
+        pool = self._pool
+        if len(self._stepping) == pool.num_envs:
+            return pool.step(actions)
+        if self._stepping:
+            pool.send(self._rows(actions, self._stepping), self._stepping)
+        if self._beginning:
+            pool.send_reset(seed=[self._next_seed(env) for env in self._beginning], env_ids=self._beginning)
+        return pool.recv(order="slot")
+
+    def _rows(self, actions: Any, envs: list[int]) -> Any:
+        arrays, objects = self._actions.flatten_batch(actions, self._pool.num_envs, "actions")
+        return self._actions.build_batch(
+            [array[envs] for array in arrays], [] if objects is None else [objects[env] for env in envs]
+        )
+
+    def _note(self, batch: Batch) -> None:
+        """Adds the step to the episodes of the envs that have made one."""
+        row_of = {env: row for row, env in enumerate(batch.env_ids.tolist())}
+        stepped = self._stepping
+        rows, episodes = [row_of[env] for env in stepped], [self._ahead[env][0] for env in stepped]
+        self._returns[episodes] += batch.reward[rows]
+        self._lengths[episodes] += 1
+        self._videos.show(dict(zip(stepped, episodes, strict=True)))
+        over = (batch.terminated | batch.truncated)[rows]
+        self._stepping = [env for env, is_over in zip(stepped, over, strict=True) if not is_over]
+        ended = [env for env, is_over in zip(stepped, over, strict=True) if is_over]
+        for env in ended:
+            self._end(env, bool(batch.terminated[row_of[env]]), batch.infos[row_of[env]])
+        self._note_begun()
+        self._beginning = [env for env in ended if self._ahead[env]]
+
+    def _end(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
+        """The episode that the env was in counts, unless a fault has ended it."""
+        episode = self._ahead[env][0]
+        info = info.get("final_info", info)  # of same-step autoreset
+        if (fault := info.get("fault")) is not None:
+            return self._again(episode, fault)
+        self._ahead[env].popleft()
+        self._terminated[episode], self._infos[episode] = terminated, info
+        self._videos.write(episode)
+        self._progress()
+
+    def _again(self, episode: int, fault: Fault) -> None:
+        self._faults.append(fault)
+        self._attempts[episode] += 1
+        if self._attempts[episode] == _MAX_ATTEMPTS:
+            raise RestartLimitError(f"the playing of one episode ({_MAX_ATTEMPTS - 1})", self._faults)
+        self._returns[episode], self._lengths[episode] = 0, 0
+        self._videos.drop(episode)
+
+
+class _Observations:
+    """The latest observation of each env, also of those that a batch has no row of."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._n, self._codec = pool.num_envs, SpaceCodec(pool.single_observation_space)
+        self._latest: Any = None
+
+    def of(self, batch: Batch) -> Any:
+        """With those of the batch: its own, where it has all."""
+        self._latest = batch.obs if len(batch) == self._n else self._merged(batch)
+        return self._latest
+
+    def _merged(self, batch: Batch) -> Any:
+        arrays, objects = self._codec.flatten_batch(self._latest, self._n, "obs")
+        rows, row_objects = self._codec.flatten_batch(batch.obs, len(batch), "obs")
+        merged = [array.copy() for array in arrays]
+        for array, fresh in zip(merged, rows, strict=True):
+            array[batch.env_ids] = fresh
+        kept = [] if objects is None else objects
+        for env, one in zip(batch.env_ids.tolist(), row_objects or (), strict=False):
+            kept[env] = one
+        return self._codec.build_batch(merged, kept)
+
+
+def _seed_of(entropy: int, episode: int) -> int:
+    return int(np.random.SeedSequence(entropy, spawn_key=(episode,)).generate_state(1)[0]) & 0x7FFFFFFF

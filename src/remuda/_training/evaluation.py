@@ -1,0 +1,78 @@
+"""Evaluation: what the episodes of a policy brought, and how sure their mean is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from remuda.errors import Fault
+
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What `remuda.evaluate` returns. Row k of each array is the k-th of N episodes, in the order of their starts.
+
+    Attributes:
+        seed: What the seeds of the episodes were derived from: the same one gives the same episodes.
+        returns: (N,) float64: sums of rewards, as the envs gave them.
+        lengths: (N,) int64: steps.
+        terminated: (N,) bool: whether the episode ended in a terminal state; else it was cut off.
+        seeds: (N,) int64: what the env was reset with.
+        env_ids: (N,) int64: which env played it.
+        infos: The last info of each episode: where envs tell of success, say.
+        faults: Why episodes were played once more, in the order in which that happened.
+        videos: The files that were written.
+    """
+
+    seed: int
+    returns: np.ndarray[Any, np.dtype[np.float64]]
+    lengths: np.ndarray[Any, np.dtype[np.int64]]
+    terminated: np.ndarray[Any, np.dtype[np.bool_]]
+    seeds: np.ndarray[Any, np.dtype[np.int64]]
+    env_ids: np.ndarray[Any, np.dtype[np.int64]]
+    infos: tuple[dict[str, Any], ...]
+    faults: tuple[Fault, ...] = ()
+    videos: tuple[Path, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """Of the returns."""
+        return float(self.returns.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns (of these N, not an estimate for all: `numpy.std`)."""
+        return float(self.returns.std())
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """The interval that the mean return of all episodes lies in with this confidence.
+
+        It is the percentile bootstrap of the mean (Efron, "Bootstrap methods: another look at the jackknife", 1979),
+        with 10,000 resamples that are the same every time. It knows of the episodes' spread, and not that another
+        training run would give another policy.
+
+        Raises:
+            ValueError: `confidence` is not between 0 and 1.
+        """
+        if not 0 < confidence < 1:
+            raise ValueError(f"expected confidence to be between 0 and 1, got {confidence}")
+        generator, n = np.random.default_rng(0), len(self.returns)
+        means = [self.returns[generator.integers(n, size=n)].mean() for _ in range(_RESAMPLES)]
+        low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+        return float(low), float(high)
+
+    def __len__(self) -> int:
+        return len(self.returns)
+
+    def __repr__(self) -> str:
+        low, high = self.interval()
+        again = f", {len(self.faults)} played again after a fault" if self.faults else ""
+        return (
+            f"<Evaluation of {len(self)} episodes: mean return {self.mean:.6g} (95 %: {low:.6g} to {high:.6g}), "
+            f"mean length {self.lengths.mean():.6g}{again}>"
+        )

@@ -1,0 +1,249 @@
+"""remuda.evaluate: episodes chosen by their start, the same for any number of workers, through faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import remuda
+from remuda import FaultPolicy, Pool, RestartLimitError, evaluate
+
+
+class Lottery(gymnasium.Env[Any, Any]):
+    """Each seed decides how long the episode is, and each step is worth that length: long ones bring more."""
+
+    observation_space = spaces.Box(0, 100, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.length = int(self.np_random.choice([1, 20]))
+        self.steps = 0
+        return np.array([self.length], float), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        over = self.steps == self.length
+        info = {"is_success": self.length > 1} if over else {}
+        return np.array([self.np_random.random()]), float(self.length), over, False, info
+
+    def render(self) -> Any:
+        return np.full((16, 16, 3), self.steps, np.uint8)
+
+
+class Failing(Lottery):
+    """Its worker ends in the steps that it is told to, by the marker of each."""
+
+    def __init__(self, marker: Path | None) -> None:
+        super().__init__()
+        self._marker = marker
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.steps == 5 and (self._marker is None or not self._marker.exists()):
+            if self._marker is not None:
+                self._marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class Letters(gymnasium.Env[Any, Any]):
+    """Observations and actions of several leaves, some of them without a column."""
+
+    observation_space = spaces.Dict({"count": spaces.Discrete(100), "text": spaces.Text(5)})
+    action_space = spaces.Tuple((spaces.Text(5), spaces.MultiDiscrete([9, 9])))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.length, self.steps = int(self.np_random.integers(1, 6)), 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action[0] == self._observation()["text"] and action[1].tolist() == [self.steps, self.length]
+        self.steps += 1
+        return self._observation(), 1.0, False, self.steps == self.length, {}
+
+    def _observation(self) -> dict[str, Any]:
+        return {"count": self.steps * 10 + self.length, "text": "abcdefgh"[self.steps : self.steps + 2]}
+
+
+def never(obs: Any) -> Any:
+    return np.zeros(len(obs), int)
+
+
+def seed_of(seed: int, episode: int) -> int:
+    return int(np.random.SeedSequence(seed, spawn_key=(episode,)).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+def alone(episode: int, seed: int = 3) -> tuple[float, int]:
+    """What this episode brings, played by itself."""
+    env = Lottery()
+    env.reset(seed=seed_of(seed, episode))
+    total, steps, over = 0.0, 0, False
+    while not over:
+        _, reward, over, _, _ = env.step(0)
+        total, steps = total + reward, steps + 1
+    return total, steps
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+def test_each_episode_is_the_one_that_its_seed_makes(num_workers: int) -> None:
+    result = evaluate(never, [Lottery] * 5, episodes=23, seed=3, num_workers=num_workers)
+    assert list(zip(result.returns, result.lengths, strict=True)) == [alone(episode) for episode in range(23)]
+    assert result.seeds.tolist() == [seed_of(3, episode) for episode in range(23)]
+    assert result.env_ids.tolist() == [episode % 5 for episode in range(23)]
+    assert [info["is_success"] for info in result.infos] == (result.returns > 1).tolist()
+    assert result.terminated.all() and len(result) == 23 and result.seed == 3
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_a_pool_that_there_is_plays_the_same_and_stays_open(autoreset: Any) -> None:
+    expected = evaluate(never, [Lottery] * 3, episodes=10, seed=3, backend="serial")
+    with Pool([Lottery] * 3, backend="serial", autoreset=autoreset) as pool:
+        for _ in range(2):
+            result = evaluate(never, pool, episodes=10, seed=3)
+            assert result.returns.tolist() == expected.returns.tolist()
+            assert result.infos == expected.infos
+        assert len(pool.reset(seed=0)) == 3
+
+
+def test_the_first_to_finish_are_short_and_the_first_to_start_are_not() -> None:
+    episodes, n = 40, 20
+    lengths = [alone(episode)[1] for episode in range(10 * episodes)]
+    finishing = sorted(  # the usual way: whoever finishes first, each env playing one after another
+        (sum(lengths[episode % n : episode + 1 : n]), length) for episode, length in enumerate(lengths)
+    )
+    usual = np.mean([length for _, length in finishing[:episodes]])
+    ours = evaluate(never, [Lottery] * n, episodes=episodes, seed=3, backend="serial").lengths.mean()
+    assert ours == np.mean(lengths[:episodes])
+    assert usual < 0.7 * np.mean(lengths) < 0.9 * ours
+
+
+def test_leaves_of_all_kinds_reach_the_policy_with_a_row_for_each_env() -> None:
+    shapes = set()
+
+    def echo(obs: Any) -> Any:
+        shapes.add((len(obs["count"]), len(obs["text"])))
+        return tuple(obs["text"]), np.stack([obs["count"] // 10, obs["count"] % 10], axis=1)
+
+    result = evaluate(echo, [Letters] * 4, episodes=7, seed=1, backend="serial")
+    assert shapes == {(4, 4)}
+    assert len(set(result.lengths.tolist())) > 2 and not result.terminated.any()
+
+
+def test_fewer_episodes_than_envs_play_what_they_would_with_more() -> None:
+    few = evaluate(never, [Lottery] * 4, episodes=2, seed=3, backend="serial")
+    assert [*few.returns] == [alone(0)[0], alone(1)[0]]
+    with Pool([Lottery] * 4, backend="serial") as pool:
+        assert evaluate(never, pool, episodes=2, seed=3).returns.tolist() == few.returns.tolist()
+
+
+def test_an_episode_that_a_fault_has_ended_is_played_again(tmp_path: Path) -> None:
+    expected = evaluate(never, [Lottery] * 3, episodes=9, seed=3, backend="serial")
+    fns = [lambda i=i: Failing(tmp_path / str(i)) for i in range(3)]
+    result = evaluate(never, fns, episodes=9, seed=3, num_workers=2, faults=FaultPolicy("restart", backoff=0))
+    assert result.returns.tolist() == expected.returns.tolist() and result.lengths.tolist() == expected.lengths.tolist()
+    assert len(result.faults) >= 2 and {fault.kind for fault in result.faults} == {"death"}
+    assert f"{len(result.faults)} played again" in repr(result)
+
+
+def test_an_episode_that_always_ends_in_a_fault_is_given_up() -> None:
+    with pytest.raises(RestartLimitError, match="the playing of one episode") as raised:
+        evaluate(never, [lambda: Failing(None)], episodes=9, seed=3, faults=FaultPolicy("restart", backoff=0))
+    assert len(raised.value.faults) == 3
+
+
+def test_without_a_seed_one_is_drawn_that_makes_it_repeatable() -> None:
+    first = evaluate(never, [Lottery] * 2, episodes=8, backend="serial")
+    again = evaluate(never, [Lottery] * 2, episodes=8, seed=first.seed, backend="serial")
+    assert again.returns.tolist() == first.returns.tolist() and again.seeds.tolist() == first.seeds.tolist()
+
+
+def test_the_interval_holds_the_mean_and_narrows_with_less_confidence() -> None:
+    result = evaluate(never, [Lottery] * 4, episodes=40, seed=3, backend="serial")
+    low, high = result.interval()
+    assert result.returns.min() < low < result.mean < high < result.returns.max()
+    assert low < result.interval(0.5)[0] < result.mean < result.interval(0.5)[1] < high
+    standard_error = result.std / np.sqrt(40)
+    assert high - low == pytest.approx(2 * 1.96 * standard_error, rel=0.1)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        result.interval(95)
+
+
+def test_videos_show_whole_episodes(tmp_path: Path) -> None:
+    from moviepy import VideoFileClip
+
+    fns = [lambda: Lottery("rgb_array")] * 2
+    result = evaluate(never, fns, episodes=6, seed=3, backend="serial", video_folder=tmp_path, video_episodes=range(6))
+    assert sorted(result.videos) == sorted(tmp_path.glob("*.mp4")) and len(result.videos) == 6
+    for episode in range(6):
+        with VideoFileClip(str(tmp_path / f"evaluation-episode-{episode}.mp4")) as clip:
+            assert (clip.fps, round(clip.duration * clip.fps)) == (10, result.lengths[episode] + 1)
+
+
+def test_the_bar_counts_the_episodes(capfd: pytest.CaptureFixture[str]) -> None:
+    evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial", progress=True)
+    out, err = capfd.readouterr()
+    assert not out and "5/5" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"episodes": 0}, "expected episodes to be an int from 1 up, got 0"),
+        ({"episodes": 2.0}, "expected episodes to be an int from 1 up, got 2.0"),
+        ({"episodes": 2, "seed": -1}, "expected seed to be an int from 0 up, or None, got -1"),
+        ({"episodes": 2, "video_folder": "x"}, "expected envs with render_mode='rgb_array'"),
+        (
+            {"episodes": 2, "video_folder": "x", "video_episodes": [2]},
+            r"expected video_episodes from 0 to 1, got \[2\]",
+        ),
+        ({"episodes": 2, "autoreset": "background"}, "expected a pool without autoreset="),
+        ({"episodes": 2, "seeding": "per_episode"}, "expected a pool without seeding="),
+        ({"episodes": 2, "spares": 1}, "expected a pool without spares"),
+    ],
+)
+def test_what_cannot_be_is_told(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluate(never, [Lottery] * 2, backend="thread", **arguments)
+
+
+def test_options_are_for_the_pool_that_is_made() -> None:
+    with (
+        Pool([Lottery], backend="serial") as pool,
+        pytest.raises(TypeError, match=r"expected no options for a pool that there is already, got \['faults'\]"),
+    ):
+        evaluate(never, pool, episodes=1, faults="restart")
+
+
+@pytest.mark.parametrize(("module", "missing"), [("rich", "rich.console"), ("moviepy", "moviepy")])
+def test_what_is_not_installed_is_told(
+    module: str, missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    wanted: dict[str, Any] = {"progress": True} if module == "rich" else {"video_folder": tmp_path}
+    with pytest.raises(ImportError, match=f"pip install {module}"):
+        evaluate(never, [lambda: Lottery("rgb_array")], episodes=1, backend="serial", **wanted)
+
+
+def test_an_error_of_the_policy_comes_through_and_closes_the_pool() -> None:
+    def broken(_: Any) -> Any:
+        raise KeyError("policy")
+
+    with pytest.raises(KeyError, match="policy"):
+        evaluate(broken, [Lottery] * 2, episodes=4)
+
+
+def test_the_names_are_public() -> None:
+    assert {"evaluate", "Evaluation"} <= set(remuda.__all__)
