@@ -111,7 +111,7 @@ sanitize: $(VENV)/test.stamp  ## the same under ThreadSanitizer, and under Addre
 
 soak: $(VENV)/test.stamp  ## thousands of faults, and lives drawn at random, for MINUTES=10; another storm each day, or SEED=7
 	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) \
-	    $(BIN)/python -m pytest -s tests/soak tests/faults/test_state_machine.py tests/engine/test_feature_pairs.py
+	    $(BIN)/python -m pytest -s tests/soak tests/engine/test_state_machine.py tests/engine/test_feature_pairs.py
 
 formal:  ## the models of the core's protocol, checked by Spin
 	$(PYTHON) formal/check.py
@@ -120,13 +120,13 @@ formal-unchecked:
 	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."
 
 ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
-	$(DING)/bin/python $(PYTEST) -k ding $(wildcard tests/faces/test_ding_*.py) tests/faces/test_fault_table.py tests/faces/test_options.py
+	$(DING)/bin/python $(PYTEST) -k ding tests/faces/ding tests/faces/test_fault_table.py tests/faces/test_options.py
 
 ding-untested:
 	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (make clean test PYTHON=python3.12)."
 
 mlagents-test: $(MLAGENTS)/test.stamp  ## the tests of remuda.mlagents, beside Unity ML-Agents
-	$(MLAGENTS)/bin/python $(PYTEST) -k mlagents $(wildcard tests/faces/test_mlagents_*.py) tests/faces/test_fault_table.py tests/faces/test_options.py
+	$(MLAGENTS)/bin/python $(PYTEST) -k mlagents tests/faces/mlagents tests/faces/test_fault_table.py tests/faces/test_options.py
 
 mlagents-untested:
 	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (make clean test PYTHON=python3.11)."

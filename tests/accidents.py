@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import simulators
-from pool_envs import NeedsArguments, Unpicklable
+from odd_exceptions import NeedsArguments, Unpicklable
 
 Accident = Callable[..., Any]
 

@@ -1,7 +1,4 @@
-"""Envs that fail when a test says so, and what a batch tells of it.
-
-`conftest.py` of each folder that uses it puts this folder on `sys.path`.
-"""
+"""Envs that fail when a test says so, and what a batch tells of it."""
 
 from __future__ import annotations
 
@@ -99,3 +96,18 @@ def rejoin(pool: Pool, actions: list[int]) -> Batch:
         batch = pool.step(actions)
         assert (batch.reward[1], batch.truncated[1]) == (0, False)
     return pool.step(actions)
+
+
+def assert_goes_on_without(pool: Pool, failed: int) -> None:
+    """The others' results are there; the failed env must be reset, then all go on."""
+    others = [i for i in range(pool.num_envs) if i != failed]
+    batch = pool.recv()
+    assert sorted(batch.env_ids.tolist()) == others
+    assert pool.pending == 0
+    with pytest.raises(StateError, match=f"expected envs that have been reset, got env {failed}; call reset first"):
+        pool.send([0] * pool.num_envs)
+    pool.send([5] * len(others), env_ids=others)
+    assert pool.recv().reward.tolist() == [5.0] * len(others)
+    assert pool.reset(env_ids=[failed]).env_ids.tolist() == [failed]
+    pool.send_observe()
+    assert pool.recv().env_ids.tolist() == list(range(pool.num_envs))

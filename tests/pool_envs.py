@@ -1,8 +1,8 @@
 """Small envs for the tests of the pool, gates that order events, and how results are compared.
 
-Workers import this module like any other: `conftest.py` of each folder that uses it puts this folder on `sys.path`,
-which workers inherit. (The test modules themselves cannot be imported there, so whatever a worker must find by name
-is defined here; lambdas travel by value.) It is not called `envs`, for the benchmarks have a module of that name.
+Workers import this module like any other: pytest puts this folder on `sys.path`, which workers inherit. (Test modules
+themselves cannot be imported there, so whatever a worker must find by name is defined here; lambdas travel by value.)
+It is not called `envs`, for the benchmarks have a module of that name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from remuda import Batch
 
 Info: TypeAlias = dict[str, Any]
 StepResult: TypeAlias = tuple[Any, Any, Any, Any, Info]
@@ -57,6 +59,11 @@ def _assert_same_array(ours: Any, theirs: Any, where: str) -> None:
         assert ours.tobytes() == theirs.tobytes(), f"{where}: {ours} is not {theirs}"
 
 
+def rewards(batch: Batch) -> dict[int, float]:
+    assert len(set(batch.env_ids.tolist())) == len(batch)
+    return dict(zip(batch.env_ids.tolist(), batch.reward.tolist(), strict=True))
+
+
 # -- ordering events -------------------------------------------------------------------------------------
 
 
@@ -84,6 +91,10 @@ class Gate:
     def let_pass(self) -> None:
         self.await_arrival()
         self.open()
+
+
+def make_gates(directory: Path, n: int) -> list[Gate]:
+    return [Gate(directory, f"gate{i}") for i in range(n)]
 
 
 def _meet(path: str, mode: int) -> None:
@@ -420,117 +431,3 @@ class TextEnv(gymnasium.Env[Any, Any]):
 
     def repeat(self, data: Any) -> Any:
         return data
-
-
-# -- exceptions ------------------------------------------------------------------------------------------
-
-
-class TwoArguments(Exception):
-    """Cannot be built from its own message."""
-
-    def __init__(self, code: int = 7, *, reason: str = "seven") -> None:
-        super().__init__(f"{reason} ({code})")
-        self.code = code
-
-
-class NeedsArguments(Exception):
-    """Pickles, but cannot be unpickled."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(f"{reason} ({code})")
-
-
-class Unpicklable(Exception):
-    def __init__(self) -> None:
-        super().__init__("holds a generator")
-        self.secret = (i for i in range(3))
-
-
-class Unprintable(Exception):
-    """Even asking for its text raises."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text for you")
-
-
-class Falsy(Exception):
-    def __bool__(self) -> bool:
-        return False
-
-
-class Farewell(Exception):
-    """Unpickling it raises what is no Exception."""
-
-    def __reduce__(self) -> Any:
-        return _quit, ()
-
-
-def _quit() -> Any:
-    raise SystemExit(9)
-
-
-def raising(make: Callable[[], BaseException]) -> Hook:
-    """A hook that raises what `make()` returns."""
-
-    def hook(*_: Any) -> Any:
-        raise make()
-
-    return hook
-
-
-class TextRaises(Exception):
-    def __str__(self) -> str:
-        raise SystemExit("its text")
-
-    __repr__ = __str__
-
-
-class ClassRaises(Exception):
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        raise SystemExit("its class")
-
-
-class NotesRaise(Exception):
-    @property
-    def __notes__(self) -> Any:
-        raise SystemExit("its notes")
-
-
-class PicklingRaises(Exception):
-    def __reduce__(self) -> Any:
-        raise SystemExit("its pickling")
-
-
-class UnpicklingRaises(Exception):
-    def __reduce__(self) -> Any:
-        return _end, (SystemExit,)
-
-
-class OddText(Exception):
-    """Its text is of a class that ends whoever unpickles it."""
-
-    def __str__(self) -> str:
-        return _Text("odd")
-
-
-class _Text(str):
-    def __reduce__(self) -> Any:
-        return _end, (SystemExit,)
-
-
-EVIL = {
-    kind.__name__: kind for kind in (TextRaises, ClassRaises, NotesRaise, PicklingRaises, UnpicklingRaises, OddText)
-}
-
-
-class EndsWhoUnpickles:
-    def __init__(self, error: type[BaseException] = SystemExit) -> None:
-        self.error = error
-
-    def __reduce__(self) -> Any:
-        return _end, (self.error,)
-
-
-def _end(error: type[BaseException]) -> None:
-    raise error

@@ -1,6 +1,6 @@
 """Processes, from outside: awaiting their end, running programs of their own, and what they leave behind.
 
-`conftest.py` of each folder that uses it puts this folder on `sys.path`, and takes the fixture `script` from here.
+`conftest.py` takes the fixture `script` from here.
 """
 
 from __future__ import annotations

@@ -110,9 +110,17 @@ def test_a_face_is_imported_without_what_it_imitates_until_it_is_used() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("pattern", ["src/core/**/*.?pp", "src/remuda/**/*.py"])
+@pytest.mark.parametrize("pattern", ["src/core/**/*.?pp", "src/remuda/**/*.py", "tests/**/*.?pp", "tests/**/*.py"])
 def test_every_room_is_one_concept(pattern: str) -> None:
     long = {
         str(path.relative_to(ROOT)): n for path in ROOT.glob(pattern) if (n := len(path.read_text().splitlines())) > 500
     }
     assert not long
+
+
+def test_tests_lie_where_their_source_does() -> None:
+    """Faces lie in `tests/faces`; each other room has a folder of its name, without the underscore."""
+    folders = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/*/**/test_*.py")}
+    rooms = {Path(*path.relative_to(PACKAGE).parts) for path in PACKAGE.rglob("*/") if path.is_dir()}
+    mirrored = {Path("faces", room) if str(room) in FACES else Path(str(room).removeprefix("_")) for room in rooms}
+    assert folders - {Path("faces"), Path("soak")} <= mirrored

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 from failing import failure
-from pool_envs import Falsy
+from odd_exceptions import Falsy
 
 from remuda import (
     CloseTimeoutError,

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -83,3 +84,54 @@ def test_accidents_leak_nothing(accident: Callable[[Any], None], start_method: s
         accident(start_method)
     gc.collect()
     assert holdings() == before
+
+
+def _cycle(backend: Any, start_method: Any) -> None:
+    with Pool(counting(2), num_workers=1, backend=backend, start_method=start_method) as pool:
+        pool.reset()
+        pool.step([1, 2])
+        pool.call("pid")
+
+
+@pytest.mark.parametrize(
+    ("backend", "start_method", "times"),
+    [
+        ("process", "forkserver", 50),
+        ("process", "fork", 20),
+        ("process", "spawn", 5),
+        ("thread", None, 50),
+        ("serial", None, 50),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_create_and_close_leak_nothing(backend: Any, start_method: Any, times: int) -> None:
+    _cycle(backend, start_method)  # the fork server stays
+    gc.collect()
+    before = holdings()
+    for _ in range(times):
+        _cycle(backend, start_method)
+    assert holdings() == before
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_failed_starts_and_forgotten_pools_leak_nothing(backend: Any) -> None:
+    _cycle(backend, None)
+    gc.collect()
+    before = holdings()
+    for _ in range(10):
+        with pytest.raises(EnvError, match="no"):
+            Pool(hooked(2, build=_refuse), backend=backend)
+        pool = Pool(counting(2), backend=backend)
+        pool.send_reset()
+        threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda")]
+        del pool
+        gc.collect()
+        for thread in threads:
+            thread.join()
+    del threads
+    gc.collect()
+    assert holdings() == before
+
+
+def _refuse(env: Any) -> None:
+    raise ValueError("no")

@@ -13,8 +13,6 @@ from command import command
 
 import remuda
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def test_it_tells_its_version() -> None:
     run = command("--version")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parent / "support"
 
-sys.path.insert(0, str(HERE))
-sys.path.append(str(HERE / "alf_stand_in"))  # last: an ALF that is installed comes first
+sys.path.insert(0, str(SUPPORT))
+sys.path.append(str(SUPPORT / "alf_stand_in"))  # last: an ALF that is installed comes first

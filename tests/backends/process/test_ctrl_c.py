@@ -1,0 +1,202 @@
+"""Ctrl-C in every phase: the caller gets his KeyboardInterrupt, and what he does next works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import Gate
+from programs import Script, await_sleep
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize(
+    "use", ["with Pool(fns, start_method=METHOD) as pool:", "pool = Pool(fns, start_method=METHOD)\nif pool:"]
+)
+@pytest.mark.parametrize("phase", ["build", "reset", "step", "call"])
+def test_ctrl_c(phase: str, use: str, start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
+    """One clean traceback, and no process left."""
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+METHOD = "{start_method}"
+gate = Gate.__new__(Gate)
+gate.__dict__.update({gate.__dict__!r})
+fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
+{use}
+    pool.reset()
+    pool.call("poke")
+    for _ in range(3):
+        pool.step([0, 0, 0])
+"""
+    )
+    gate.let_pass()
+    os.killpg(run.process.pid, signal.SIGINT)
+    code, out, err = run.await_end()
+    assert err.count("Traceback (most recent call last)") == 1, err
+    assert err.strip().endswith("KeyboardInterrupt"), err
+    assert err.count("KeyboardInterrupt") == 1, err
+    assert out == ""
+    assert code == -signal.SIGINT
+
+
+def test_ctrl_c_on_the_serial_backend_is_no_env_error(script: Callable[..., Script], tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+gate = Gate.__new__(Gate)
+gate.__dict__.update({gate.__dict__!r})
+fns = hooked(3, step=lambda *_: (gate.wait(), wait_for_ever()))
+with Pool(fns, backend="serial") as pool:
+    pool.reset()
+    while True:
+        try:
+            pool.step([0, 0, 0])
+        except Exception:
+            pass
+"""
+    )
+    gate.let_pass()
+    os.killpg(run.process.pid, signal.SIGINT)
+    code, _, err = run.await_end()
+    assert err.strip().endswith("KeyboardInterrupt"), err
+    assert code == -signal.SIGINT
+
+
+def test_ctrl_c_may_be_caught_and_the_pool_used_on(script: Callable[..., Script], tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+gate = Gate.__new__(Gate)
+gate.__dict__.update({gate.__dict__!r})
+with Pool(gated([None, gate])) as pool:
+    pool.reset()
+    try:
+        pool.step([1, 2])
+    except KeyboardInterrupt:
+        say(pool.pending)
+    say(pool.recv().reward.tolist())
+    say(pool.call("tag"))
+"""
+    )
+    gate.await_arrival()
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.read_line() == 2
+    gate.open()
+    assert run.read_line() == [1, 2]
+    assert run.read_line() == [0, 1]
+    assert run.await_end() == (0, "", "")
+
+
+def test_ctrl_c_in_the_middle_of_a_message_does_not_confuse_the_next(script: Callable[..., Script]) -> None:
+    """The worker is stopped halfway through a long answer; the interrupt comes while we wait for the rest."""
+    run = script(
+        """
+with Pool([TextEnv, TextEnv]) as pool:
+    pool.reset()
+    say(pids(pool))
+    slow = pool.apply_async(lambda env: b"x" * 50_000_000, env_ids=[0])
+    os.kill(os.getpid(), signal.SIGSTOP)  # until the worker is stopped in the middle of its answer
+    try:
+        slow.result()
+        say("whole")
+    except KeyboardInterrupt:
+        say("interrupted")
+    say([len(answer) for answer in slow.result()])
+    say(len(pool.step(("a", "b")).obs))
+"""
+    )
+    pid, _ = run.read_line()
+    await_sleep(pid)  # its answer is longer than the socket's buffer
+    os.kill(pid, signal.SIGSTOP)
+    run.process.send_signal(signal.SIGCONT)
+    await_sleep(run.process.pid)
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.read_line() == "interrupted"
+    os.kill(pid, signal.SIGCONT)
+    assert run.read_line() == [50_000_000]
+    assert run.read_line() == 2
+    assert run.await_end() == (0, "", "")
+
+
+def test_ctrl_c_while_a_pool_starts_does_not_confuse_the_next(script: Callable[..., Script], tmp_path: Path) -> None:
+    """The fork server's answer to the interrupted request must not be taken for the next one's."""
+    (tmp_path / "slow_module.py").write_text(
+        "import script_head\nscript_head.say('importing')\nscript_head.wait_for_ever()\n"
+    )
+    run = script(
+        """
+try:
+    Pool(counting(2), preload=["slow_module"])
+except KeyboardInterrupt:
+    say("interrupted")
+with Pool(counting(2)) as pool:
+    say(pool.call("pid") == pids(pool))
+"""
+    )
+    assert run.read_line() == "importing"
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.read_line() == "interrupted"
+    assert run.read_line() is True
+    assert run.await_end() == (0, "", "")
+
+
+def test_ctrl_c_during_a_close_only_cuts_the_patience_short(script: Callable[..., Script], tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+gate = Gate.__new__(Gate)
+gate.__dict__.update({gate.__dict__!r})
+
+def step(*_):
+    signal.signal(signal.SIGTERM, lambda *_: gate.wait())
+    gate.wait()
+    wait_for_ever()
+
+pool = Pool(hooked(3, step=step))
+pool.reset()
+pool.send([1, 2, 3])
+say("sent")
+sys.stdin.readline()
+try:
+    pool.close(timeout=0)
+except KeyboardInterrupt:
+    say([worker.is_alive() for worker in pool.workers])
+"""
+    )
+    assert run.read_line() == "sent"
+    gate.let_pass()
+    run.write_line()
+    gate.await_arrival()  # the SIGTERM has come, and is not heeded
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.read_line() == [False] * 3
+    assert run.await_end() == (0, "", "")
+
+
+def test_ctrl_c_ends_a_close_beside_a_native_hang(script: Callable[..., Script], tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+gate = Gate.__new__(Gate)
+gate.__dict__.update({gate.__dict__!r})
+pool = Pool([lambda: HookedEnv(0, close=lambda env: gate.wait()), lambda: HookedEnv(1, step=hold_the_gil)])
+pool.reset()
+pool.send([1, 2])
+try:
+    pool.close(timeout=600)
+except KeyboardInterrupt:
+    say([worker.is_alive() for worker in pool.workers])
+"""
+    )
+    gate.await_arrival()  # of the other env, which is being closed
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.read_line() == [False, False]
+    assert run.await_end() == (0, "", "")

@@ -1,0 +1,371 @@
+"""Worker processes that die: who is told what, and nobody waits for them.
+
+Deaths are real signals to real processes, awaited through their process descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import Gate, HookedEnv, TextEnv, counting, gated, hooked
+from programs import Script, Watched, await_sleep, kill, pids_of
+
+from remuda import (
+    BrokenPoolError,
+    Pool,
+    StateError,
+    WorkerDiedError,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+def assert_death(error: WorkerDiedError, worker: int, pid: int, env_ids: tuple[int, ...], operation: str) -> None:
+    assert (error.worker, error.pid, error.env_ids, error.operation) == (worker, pid, env_ids, operation)
+    assert error.exitcode == -signal.SIGKILL
+    envs = f"env{'s' * (len(env_ids) > 1)} {', '.join(map(str, env_ids))}"
+    assert f"worker {worker} (pid {pid}, {envs}) died while" in str(error)
+    assert "killed by SIGKILL" in str(error)
+
+
+def assert_goes_on_without(pool: Pool, lost: Sequence[int]) -> None:
+    """The others' results are there, and they can be sent more; the lost envs are refused."""
+    others = [i for i in range(pool.num_envs) if i not in lost]
+    batch = pool.recv()
+    assert sorted(batch.env_ids.tolist()) == others
+    assert pool.pending == 0
+    pool.send([7] * len(others), env_ids=others)
+    assert pool.recv().reward.tolist() == [7.0] * len(others)
+    for call in (lambda: pool.step([0] * pool.num_envs), pool.reset, lambda: pool.call("pid"), pool.send_observe):
+        with pytest.raises(BrokenPoolError, match=f"env {lost[0]} was lost to an earlier fault") as raised:
+            call()
+        assert isinstance(raised.value.__cause__, WorkerDiedError)
+    assert pool.call("tag", env_ids=others) == others
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # newer Pythons, of fork
+def test_death_in_step(start_method: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([None, None, gate, None, None]), num_workers=3, start_method=start_method) as pool:
+        pool.reset()
+        pool.send([0] * 5)
+        gate.await_arrival()
+        pid = kill(pool, 1)
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.recv()
+        assert_death(raised.value, 1, pid, (2, 3), "step")
+        assert [worker.is_alive() for worker in pool.workers] == [True, False, True]
+        assert_goes_on_without(pool, [2, 3])
+    assert [worker.exitcode for worker in pool.workers] == [0, -9, 0]
+
+
+def test_death_in_reset(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([None, gate, None], "reset")) as pool:
+        pool.send_reset()
+        gate.await_arrival()
+        pid = kill(pool, 1)
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.recv()
+        assert_death(raised.value, 1, pid, (1,), "reset")
+        assert_goes_on_without(pool, [1])
+
+
+def test_death_in_call(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([None, gate, None], "call")) as pool:
+        pool.reset()
+        calls = [pool.call_async("poke") for _ in range(3)]
+        other = pool.call_async("pid", env_ids=[0, 2])
+        gate.await_arrival()
+        pid = kill(pool, 1)
+        for call in calls:
+            for _ in range(2):
+                with pytest.raises(WorkerDiedError) as raised:
+                    call.result()
+                assert_death(raised.value, 1, pid, (1,), "call")
+        assert len(other.result()) == 2
+        pool.send([1, 2], env_ids=[0, 2])
+        assert_goes_on_without(pool, [1])
+
+
+def test_death_while_idle() -> None:
+    with Pool(counting(3)) as pool:
+        pool.reset()
+        pid = kill(pool, 1)
+        pool.send([1, 2, 3])
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.recv()
+        assert_death(raised.value, 1, pid, (1,), "step")  # it was asked to step, and will never have
+        assert_goes_on_without(pool, [1])
+
+
+def test_death_while_idle_is_told_by_a_call_too() -> None:
+    with Pool(counting(3)) as pool:
+        pid = kill(pool, 0)
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.call("pid")
+        assert_death(raised.value, 0, pid, (0,), "call")
+        assert len(pool.reset(env_ids=[1, 2])) == 2
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_death_in_build(start_method: Any) -> None:
+    fns = hooked(4, (2,), build=lambda env: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(WorkerDiedError) as raised:
+        Pool(fns, num_workers=2, start_method=start_method)
+    assert raised.value.pid is not None
+    assert_death(raised.value, 1, raised.value.pid, (2, 3), "build")
+
+
+def test_death_in_close() -> None:
+    pool = Pool(hooked(3, close=lambda env: os.kill(os.getpid(), signal.SIGKILL)))
+    pids = pids_of(pool)
+    with pytest.raises(WorkerDiedError) as raised:
+        pool.close()
+    assert_death(raised.value, 1, pids[1], (1,), "close")
+    assert pool.closed
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+@pytest.mark.parametrize(
+    ("end", "exitcode", "says"),
+    [
+        (lambda *_: os._exit(3), 3, "it exited with code 3"),
+        (lambda *_: os._exit(0), 0, "it exited with code 0"),
+        (lambda *_: os.kill(os.getpid(), signal.SIGSEGV), -signal.SIGSEGV, "killed by SIGSEGV"),
+        (lambda *_: os.abort(), -signal.SIGABRT, "killed by SIGABRT"),
+        (lambda *_: os.kill(os.getpid(), signal.SIGTERM), -signal.SIGTERM, "killed by SIGTERM"),
+        (lambda *_: os.kill(os.getpid(), signal.SIGBUS), -signal.SIGBUS, "killed by SIGBUS"),
+        (lambda *_: os.kill(os.getpid(), signal.SIGRTMIN + 3), -signal.SIGRTMIN - 3, "killed by signal 37"),
+    ],
+)
+def test_all_kinds_of_death_are_told(end: Callable[..., Any], exitcode: int, says: str) -> None:
+    with Pool(hooked(2, step=end)) as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError, match=says) as raised:
+            pool.step([0, 0])
+        assert raised.value.exitcode == exitcode
+        assert pool.recv().env_ids.tolist() == [0]
+
+
+def test_several_deaths_are_told_as_one_error() -> None:
+    with Pool(counting(4)) as pool:
+        pool.reset()
+        for worker in (1, 2):
+            kill(pool, worker)
+        pool.send([0] * 4)
+        with pytest.raises(WorkerDiedError, match=r"^worker 1 .*; and worker 2 .* killed by SIGKILL") as raised:
+            pool.recv()
+        (other,) = raised.value.others
+        assert isinstance(other, WorkerDiedError)
+        assert (raised.value.worker, other.worker) == (1, 2)
+        assert_goes_on_without(pool, [1, 2])
+
+
+def test_all_workers_die() -> None:
+    with Pool(counting(2), num_workers=1) as pool:
+        pool.reset()
+        kill(pool, 0)
+        with pytest.raises(WorkerDiedError):
+            pool.step([0, 0])
+        with pytest.raises(StateError, match="expected envs in flight, got none"):
+            pool.recv()
+        with pytest.raises(BrokenPoolError):
+            pool.reset()
+
+
+def test_a_death_is_told_though_others_keep_the_pool_busy() -> None:
+    """Whoever takes the first results that come never waits; the dead must not be forgotten over it."""
+    with Pool(counting(3)) as pool:
+        pool.reset()
+        pid = kill(pool, 1)
+        pool.send([0, 0, 0])
+        with pytest.raises(WorkerDiedError) as raised:
+            while True:
+                ids = pool.recv(min_envs=1).env_ids
+                pool.send([0] * len(ids), env_ids=ids)
+        assert raised.value.pid == pid
+        pool.recv()
+
+
+def test_discard_outlives_a_death(tmp_path: Path) -> None:
+    gates = [Gate(tmp_path, f"gate{i}") for i in range(2)]
+    with Pool(gated([*gates, None])) as pool:
+        pool.reset()
+        pool.send([1, 2, 3])
+        for gate in gates:
+            gate.await_arrival()
+        kill(pool, 0)
+        opener = threading.Thread(target=gates[1].open)
+        opener.start()
+        pool.discard()  # also what comes after the death
+        opener.join()
+        assert pool.pending == 0
+        pool.send([1, 2], env_ids=[1, 2])
+        gates[1].let_pass()
+        assert sorted(pool.recv().env_ids.tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["close", "terminate", "with"])
+def test_a_pool_with_a_dead_worker_closes_at_once(how: str) -> None:
+    """`timeout` is endless here: whoever waits for the dead worker's goodbye waits for the watchdog."""
+    pool = Pool(counting(3))
+    pool.reset()
+    kill(pool, 1)
+    if how == "with":
+        with pytest.raises(WorkerDiedError), pool:
+            pool.step([0, 0, 0])
+    else:
+        pool.close(timeout=1e6, terminate=how == "terminate")
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_new_info_keys_after_a_death_hold_up_nobody() -> None:
+    """The workers are told of a new key's column; the dead one will never answer."""
+
+    def step(env: Any, action: Any) -> Any:
+        return env.observe(), 0.0, False, False, {f"key {int(action)}": 1}
+
+    pool = Pool([lambda: HookedEnv(step=step)] * 3)
+    pool.reset()
+    kill(pool, 1)
+    with pytest.raises(WorkerDiedError):
+        pool.step([0, 0, 0])
+    pool.recv()
+    for i in range(200):  # more than the dead worker's ring has room for
+        pool.send([i, i], env_ids=[0, 2])
+        assert pool.recv().infos.stack()[f"key {i}"].tolist() == [1, 1]
+    pool.close(timeout=1e6)
+
+
+def test_a_worker_that_dies_while_it_waits_for_its_turn_blocks_nobody(tmp_path: Path) -> None:
+    gates = [Gate(tmp_path, f"gate{i}") for i in range(3)]
+    with Pool(gated(gates), max_concurrency=1) as pool:
+        pool.reset()
+        pool.send([1, 2, 3])
+        gates[0].await_arrival()
+        kill(pool, 1)
+        gates[0].open()
+        opener = threading.Thread(target=gates[2].let_pass)
+        opener.start()
+        with pytest.raises(WorkerDiedError, match="worker 1 "):
+            pool.recv()
+        assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
+        opener.join()
+
+
+def test_a_worker_that_dies_in_its_turn_passes_it_on(tmp_path: Path) -> None:
+    gates = [Gate(tmp_path, f"gate{i}") for i in range(2)]
+    with Pool(gated([*gates, None]), max_concurrency=1) as pool:
+        pool.reset()
+        pool.send([1, 2, 3])
+        gates[0].await_arrival()
+        kill(pool, 0)
+        opener = threading.Thread(target=gates[1].let_pass)
+        opener.start()
+        with pytest.raises(WorkerDiedError, match="worker 0 "):
+            pool.recv()
+        assert sorted(pool.recv().env_ids.tolist()) == [1, 2]
+        opener.join()
+
+
+def test_more_calls_than_room_to_a_worker_that_dies(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([gate, None], "call")) as pool:
+        first = pool.call_async("poke", env_ids=[0])
+        gate.await_arrival()
+        kill(pool, 0)
+        with pytest.raises((WorkerDiedError, BrokenPoolError)):
+            for _ in range(1000):
+                pool.call_async("pid", env_ids=[0])
+        with pytest.raises(WorkerDiedError):
+            first.result()
+        assert len(pool.call("pid", env_ids=[1])) == 1
+
+
+def test_death_in_the_middle_of_a_message() -> None:
+    """Its text is too long for the socket's buffer: it dies while it waits for us to read."""
+    with Pool([TextEnv, lambda: TextEnv(times=10**7)]) as pool:
+        pool.reset()
+        pool.send(("a", "b"))
+        pid = pids_of(pool)[1]
+        await_sleep(pid)
+        kill(pool, 1)
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.recv()
+        assert raised.value.env_ids == (1,)
+        assert pool.recv().obs == ("a",)
+
+
+FORK_A_CHILD = """
+def fork_a_child(*_):
+    if os.fork() == 0:  # it holds whatever descriptors we hold
+        signal.pause()
+        os._exit(0)
+"""
+
+
+def test_a_forked_child_of_an_env_does_not_hide_its_death_in_build(script: Callable[..., Script]) -> None:
+    """The child keeps the worker's socket open: its end does not show there."""
+    run = script(
+        FORK_A_CHILD
+        + """
+def die(*_):
+    fork_a_child()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+try:
+    Pool([HookedEnv, lambda: HookedEnv(build=die)], start_timeout=None)
+except WorkerDiedError as error:
+    say([error.operation, error.exitcode, error.env_ids])
+"""
+    )
+    assert run.read_line() == ["build", -9, [1]]
+    assert run.await_end() == (0, "", "")
+
+
+@pytest.mark.parametrize("side", ["reading", "writing"])
+def test_a_forked_child_of_an_env_does_not_hide_its_death_later(side: str, script: Callable[..., Script]) -> None:
+    """Not when we wait for the rest of its message, nor when we wait for it to read the rest of ours."""
+    ask = {"reading": "lambda env: 'x' * 10**7", "writing": "lambda env, data: None, b'x' * 10**7"}[side]
+    stop = {"reading": "", "writing": "os.kill(pids(pool)[0], signal.SIGSTOP)"}[side]
+    run = script(
+        FORK_A_CHILD
+        + f"""
+with Pool([TextEnv]) as pool:
+    pool.apply(fork_a_child)
+    {stop}
+    say(pids(pool))
+    try:
+        pool.apply({ask})
+    except WorkerDiedError as error:
+        say([error.operation, error.exitcode, error.env_ids])
+"""
+    )
+    (pid,) = run.read_line()
+    if side == "writing":
+        await_sleep(run.process.pid)
+    os.kill(pid, signal.SIGKILL) if side == "writing" else _kill_in_the_middle(run, pid)
+    assert run.read_line() == ["call", -9, [0]]
+    assert run.await_end() == (0, "", "")
+
+
+def _kill_in_the_middle(run: Script, pid: int) -> None:
+    """Stops the reader until the writer's socket is full, and lets it go on when the writer is dead."""
+    run.process.send_signal(signal.SIGSTOP)
+    await_sleep(pid)
+    watched = Watched([pid])
+    os.kill(pid, signal.SIGKILL)
+    watched.await_end()
+    run.process.send_signal(signal.SIGCONT)

@@ -1,0 +1,123 @@
+"""Pools that are forgotten, or closed while their workers are stuck, leave no process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import Gate, counting, hooked
+from programs import Script, Watched, pids_of
+
+from remuda import (
+    Pool,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forgotten_pool_ends_with_its_last_reference(start_method: Any) -> None:
+    pool = Pool(counting(2), start_method=start_method)
+    batch = pool.reset()
+    pool.send([1, 2])
+    watched = Watched(pids_of(pool))
+    del pool
+    gc.collect()
+    watched.await_end()
+    assert batch.obs[:, 0].tolist() == [0, 1]
+
+
+class Untidy(str):
+    """Has garbage collected whenever it is pickled."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        gc.collect()
+        return str, (str(self),)
+
+
+def test_a_forgotten_pool_may_end_in_the_middle_of_anothers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As garbage collection has it: the fork server is being asked for a worker, and is to reap others."""
+    pool = Pool(counting(2))
+    pids = pids_of(pool)
+    monkeypatch.setattr(sys, "argv", [Untidy("program")])  # part of the request for a worker
+    gc.disable()  # not before
+    try:
+        cycle: list[Any] = [pool]
+        cycle.append(cycle)
+        del pool, cycle
+        with Pool(counting(1)) as other:
+            assert other.reset().obs[:, 0].tolist() == [0]
+            assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # reaped, too
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError('mine')", "os._exit(3)"])
+def test_the_interpreter_ends_without_a_close(end: str, start_method: Any, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+pool = Pool(counting(2), start_method="{start_method}")
+other = Pool(counting(2), backend="thread")
+pool.reset(), other.reset()
+pool.send([1, 2]), other.send([1, 2])
+say(pids(pool))
+{end}
+""",
+        "-Werror",
+        "-Xdev",
+    )
+    run.read_line()
+    code, _, err = run.await_end()
+    if "mine" in end:
+        assert (code, err.count("Traceback")) == (1, 1)
+    else:
+        assert (code, err) == (3 if end else 0, "")
+
+
+def test_close_ends_all_however_stuck(tmp_path: Path) -> None:
+    """Envs that do not answer, and do not heed a SIGTERM either."""
+
+    def step(env: Any, action: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        gate.wait()
+        signal.pause()
+
+    gate = Gate(tmp_path)
+    pool = Pool(hooked(3, step=step))
+    pool.reset()
+    pool.send([1, 2, 3])
+    gate.let_pass()
+    pool.close(timeout=0)
+    assert [worker.exitcode for worker in pool.workers][1] == -signal.SIGKILL
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_close_ends_stopped_workers_too() -> None:
+    pool = Pool(counting(2))
+    pool.reset()
+    os.kill(pids_of(pool)[0], signal.SIGSTOP)
+    pool.close(terminate=True)
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_close_ends_simulators() -> None:
+    def simulate(env: Any) -> None:
+        env.simulator = subprocess.Popen(["sh", "-c", "sleep 100000 & wait"])
+
+    pool = Pool(hooked(2, (0, 1), build=simulate))
+    simulators = pool.apply(lambda env: env.simulator.pid)
+    watched = Watched(simulators)
+    pool.close()
+    watched.await_end()

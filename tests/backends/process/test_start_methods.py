@@ -1,0 +1,400 @@
+"""How worker processes start and what they inherit: the same with every start method."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from pool_envs import CountingEnv, Gate, counting, gated, hooked
+from programs import Script, end_process, holdings, kill, pids_of
+
+from remuda import (
+    Pool,
+    StartTimeoutError,
+    WorkerDiedError,
+    worker_info,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_script_needs_no_guard(start_method: Any, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+say("run")
+
+class Oops(Exception):
+    pass
+
+class Thing:
+    def __init__(self, n):
+        self.n = n
+
+class Colour(ColourSpace):
+    pass
+
+class Mine(CountingEnv):
+    def __init__(self, tag=0):
+        super().__init__(tag)
+        self.observation_space = Colour()
+        self.action_space = Colour()
+
+    def observe(self):
+        return "red"
+
+    def reset(self, **kwargs):
+        obs, info = super().reset(**kwargs)
+        return obs, {{"n": kwargs["options"]["thing"].n, "thing": Thing(7)}}
+
+    def step(self, action):
+        raise Oops(action)
+
+def named(env, thing):
+    return Thing(env.tag + thing.n)
+
+with Pool([Mine, lambda: Mine(tag=5)], start_method="{start_method}") as pool:
+    batch = pool.reset(options={{"thing": Thing(3)}})
+    say([batch.obs, batch.infos.stack()["n"].tolist(), type(batch.infos[0]["thing"]).__name__])
+    say([type(pool.single_action_space) is Colour, pool.single_action_space == Colour()])
+    say([thing.n for thing in pool.apply(named, Thing(1))])
+    pool.set_attr("thing", Thing(8))
+    say([thing.n for thing in pool.get_attr("thing")])
+    try:
+        pool.step(("red", "blue"))
+    except EnvError as error:
+        say([type(failure.exception).__name__ + str(failure) for failure in error.failures])
+"""
+    )
+    assert run.read_line() == "run"  # once
+    assert run.read_line() == [["red", "red"], [3, 3], "Thing"]
+    assert run.read_line() == [True, True]
+    assert run.read_line() == [1, 6]
+    assert run.read_line() == [8, 8]
+    assert run.read_line() == [
+        "Oopsenv 0 (worker 0) raised __main__.Oops in step: red (episode 0, step 1, no seed)",
+        "Oopsenv 1 (worker 1) raised __main__.Oops in step: blue (episode 0, step 1, no seed)",
+    ]
+    assert run.await_end() == (0, "", "")
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_workers_live_in_the_parents_world(start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment variables, working directory and import path as they are now."""
+    Pool(counting(1), start_method=start_method).close()  # whatever stays between pools is started
+    (tmp_path / f"new_module_{start_method}.py").write_text("VALUE = 42\n")
+    monkeypatch.setenv("REMUDA_TEST_VARIABLE", "new")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def look(env: Any) -> Any:
+        import importlib
+
+        module = importlib.import_module(f"new_module_{start_method}")
+        return os.environ.get("REMUDA_TEST_VARIABLE"), os.environ.get("HOME"), os.getcwd(), module.VALUE
+
+    with Pool(counting(2), start_method=start_method) as pool:
+        assert pool.apply(look) == [("new", None, str(tmp_path), 42)] * 2
+
+
+_build_counting: Any = lambda tag=0, **_: CountingEnv(tag)  # noqa: E731 - so that it travels by value
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*Overriding environment.*:UserWarning")
+def test_ids_registered_in_the_parent_are_known(start_method: Any) -> None:
+    registry = gymnasium.envs.registration.registry
+    before = dict(registry)
+    try:
+        gymnasium.register("remuda-test/Counting-v0", entry_point="pool_envs:CountingEnv", kwargs={"tag": 6})
+        gymnasium.register("remuda-test/Lambda-v0", entry_point=_build_counting)
+        gymnasium.register(
+            "remuda-test/ShortPole-v0",
+            entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv",
+            max_episode_steps=3,
+        )
+        gymnasium.register("CartPole-v1", entry_point="pool_envs:CountingEnv")  # instead of the one there is
+        gymnasium.register("remuda-test/Stuck-v0", entry_point=_build_counting, kwargs={"lock": threading.Lock()})
+        fns: list[Callable[[], Any]] = [
+            lambda: gymnasium.make("remuda-test/Counting-v0"),
+            lambda: gymnasium.make("remuda-test/Lambda-v0", tag=3),
+            lambda: gymnasium.make("remuda-test/ShortPole-v0"),
+            lambda: gymnasium.make("CartPole-v1"),
+        ]
+        with Pool(fns[:2], start_method=start_method) as pool:
+            assert pool.reset().obs[:, 0].tolist() == [6, 3]
+            assert pool.spec is not None
+            assert pool.spec.id == "remuda-test/Counting-v0"
+        with Pool(fns[2:3], start_method=start_method) as pool:
+            pool.reset()
+            assert [bool(pool.step([0]).truncated[0]) for _ in range(3)] == [False, False, True]
+        with Pool(fns[3:], start_method=start_method) as pool:
+            assert pool.reset().obs.shape == (1, 4)
+            assert pool.reset().obs.dtype == np.int64
+    finally:
+        registry.clear()
+        registry.update(before)
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_workers_know_who_they_are(start_method: Any) -> None:
+    def note(env: Any) -> None:
+        env.built_as = worker_info()
+
+    def look(env: Any) -> Any:
+        import threading as t
+
+        found: list[Any] = []
+        thread = t.Thread(target=lambda: found.append(worker_info()))
+        thread.start()
+        thread.join()
+        return env.built_as, worker_info(), os.environ["REMUDA_WORKER_INDEX"], found[0]
+
+    assert worker_info() is None
+    fns = hooked(5, range(5), build=note)
+    with Pool(fns, num_workers=2, start_method=start_method, name="herd") as pool:
+        for i, (built_as, now, variable, in_thread) in enumerate(pool.apply(look)):
+            index = 0 if i < 3 else 1
+            assert (now.index, now.num_workers, now.env_ids) == (index, 2, ((0, 1, 2), (3, 4))[index])
+            assert built_as == now == in_thread
+            assert variable == str(index)
+        names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids_of(pool)]
+        assert names == [worker.name for worker in pool.workers] == ["herd-0", "herd-1"]
+        assert pool.workers[1].env_ids == (3, 4)
+    assert worker_info() is None
+    assert "REMUDA_WORKER_INDEX" not in os.environ
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_thread_limits(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    for name in names[1:]:
+        monkeypatch.delenv(name, raising=False)
+    for limit, expected in ((1, ["1"] * 4), (3, ["3"] * 4), (None, ["5", None, None, None])):
+        with Pool(counting(1), start_method=start_method, threads_per_worker=limit) as pool:
+            assert pool.apply(lambda env: [os.environ.get(name) for name in names]) == [expected]
+    assert os.environ["OMP_NUM_THREADS"] == "5"
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_workers_are_no_ranks_of_mpi(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"):
+        monkeypatch.setenv(name, "1")
+    with Pool(counting(1), start_method=start_method) as pool:
+        (names,) = pool.apply(lambda env: [n for n in os.environ if n.startswith(("OMPI_", "PMI_", "PMIX_"))])
+        assert names == []
+    assert os.environ["PMI_RANK"] == "1"
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_what_workers_print_goes_where_we_print_now(start_method: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    def shout(env: Any) -> None:
+        print("from python")
+        os.write(1, b"from below\n")
+        print("an error", file=sys.stderr)
+
+    for _ in range(2):
+        with Pool(counting(1), start_method=start_method) as pool:
+            pool.apply(shout)
+        out, err = capfd.readouterr()
+        assert sorted(out.split("\n")) == ["", "from below", "from python"]
+        assert err == "an error\n"
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_parent_without_output_streams(start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
+    """As a daemon has them."""
+    run = script(
+        f"""
+sys.stdout = sys.stderr = sys.stdin = None
+for fd in range(3):
+    os.close(fd)
+with Pool(counting(2), start_method="{start_method}") as pool:
+    pool.apply(lambda env: print("to nowhere"))
+    Path("{tmp_path}/done").write_text(str(pool.reset().obs[:, 0].tolist()))
+"""
+    )
+    assert run.await_end() == (0, "", "")
+    assert (tmp_path / "done").read_text() == "[0, 1]"
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_parents_world_may_be_odd(start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No working directory any more, a variable that is no text, a path that is no string."""
+    monkeypatch.setenv("REMUDA_TEST_BYTES", "caf\udce9")
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, "quote'd \" path"])
+    monkeypatch.chdir(tmp_path)  # back again afterwards
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with Pool(counting(2), start_method=start_method) as pool:
+        assert pool.apply(lambda env: os.environb[b"REMUDA_TEST_BYTES"]) == [b"caf\xe9"] * 2
+        assert pool.reset().obs[:, 0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_too_few_descriptors_are_an_error_and_no_leak(start_method: Any, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+import resource
+Pool(counting(1), start_method="{start_method}").close()
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+before = sorted(os.listdir("/proc/self/fd"))
+try:
+    Pool(counting(60), start_method="{start_method}")
+except ResourceError as error:
+    say([isinstance(error, OSError), error.errno, error.strerror])
+say(sorted(os.listdir("/proc/self/fd")) == before)
+with Pool(counting(2), start_method="{start_method}") as pool:
+    say(pool.reset().obs[:, 0].tolist())
+"""
+    )
+    is_os_error, number, text = run.read_line()
+    assert (is_os_error, number) == (True, errno.EMFILE)
+    assert "expected 134 free file descriptors for 60 worker processes" in text
+    assert "have the hard limit of 40 raised" in text
+    assert run.read_line() is True
+    assert run.read_line() == [0, 1]
+    code, out, _ = run.await_end()
+    assert (code, out) == (0, "")
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_global_random_numbers_differ_between_workers(start_method: Any) -> None:
+    np.random.seed(0)
+    with Pool(counting(4), start_method=start_method) as pool:
+        drawn = pool.apply(lambda env: (int(np.random.randint(2**31)), __import__("random").random()))
+    with Pool(counting(4), start_method=start_method) as pool:
+        drawn += pool.apply(lambda env: (int(np.random.randint(2**31)), __import__("random").random()))
+    assert len({number for number, _ in drawn}) == 8
+    assert len({number for _, number in drawn}) == 8
+    assert np.random.randint(2**31) == np.random.RandomState(0).randint(2**31)  # ours are as they were
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_pool_may_be_made_in_any_thread(start_method: Any) -> None:
+    rewards: list[Any] = []
+
+    def use() -> None:
+        with Pool(counting(2), start_method=start_method) as pool:
+            pool.reset()
+            rewards.append(pool.step([1, 2]).reward.tolist())
+
+    threads = [threading.Thread(target=use) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert rewards == [[1, 2]] * 3
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_start_timeout(start_method: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    Pool(counting(1), start_method=start_method).close()
+    # A slow machine may not even have built the others by then.
+    told = r"within start_timeout=0.5 s, got no answer for the envs \[(0, 1, )?2, 3\]"
+    with pytest.raises(StartTimeoutError, match=told):
+        Pool(gated([None, None, gate, None], "build"), num_workers=2, start_method=start_method, start_timeout=0.5)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # the fork server's
+
+
+def test_preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "preloaded_module.py").write_text("import os\nPID = os.getpid()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def look(env: Any) -> int:
+        import importlib
+
+        return int(importlib.import_module("preloaded_module").PID)
+
+    with Pool(counting(2), preload=["preloaded_module"]) as pool:
+        one, other = pool.apply(look)
+        assert one == other
+        assert one not in [*pids_of(pool), os.getpid()]
+    with Pool(counting(1), preload=["preloaded_module"]) as pool:
+        assert pool.apply(look) == [one]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "says"),
+    [
+        (None, ModuleNotFoundError, "No module named 'bad_module"),
+        ("raise ValueError('not today')", ValueError, "not today"),
+        ("import sys; sys.exit(3)", Exception, "SystemExit in importing bad_module"),
+        ("class E(Exception):\n    def __init__(self, a, b): super().__init__(a)\nraise E('odd', 2)", Exception, "odd"),
+        ("import os; os._exit(3)", Exception, "fork server"),
+    ],
+)
+def test_modules_that_cannot_be_preloaded(
+    content: str | None, error: type[Exception], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"bad_module_{abs(hash(content))}"
+    if content is not None:
+        (tmp_path / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = holdings()["children"]
+    with pytest.raises(error, match=says):
+        Pool(counting(2), preload=[name])
+    with Pool(counting(1)) as pool:
+        assert pool.reset().obs.shape == (1, 4)
+    assert holdings()["children"] <= before + 1
+
+
+def test_the_fork_server_may_be_killed() -> None:
+    def parent(env: Any) -> int:
+        return os.getppid()
+
+    with Pool(counting(2)) as pool:
+        (server, _) = pool.apply(parent)
+        end_process(server)
+        pool.reset()
+        assert pool.step([1, 2]).reward.tolist() == [1, 2]  # its workers live on
+        with Pool(counting(1)) as other:
+            assert other.apply(parent) != [server]
+        kill(pool, 0)
+        with pytest.raises(
+            WorkerDiedError, match="its exit code is unknown|killed by SIGKILL"
+        ):  # it may have come to us
+            pool.step([1, 2])
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_envs_are_built_in_workers_and_never_here() -> None:
+    with Pool(hooked(2, (0, 1), build=lambda env: setattr(env, "pid_of_birth", os.getpid()))) as pool:
+        assert pool.get_attr("pid_of_birth") == pids_of(pool)
+
+
+def test_pools_side_by_side() -> None:
+    with Pool(counting(2)) as one, Pool(counting(2)) as other, Pool(counting(2), backend="thread") as third:
+        for pool in (one, other, third):
+            pool.reset()
+        for i in range(50):
+            for k, pool in enumerate((one, other, third)):
+                pool.send([i, 3 * i + k])
+            for k, pool in enumerate((third, one, other)):
+                assert pool.recv().reward.tolist() == [i, 3 * i + (k - 1) % 3]

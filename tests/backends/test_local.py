@@ -1,0 +1,85 @@
+"""Backends in the pool's own process: threads, and none."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import Gate, counting, gated, hooked
+
+from remuda import (
+    Pool,
+    worker_info,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+
+def test_threads_end_with_their_pool() -> None:
+    before = threading.active_count()
+    pool = Pool(counting(3), backend="thread", num_workers=2, name="remuda")
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]
+    assert len(threads) == 2
+    assert all(thread.daemon for thread in threads)
+    assert [worker.pid for worker in pool.workers] == [None, None]
+    assert all(worker.is_alive() for worker in pool.workers)
+    pool.reset()
+    pool.close()
+    assert threading.active_count() == before
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_a_stuck_thread_does_not_hold_up_close(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    pool = Pool(gated([None, gate]), backend="thread")
+    pool.reset()
+    pool.send([1, 2])
+    gate.await_arrival()
+    pool.close(timeout=0.01)
+    assert pool.closed
+    stuck = [thread for thread in threading.enumerate() if thread.name == "remuda-1"]
+    gate.open()
+    for thread in stuck:
+        thread.join()
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_forgotten_pools_close_their_envs(backend: Any) -> None:
+    closed: list[int] = []
+    pool = Pool(hooked(3, (0, 1, 2), close=lambda env: closed.append(env.tag)), backend=backend)
+    pool.reset()
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]
+    del pool
+    gc.collect()
+    for thread in threads:
+        thread.join()
+    assert sorted(closed) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_workers_of_other_backends_know_who_they_are_when_built(backend: Any) -> None:
+    def note(env: Any) -> None:
+        env.built_as = worker_info()
+
+    with Pool(hooked(3, range(3), build=note), backend=backend, num_workers=2) as pool:
+        assert [info.index for info in pool.get_attr("built_as")] == [0, 0, 1]
+        assert worker_info() is None
+        if backend == "thread":
+            names = pool.apply(lambda env: threading.current_thread().name)
+            assert names == ["remuda-0", "remuda-0", "remuda-1"]
+        else:
+            assert pool.apply(lambda env: threading.current_thread() is threading.main_thread()) == [True] * 3
+
+
+def test_processes_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(
+        NotImplementedError, match="expected Linux for backend='process', got darwin; use backend='thread'"
+    ):
+        Pool(counting(1))
+    Pool(counting(1), backend="serial").close()

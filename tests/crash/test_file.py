@@ -1,0 +1,272 @@
+"""Files of crash records may be anything: nothing in them runs or fills the memory, and errors say what is wrong."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import pickle
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import HookedEnv, hooked
+from replays import at_step, broken, fail, recording, replay, rewrite, some_record
+
+from remuda import (
+    RecordError,
+    load_record,
+)
+from remuda._crash import file as record_file
+
+# -- trust -----------------------------------------------------------------------------------------------
+
+
+class Malice:
+    """Unpickling it touches a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("name", ["pickles/factory", "pickles/observation_space", "pickles/actions", "actions.npz"])
+def test_nothing_in_a_file_runs_without_leave(name: str, tmp_path: Path) -> None:
+    path, marker = some_record(tmp_path), tmp_path / "marker"
+    malice: Any = pickle.dumps(Malice(str(marker)))
+    if name == "actions.npz":
+        np.savez(tmp_path / "malice.npz", kinds=np.array([Malice(str(marker))], object))
+        malice = (tmp_path / "malice.npz").read_bytes()
+        marker.rmdir() if marker.exists() else None
+    rewrite(path, **{name: malice})
+    run = replay(path)
+    assert run.exit_code == 2
+    if name == "actions.npz":
+        assert "expected a crash record" in run.stderr
+    else:
+        assert "Nothing was run" in run.stdout and "--trust" in run.stdout
+    assert replay(path, "--factory", "pool_envs:CountingEnv").exit_code in (2, 3)
+    assert not marker.exists()
+    replay(path, "--trust")
+    assert marker.exists() is (name != "actions.npz")
+
+
+def test_a_record_is_shown_without_leave(tmp_path: Path) -> None:
+    run = replay(some_record(tmp_path))
+    assert run.exit_code == 2
+    for told in ("exception in step, episode 0, step 2", "seed 1", "Discrete(1000)", "in broken", "Nothing was run"):
+        assert told in run.stdout
+
+
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202eevil[red]"
+
+
+def test_a_file_says_nothing_to_the_terminal(tmp_path: Path) -> None:
+    """Whatever of it is shown, and also where it is refused."""
+    path = some_record(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        contents = json.loads(archive.read("record.json"))
+    texts = {name: ESCAPES for name, value in contents.items() if isinstance(value, str) and name not in OF_THE_FILE}
+    fault = {name: ESCAPES if isinstance(value, str) else value for name, value in contents["fault"].items()}
+    versions = dict.fromkeys(contents["versions"], ESCAPES)
+    beginning = {**contents["beginning"], "seed": None, "random": None, "random_unknown": ESCAPES}
+    shown = {**contents, **texts, "fault": fault, "versions": versions, "beginning": beginning}
+    rewrite(path, **{"record.json": json.dumps(shown).encode(), f"pickles/{ESCAPES}": b""})
+    assert load_record(path).factory == ESCAPES
+    runs = [replay(path), replay(path, "--factory", "pool_envs:CountingEnv"), replay(path, "--factory", ESCAPES)]
+    rewrite(path, **{"record.json": json.dumps({**shown, "sys_path": [{ESCAPES: 1}]}).encode()})
+    runs.append(replay(path))
+    with pytest.raises(RecordError) as raised:
+        load_record(path)
+    rewrite(path, **{"record.json": json.dumps({**shown, "version": ESCAPES}).encode()})
+    runs.append(replay(path))
+    for told in (str(raised.value), *(run.stdout + run.stderr for run in runs)):
+        assert [c for c in told if not c.isprintable() and c not in "\n\t"] == []
+        assert told.isspace() is False
+    assert "\\x1b[2J" in runs[0].stdout and "evil[red]" in runs[0].stdout
+
+
+OF_THE_FILE = ("format", "when")
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
+    path = some_record(tmp_path)
+    data = path.read_bytes()
+    for size in [*range(0, len(data), 97), len(data) - 1]:
+        path.write_bytes(data[:size])
+        with pytest.raises(RecordError, match="expected a crash record, got"):
+            load_record(path)
+
+
+def test_a_file_with_a_bit_flipped_is_refused_or_read_as_it_was(tmp_path: Path) -> None:
+    path = some_record(tmp_path)
+    data = path.read_bytes()
+    refused = 0
+    for at, bit in itertools.product(range(len(data)), (0x01, 0x10, 0x80)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
+        try:
+            load_record(path)
+        except RecordError:
+            refused += 1
+    assert refused > 100
+
+
+@pytest.mark.parametrize("data", [b"", b"not a zip", b"PK\x03\x04", os.urandom(0) + bytes(range(256)) * 8])
+def test_what_is_no_record(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(RecordError, match="expected a crash record, got"):
+        load_record(tmp_path / "file")
+    run = replay(tmp_path / "file")
+    assert (run.exit_code, run.stderr.startswith("error: expected a crash record")) == (2, True)
+
+
+def packed(sizes: dict[str, int], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", kind) as archive:
+        for name, size in sizes.items():
+            with archive.open(name, "w") as part:
+                for _ in range(0, size, 1 << 20):
+                    part.write(bytes(min(size, 1 << 20)))
+    return file.getvalue()
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "one part": lambda: packed({"record.json": 10, "pickles/factory": 1 << 21}),
+    "many parts": lambda: packed({f"pickles/{i}": 1 << 19 for i in range(3)}),
+    "text": lambda: packed({"record.json": (1 << 16) + 1}),
+    "too many parts": lambda: packed(dict.fromkeys(map(str, range(2000)), 1)),
+    "another compression": lambda: packed({"record.json": 10}, zipfile.ZIP_LZMA),
+}
+
+
+@pytest.fixture
+def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are too large take long to make."""
+    monkeypatch.setattr(record_file, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(record_file, "_LARGEST_TEXT", 1 << 16)
+    monkeypatch.setattr(record_file, "_LONGEST", 1 << 12)
+
+
+@pytest.mark.usefixtures("low_limits")
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_is_not_unpacked_to_a_large_one(bomb: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """It is refused before anything is unpacked."""
+    (tmp_path / "file").write_bytes(BOMBS[bomb]())
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(RecordError, match="expected a crash record, got"):
+        load_record(tmp_path / "file")
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_arrays_are_not_unpacked_to_large_ones(tmp_path: Path) -> None:
+    path = some_record(tmp_path)
+    rewrite(path, **{"actions.npz": packed({"kinds.npy": 1 << 20})})
+    with pytest.raises(RecordError, match="unpacks to at most"):
+        load_record(path)
+
+
+def test_only_its_owner_reads_a_record(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = some_record(tmp_path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_text_without_end_is_cut(tmp_path: Path) -> None:
+    def speak() -> Any:
+        raise ValueError("x" * (1 << 17) + " the end")
+
+    with recording(hooked(1, (0,), step=at_step(1, speak)), tmp_path) as pool:
+        pool.reset(seed=1)
+        error = fail(pool)
+    record = load_record(error.record)
+    for text in (record.fault.message, record.fault.traceback):
+        assert text.startswith("[cut] ...xx") and text.rstrip().endswith("xx the end")
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_record_too_large_to_be_loaded_is_not_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ballast = bytes(1 << 20)
+    with recording([lambda: (ballast, HookedEnv(step=at_step(1, broken)))[1]], tmp_path, start_method="fork") as pool:
+        pool.reset()
+        error = fail(pool)
+    assert error.record is None
+    assert "the crash record of env 0 could not be written: expected a file that unpacks to at most" in caplog.text
+    assert list((tmp_path / "records").iterdir()) == []
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    def colour() -> None:
+        raise ValueError("\x1b[31mred\x07\rover")
+
+    with recording(hooked(1, [0], step=at_step(1, colour)), tmp_path, backend="serial") as pool:
+        pool.reset()
+        record = fail(pool).record
+    run = replay(record)
+    assert "\\x1b[31mred\\x07\\rover" in run.stdout
+    assert all(c.isprintable() or c in "\n\t" for c in run.output)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load_record(tmp_path / "file")
+    assert replay(tmp_path / "file").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 2}, "it is of version 2, and this remuda knows version 1"),
+        ({"format": "cake"}, "says nothing of a remuda crash record"),
+        ({"env_id": "one"}, "expected int, got 'one' at env_id"),
+        ({"env_id": True}, "expected int, got True at env_id"),
+        ({"fault": None}, "expected dict, got None at fault"),
+        ({"fault": {}}, "expected str, got None at fault.kind"),
+        ({"env_ids": ["a"]}, "expected int, got 'a' at env_ids"),
+        ({"beginning": {"seed": "x"}}, "expected int or null, got 'x' at beginning.seed"),
+        ({"beginning": {"pickled_options": "%"}}, "expected a crash record"),
+        ({"sys_path": 3}, "expected list, got 3 at sys_path"),
+    ],
+)
+def test_contents_that_cannot_be(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    path = some_record(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        contents = json.loads(archive.read("record.json"))
+    rewrite(path, **{"record.json": json.dumps({**contents, **change}).encode()})
+    with pytest.raises(RecordError, match="expected") as raised:
+        load_record(path)
+    assert told in str(raised.value)
+
+
+def test_pickles_of_another_python_are_not_loaded(tmp_path: Path) -> None:
+    path = some_record(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        contents = json.loads(archive.read("record.json"))
+    contents["versions"]["python"] = "3.9.1"
+    rewrite(path, **{"record.json": json.dumps(contents).encode()})
+    run = replay(path, "--trust")
+    assert (run.exit_code, "was written by Python 3.9.1" in run.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("state", [{}, {"bit_generator": "os.system"}, {"bit_generator": "PCG64", "state": "x"}])
+def test_random_states_that_make_no_sense(state: Any, tmp_path: Path) -> None:
+    path = some_record(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        contents = json.loads(archive.read("record.json"))
+    contents["beginning"]["random"] = state
+    rewrite(path, **{"record.json": json.dumps(contents).encode()})
+    run = replay(path, "--trust")
+    assert (run.exit_code, "expected" in run.stderr) == (2, True), run.output

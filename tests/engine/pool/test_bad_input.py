@@ -1,0 +1,361 @@
+"""Mistakes of the caller get an error that says what was expected, what came and where; nothing is sent."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pool_envs import CountingEnv, NestedEnv, SampleEnv, counting
+
+from remuda import (
+    ClosedError,
+    InvalidActionError,
+    InvalidEnvError,
+    Pool,
+    RemoteTraceback,
+    RemudaError,
+    StateError,
+)
+
+
+def assert_untouched(pool: Pool, steps: int = 0) -> None:
+    assert pool.pending == 0
+    assert pool.get_attr("total_steps") == [steps] * pool.num_envs
+
+
+# -- actions ---------------------------------------------------------------------------------------------
+
+
+DISCRETE = counting(3)
+BOX = [lambda: SampleEnv(spaces.Discrete(2), spaces.Box(-1, 1, (2, 2)))] * 3
+NESTED = [NestedEnv] * 3
+
+
+def good_nest() -> dict[str, Any]:
+    return {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
+
+
+def spoilt_nest(**changes: Any) -> dict[str, Any]:
+    return {**good_nest(), **changes}
+
+
+BAD_ACTIONS: list[tuple[Any, Any, str]] = [
+    # too few, too many, none, another shape
+    (DISCRETE, [1, 2], r"shape \(3,\) and dtype int64 at actions, got .*\[1, 2\]"),
+    (DISCRETE, np.zeros(4, int), r"shape \(3,\).* at actions, got an array of shape \(4,\)"),
+    (DISCRETE, [], r"shape \(3,\)"),
+    (DISCRETE, 1, r"shape \(3,\).*got int: 1"),
+    (DISCRETE, np.zeros((3, 2), int), r"shape \(3,\).*shape \(3, 2\)"),
+    (DISCRETE, None, r"shape \(3,\).*got NoneType: None"),
+    (DISCRETE, {0: 1, 1: 1, 2: 1}, r"shape \(3,\).*got a dict with the keys \[0, 1, 2\]"),
+    (BOX, np.zeros((3, 4)), r"shape \(3, 2, 2\) and dtype float32 at actions, got .*\(3, 4\)"),
+    (BOX, np.zeros((2, 2)), r"shape \(3, 2, 2\)"),
+    (BOX, np.zeros((2, 2, 3)), r"shape \(3, 2, 2\)"),
+    # another dtype
+    (DISCRETE, [0.5, 1, 2], r"dtype int64 at actions, got .*0\.5"),
+    (DISCRETE, ["0", "1", "2"], r"dtype int64"),
+    (DISCRETE, [None] * 3, r"dtype int64"),
+    (BOX, np.zeros((3, 2, 2), complex), r"dtype float32.*complex128"),
+    (BOX, np.full((3, 2, 2), "a"), r"dtype float32"),
+    # out of range
+    (DISCRETE, [0, -1, 2], r"0 <= action <= 999 at actions\[1\], got -1"),
+    (DISCRETE, [0, 1, 1000], r"0 <= action <= 999 at actions\[2\], got 1000"),
+    (DISCRETE, np.array([0, 2**63, 1], np.uint64), r"int64"),
+    # nested
+    (
+        NESTED,
+        spoilt_nest(keys=([0, 4, 0], np.zeros((3, 2), int))),
+        r"0 <= action <= 3 at actions\['keys'\]\[0\]\[1\], got 4",
+    ),
+    (
+        NESTED,
+        spoilt_nest(keys=([0, 0, 0], np.full((3, 2), 2))),
+        r"0 <= action <= 1 at actions\['keys'\]\[1\]\[0\]\[0\], got 2",
+    ),
+    (
+        NESTED,
+        spoilt_nest(push=np.zeros((2, 2))),
+        r"shape \(3, 2\) and dtype float32 at actions\['push'\], got .*\(2, 2\)",
+    ),
+    (NESTED, spoilt_nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got list: \[0\]"),
+    (NESTED, {"push": 1}, r"keys \['push', 'keys'\] at actions, got a dict with the keys \['push'\]"),
+    (NESTED, [good_nest()] * 3, r"a dict with the keys .* at actions, got list"),
+]
+
+
+@pytest.mark.parametrize(("env_fns", "actions", "message"), BAD_ACTIONS)
+def test_actions_that_do_not_fit(env_fns: Any, actions: Any, message: str) -> None:
+    with Pool(env_fns, backend="serial", num_workers=2) as pool:
+        pool.reset()
+        for send in (pool.send, pool.step):
+            with pytest.raises(InvalidActionError, match=f"^expected .*{message}"):
+                send(actions)
+            assert pool.pending == 0
+        assert pool.apply(lambda env: getattr(env, "total_steps", 0)) == [0, 0, 0]
+        pool.step(good_nest() if env_fns is NESTED else np.zeros((3, *(pool.single_action_space.shape or ())), int))
+
+
+def test_actions_that_do_not_fit_in_a_process() -> None:
+    with Pool(counting(3), num_workers=2) as pool:
+        pool.reset()
+        pool.step([1, 2, 3])
+        for actions in ([1, 2], [1, 2, 3, 4], [0, 0, 1000], [0.5] * 3, "abc", None):
+            with pytest.raises(InvalidActionError, match="^expected "):
+                pool.step(actions)
+        assert_untouched(pool, steps=1)
+        assert pool.step([4, 5, 6]).obs[:, 3].tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("texts", [("a", "b"), "ab", ("a", "b", "c", "d"), None, 3, ()])
+def test_a_wrong_number_of_objects(texts: Any) -> None:
+    fns = [lambda: SampleEnv(spaces.Discrete(2), spaces.Text(3))] * 3
+    with Pool(fns, backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(InvalidActionError, match=r"expected a sequence of 3 at actions, one for each env, got"):
+            pool.step(texts)
+
+
+def test_an_action_that_cannot_be_pickled() -> None:
+    fns = [lambda: SampleEnv(spaces.Discrete(2), spaces.Text(3))] * 2
+    with Pool(fns, backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(InvalidActionError, match=r"expected actions that can be pickled, .* env 1"):
+            pool.step(["a", (i for i in range(3))])
+        assert pool.pending == 0
+        pool.step(["a", "b"])
+
+
+def test_the_number_of_actions_follows_env_ids() -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(InvalidActionError, match=r"expected an array of shape \(2,\).*got list: \[1, 2, 3\]"):
+            pool.send([1, 2, 3], env_ids=[0, 2])
+        assert_untouched(pool)
+
+
+# -- env_ids ---------------------------------------------------------------------------------------------
+
+
+BAD_IDS = [[3], [-1], [0, 0], [2**40], ["a"], [1.5], [None], [[0], [1]], 1, "01", [True, False, True]]
+
+
+@pytest.mark.parametrize("env_ids", BAD_IDS)
+def test_wrong_env_ids(env_ids: Any) -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        pool.reset()
+        n = len(env_ids) if isinstance(env_ids, list) else 1
+        for call in (
+            lambda: pool.send([1] * n, env_ids=env_ids),
+            lambda: pool.send_reset(env_ids=env_ids),
+            lambda: pool.send_observe(env_ids=env_ids),
+            lambda: pool.call("pid", env_ids=env_ids),
+            lambda: pool.set_attr("tag", 1, env_ids=env_ids),
+        ):
+            with pytest.raises((ValueError, TypeError), match=r"^expected .*env_ids.* 0 (and|to) 2, got"):
+                call()
+        assert_untouched(pool)
+        assert pool.get_attr("episodes") == [1] * 3
+
+
+@pytest.mark.parametrize("env_ids", [[2, 0], (2, 0), np.array([2, 0]), [np.int8(2), 0], {2: "a", 0: "b"}])
+def test_env_ids_of_many_kinds(env_ids: Any) -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        pool.reset()
+        pool.send([7, 8], env_ids=env_ids)
+        batch = pool.recv()
+        assert dict(zip(batch.env_ids.tolist(), batch.reward.tolist(), strict=True)) == {2: 7.0, 0: 8.0}
+
+
+def test_no_env_ids_is_nobody() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        pool.send([], env_ids=[])
+        assert pool.pending == 0
+        assert pool.call("pid", env_ids=[]) == []
+        pool.set_attrs("tag", [], env_ids=[])
+
+
+# -- seeds and options -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"seed": [1, 2]}, ValueError, "expected 3 seeds, one for each env to reset, got 2"),
+        ({"seed": ["a", 1, 2]}, TypeError, "expected an int or None as the seed of env 0, got 'a'"),
+        ({"seed": [1, 2.5, 2]}, TypeError, "seed of env 1, got 2.5"),
+        ({"seed": 1.5}, TypeError, "expected seed to be an int, None, or a sequence .*, got 1.5"),
+        ({"seed": "abc"}, TypeError, "seed"),
+        ({"options": [{}, {}]}, ValueError, "expected 3 reset options, one for each env to reset, got 2"),
+        ({"options": 5}, TypeError, "expected options to be a dict, None, or a sequence .*, got 5"),
+        ({"options": [1, {}, {}]}, TypeError, "expected a dict or None as the options of env 0, got 1"),
+        ({"options": {"f": (i for i in range(3))}}, Exception, "pickle"),
+    ],
+)
+def test_wrong_seeds_and_options(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        with pytest.raises(error, match=message):
+            pool.reset(**arguments)
+        assert pool.pending == 0
+        assert pool.get_attr("episodes") == [0] * 3
+
+
+# -- settings --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"num_workers": 0}, ValueError, "num_workers .* from 1 to 3 .* got 0"),
+        ({"num_workers": 4}, ValueError, "from 1 to 3 .*got 4"),
+        ({"num_workers": "many"}, ValueError, "got 'many'"),
+        ({"num_workers": 1.0}, ValueError, "got 1.0"),
+        ({"num_workers": True}, ValueError, "got True"),
+        ({"backend": "cloud"}, ValueError, "backend to be one of .* got 'cloud'"),
+        ({"autoreset": "never"}, ValueError, "autoreset to be one of .* got 'never'"),
+        ({"seeding": "often"}, ValueError, r"seeding to be one of \('gymnasium', 'per_episode'\), got 'often'"),
+        ({"frames": 0}, ValueError, "frames.* got 0"),
+        ({"frames": 64}, ValueError, "frames.* got 64"),
+        ({"frames": 2.5}, ValueError, "frames.* got 2.5"),
+        ({"object_bytes": 4095}, ValueError, "object_bytes .* from 4096 up, got 4095"),
+        ({"object_bytes": 1e6}, ValueError, "object_bytes .* got 1000000.0"),
+        ({"max_concurrency": 0}, ValueError, "max_concurrency .* got 0"),
+        ({"max_concurrency": "all"}, ValueError, "max_concurrency .* got 'all'"),
+        ({"start_method": "teleport", "backend": "process"}, ValueError, "start_method .* 'spawn'.* got 'teleport'"),
+        ({"start_timeout": -1}, ValueError, "start_timeout .* got -1"),
+        ({"threads_per_worker": 0}, ValueError, "threads_per_worker .* got 0"),
+        ({"preload": "numpy"}, TypeError, r"preload .* got 'numpy'"),
+        ({"observation_space": 3}, TypeError, "observation_space .* got 3"),
+    ],
+)
+def test_wrong_settings(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^expected .*{message}"):
+        Pool(counting(3), **{"backend": "serial", **options})
+
+
+@pytest.mark.parametrize("num_workers", [None, 1, "auto"])
+def test_no_envs(num_workers: Any) -> None:
+    with pytest.raises(ValueError, match="expected at least one env, got an empty list"):
+        Pool([], num_workers=num_workers)
+
+
+@pytest.mark.parametrize(
+    ("env_fns", "message"),
+    [
+        ([CountingEnv, CountingEnv()], r"env_fns\[1\] to be a function that builds an env, got <.*CountingEnv"),
+        ([None], r"env_fns\[0\] .* got None"),
+        (["CartPole-v1"], r"env_fns\[0\] .* got 'CartPole-v1'"),
+        (CountingEnv, r"a sequence of functions .* got <class '.*CountingEnv'>"),
+        (None, r"a sequence of functions .* got None"),
+    ],
+)
+def test_factories_that_are_none(env_fns: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^expected .*{message}"):
+        Pool(env_fns)
+
+
+def test_a_factory_that_cannot_be_pickled() -> None:
+    secret = (i for i in range(3))
+    with pytest.raises(InvalidEnvError, match=r"expected env_fns that can be pickled.*backend='thread'") as raised:
+        Pool([CountingEnv, lambda: secret])
+    assert isinstance(raised.value.__cause__, (TypeError, pickle.PicklingError))
+
+
+# -- at the wrong moment ---------------------------------------------------------------------------------
+
+
+def test_step_before_reset() -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        for call in (lambda: pool.step([0, 0, 0]), lambda: pool.send([0, 0, 0]), pool.send_observe):
+            with pytest.raises(StateError, match=r"expected envs that have been reset, got envs 0-2; call reset"):
+                call()
+        pool.reset(env_ids=[1])
+        with pytest.raises(StateError, match="got envs 0, 2;"):
+            pool.step([0, 0, 0])
+        assert_untouched(pool)
+
+
+def test_recv_before_send() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        with pytest.raises(StateError, match="expected envs in flight, got none: recv follows send"):
+            pool.recv()
+        pool.reset()
+        with pytest.raises(StateError, match="got none"):
+            pool.recv(timeout=0)
+
+
+def test_send_twice() -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        pool.reset()
+        pool.send([1, 2], env_ids=[0, 2])
+        with pytest.raises(StateError, match="expected envs whose last result was received, but env 2 is in flight"):
+            pool.send([5, 6], env_ids=[1, 2])
+        calls: list[Callable[[], Any]] = [lambda: pool.step([1, 2, 3]), pool.reset]
+        for call in calls:
+            with pytest.raises(StateError, match="in flight"):
+                call()
+        assert pool.pending == 2
+        batch = pool.recv()
+        assert dict(zip(batch.env_ids.tolist(), batch.reward.tolist(), strict=True)) == {0: 1, 2: 2}
+        assert pool.get_attr("total_steps") == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"min_envs": -1}, {"min_envs": 1.5}, {"max_envs": -1}, {"max_envs": "a"}, {"timeout": "soon"}]
+)
+def test_recv_with_impossible_limits(arguments: dict[str, Any]) -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        pool.send_reset()
+        with pytest.raises((ValueError, TypeError), match=f"expected {next(iter(arguments))} .*, got"):
+            pool.recv(**arguments)
+        assert len(pool.recv()) == 3
+
+
+def test_calls_after_close() -> None:
+    pool = Pool(counting(2), backend="serial")
+    call = pool.call_async("pid")
+    pool.close()
+    assert pool.closed
+    assert pool.pending == 0
+    for use in (
+        pool.reset,
+        lambda: pool.step([0, 0]),
+        lambda: pool.send([0, 0]),
+        pool.send_reset,
+        pool.send_observe,
+        pool.recv,
+        pool.discard,
+        pool.render,
+        pool.stats,
+        lambda: pool.call("pid"),
+        lambda: pool.call_async("pid"),
+        lambda: pool.apply(id),
+        lambda: pool.get_attr("tag"),
+        lambda: pool.set_attr("tag", 1),
+        lambda: pool.set_attrs("tag", [1, 2]),
+    ):
+        with pytest.raises(ClosedError, match="the pool is closed; make a new one"):
+            use()
+    assert len(call.result()) == 2  # it was answered before the envs were closed
+    pool.close()
+    pool.close(terminate=True)
+    assert "closed" in repr(pool)
+
+
+def test_a_call_that_a_close_cut_off() -> None:
+    pool = Pool(counting(2), backend="serial")
+    call = pool.call_async("pid")
+    pool.close(terminate=True)
+    with pytest.raises(ClosedError):
+        call.result()
+
+
+def test_all_errors_have_one_base() -> None:
+    import remuda.errors
+
+    classes = [c for c in vars(remuda.errors).values() if isinstance(c, type) and issubclass(c, Exception)]
+    assert [c for c in classes if not issubclass(c, RemudaError)] == [RemoteTraceback]

@@ -1,0 +1,147 @@
+"""Calls of envs: a call is done when all have answered, fails with all their failures, and holds up nobody."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from failing import failure
+from pool_envs import (
+    CountingEnv,
+    HookedEnv,
+    counting,
+    gated,
+    make_gates,
+    rewards,
+)
+
+from remuda import EnvError, Pool
+from remuda._engine.pool.calls import Call
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.faults import Faults
+
+BACKENDS = ("process", "thread", "serial")
+CONCURRENT = ("process", "thread")
+
+
+def _no_wait(call: Call, timeout: float | None) -> None:
+    pass
+
+
+def test_a_call_counts_its_answers() -> None:
+    call = Call(_no_wait, Faults(2, in_callers_thread=False))
+    for sequence in (5, 3):
+        call.expect(sequence, 0, 0)
+    with pytest.raises(TimeoutError, match="2 of 2 envs have not answered within 1 s"):
+        call.result(timeout=1)
+    call.answer(3, [pickle.dumps("three")])
+    assert not call.done
+    call.answer(5, [pickle.dumps("five")])
+    assert call.done
+    assert call.result() == ["five", "three"]
+
+
+def test_a_call_fails_with_all_its_failures() -> None:
+    call = Call(_no_wait, Faults(2, in_callers_thread=False))
+    for sequence in (1, 2):
+        call.expect(sequence, 0, 0)
+        call.fail(sequence, failure(sequence), Changes())
+    for _ in range(2):
+        with pytest.raises(EnvError) as raised:
+            call.result()
+        assert raised.value.env_ids == (1, 2)
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_a_call_waits_for_its_env_and_for_no_other(backend: Any, tmp_path: Path) -> None:
+    (gate,) = make_gates(tmp_path, 1)
+    with Pool(gated([gate, None]), backend=backend) as pool:
+        pool.reset()
+        pool.send([1, 2])
+        gate.await_arrival()
+        late = pool.call_async("get_wrapper_attr", "total_steps")
+        assert pool.call("get_wrapper_attr", "total_steps", env_ids=[1]) == [1]
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match=r"1 of 2 envs have not answered within 0"):
+                late.result(timeout=0)
+        assert not late.done
+        gate.open()
+        assert late.result() == [1, 1]
+        assert rewards(pool.recv()) == {0: 1.0, 1: 2.0}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_more_calls_in_flight_than_the_ring_has_room_for(backend: Any) -> None:
+    with Pool(counting(3), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        pool.send([1, 2, 3])
+        calls = [pool.call_async("echo", i) for i in range(500)]
+        for i, call in reversed(list(enumerate(calls))):
+            assert call.result() == [((i,), {})] * 3
+        assert rewards(pool.recv()) == {0: 1.0, 1: 2.0, 2: 3.0}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_calls_to_many_envs_of_a_worker(backend: Any) -> None:
+    with Pool(counting(200), backend=backend, num_workers=1) as pool:
+        pool.reset()
+        calls = [pool.call_async("echo", i) for i in range(10)]
+        for i, call in enumerate(calls):
+            assert call.result() == [((i,), {})] * 200
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_calls_and_attributes(backend: Any) -> None:
+    with Pool(counting(3), backend=backend, num_workers=2) as pool:
+        assert pool.call("echo", 1, x=2) == [((1,), {"x": 2})] * 3
+        assert pool.call("tag", env_ids=[2, 0]) == [2, 0]
+        assert pool.apply(lambda env, a, b=0: env.tag + a + b, 10, b=5, env_ids=[1]) == [16]
+        assert pool.apply_async(lambda env, a: a, env_ids=[2, 1], per_env_args=[("x",), ("y",)]).result() == ["x", "y"]
+        pool.set_attr("tag", 7)
+        pool.set_attrs("tag", [8, 9], env_ids=[2, 0])
+        assert pool.get_attr("tag") == [9, 7, 8]
+        assert [frame.shape for frame in pool.render()] == [(2, 2, 3)] * 3
+        array = pool.apply(lambda env: np.arange(3))[0]
+        array[:] = 5  # it is ours
+        call = pool.call_async("echo")
+        first = call.result()
+        first.clear()
+        assert len(call.result()) == 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_answer_that_cannot_be_unpickled_is_an_error_of_that_call_alone(backend: Any) -> None:
+    class Poison:
+        def __reduce__(self) -> Any:
+            return int, ("not a number",)
+
+    with Pool(counting(2), backend=backend, num_workers=1) as pool:
+        pool.reset()
+        before, bad, after = pool.call_async("pid"), pool.apply_async(lambda env: Poison()), pool.call_async("pid")
+        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        with pytest.raises(EnvError, match="envs 0, 1 .* in call: .*not a number") as raised:
+            bad.result()
+        assert isinstance(raised.value.__cause__, ValueError)
+        assert len(before.result()) == len(after.result()) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_info_that_cannot_be_unpickled_is_an_error_of_its_reader_alone(backend: Any) -> None:
+    class Poison:
+        def __reduce__(self) -> Any:
+            return int, ("not a number",)
+
+    def step(env: Any, action: Any) -> Any:
+        return env.observe(), 3.0, False, False, {"new": 1, "poison": Poison()}
+
+    with Pool([CountingEnv, lambda: HookedEnv(step=step)], backend=backend, num_workers=1) as pool:
+        pool.reset()
+        for _ in range(3):
+            batch = pool.step([1, 2])
+            assert batch.reward.tolist() == [1, 3]
+            assert batch.infos[0] == {}
+            with pytest.raises(EnvError, match=r"env 1 \(worker 0\) raised ValueError in step: .*not a number"):
+                batch.infos[1]

@@ -1,0 +1,127 @@
+"""How many workers run at once, and any number of envs in any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pool_envs import (
+    CountingEnv,
+    EnvFn,
+    Gate,
+    Gauge,
+    HookedEnv,
+    counting,
+    make_gates,
+    rewards,
+)
+
+from remuda import Pool
+
+BACKENDS = ("process", "thread", "serial")
+CONCURRENT = ("process", "thread")
+
+
+# -- concurrency -----------------------------------------------------------------------------------------
+
+
+def gauged(n: int, gauge: Gauge, gates: Sequence[Gate | None] | None = None) -> list[EnvFn]:
+    def one(i: int) -> EnvFn:
+        gate = gates[i] if gates else None
+
+        def busy(env: Any, *action: Any) -> None:
+            gauge.enter()
+            if gate is not None:
+                gate.wait()
+            gauge.leave()
+
+        return lambda: HookedEnv(i, step=busy, reset=busy)
+
+    return [one(i) for i in range(n)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_no_more_workers_run_at_once_than_allowed(limit: int, backend: Any, tmp_path: Path) -> None:
+    gauge = Gauge(tmp_path / "gauge")
+    with Pool(gauged(6, gauge), backend=backend, num_workers=4, max_concurrency=limit) as pool:
+        pool.reset()
+        for _ in range(20):
+            pool.step([0] * 6)
+        for _ in range(20):
+            pool.send([1, 2, 3], env_ids=[0, 2, 4])
+            pool.send([4, 5, 6], env_ids=[5, 3, 1])
+            pool.recv(min_envs=1)
+            if pool.pending:
+                pool.recv()
+    assert gauge.entries() == 6 * 41
+    assert gauge.peak() <= limit
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_as_many_workers_run_at_once_as_allowed(backend: Any, tmp_path: Path) -> None:
+    gauge, gates = Gauge(tmp_path / "gauge"), make_gates(tmp_path, 4)
+    with Pool(gauged(4, gauge, gates), backend=backend, max_concurrency=2) as pool:
+        pool.send_reset()
+        for first in (0, 2):
+            for gate in gates[first : first + 2]:
+                gate.await_arrival()
+            assert gauge.entries() == first + 2
+            assert len(pool.recv(timeout=0)) == 0
+            call = pool.call_async("get_wrapper_attr", "tag", env_ids=[first])
+            for gate in gates[first : first + 2]:
+                gate.open()
+            assert len(pool.recv(min_envs=2, max_envs=2)) == 2
+            assert call.result() == [first]
+    assert gauge.peak() == 2
+
+
+# -- numbers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+@pytest.mark.parametrize("num_envs", [1, 2, 3, 7, 64, 65, 200])
+def test_any_number_of_envs_and_workers(num_envs: int, backend: Any) -> None:
+    for num_workers in {1, 2, num_envs // 2, num_envs - 1, num_envs} - {0}:
+        if num_workers <= num_envs:
+            _check_numbers(num_envs, num_workers, backend)
+
+
+@pytest.mark.parametrize(("num_envs", "num_workers"), [(1, 1), (200, 1), (65, 3), (40, 40)])
+def test_any_number_of_envs_and_processes(num_envs: int, num_workers: int) -> None:
+    _check_numbers(num_envs, num_workers, "process")
+
+
+def _check_numbers(num_envs: int, num_workers: int, backend: Any) -> None:
+    with Pool(counting(num_envs), num_workers=num_workers, backend=backend) as pool:
+        assert [i for worker in pool.workers for i in worker.env_ids] == list(range(num_envs))
+        assert {len(worker.env_ids) for worker in pool.workers} <= {
+            num_envs // num_workers,
+            -(-num_envs // num_workers),
+        }
+        assert pool.reset().obs[:, 0].tolist() == list(range(num_envs))
+        for i in range(3):
+            assert pool.step(np.arange(num_envs) + i).reward.tolist() == [k + i for k in range(num_envs)]
+        every_other = list(range(0, num_envs, 2))[::-1]
+        pool.send(every_other, env_ids=every_other)
+        assert rewards(pool.recv()) == {i: float(i) for i in every_other}
+
+
+def test_large_observations() -> None:
+    class Large(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = spaces.Box(0, 255, (3, 1080, 1920), np.uint8)
+
+        def observe(self) -> Any:
+            return np.full((3, 1080, 1920), 10 * self.episodes + self.steps, np.uint8)
+
+    with Pool([Large] * 2, frames=2) as pool:
+        assert (pool.reset().obs == 10).all()
+        assert (pool.step([0, 0]).obs == 11).all()
+        pool.send([0], env_ids=[1])
+        assert (pool.recv().obs == 12).all()

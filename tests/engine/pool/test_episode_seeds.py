@@ -1,0 +1,493 @@
+"""With seeding="per_episode" what an env does depends on the seed, the env and the episode's number alone:
+not on the number of workers, the backend, or on who has crashed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from failing import MODES, die, final_info, once
+from gymnasium import spaces
+from odd_exceptions import raising
+from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked
+from programs import kill
+
+from remuda import EnvError, Fault, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
+
+BACKENDS = ["process", "thread", "serial"]
+RESTART = FaultPolicy("restart", backoff=0)
+
+Row: TypeAlias = tuple[bytes, float, bool, bool, "int | None"]
+
+per_episode = partial(Pool, seeding="per_episode", advise=False)
+
+
+def formula(seed: int, env_id: int, episode: int) -> int:
+    """As it is documented."""
+    (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, episode)).generate_state(1)
+    return int(state) % 2**31
+
+
+def seeds_in(infos: Any) -> list[Any]:
+    return [info.get("episode_seed") for info in infos]
+
+
+class Journal:
+    """What each env of a pool has told, in order."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.rows: list[list[Row]] = [[] for _ in range(pool.num_envs)]
+        self._steps = 0
+        self._resetting: set[int] = set()  # in the background
+
+    def reset(self, **arguments: Any) -> None:
+        self._note(self.pool.reset(**arguments))
+
+    def step(self, times: int = 1) -> None:
+        """Steps all, and resets whoever has nobody else to do it."""
+        for _ in range(times):
+            self._steps += 1
+            there = [i for i in range(self.pool.num_envs) if i not in self._resetting]
+            if there:
+                self.pool.send([self._steps] * len(there), None if len(there) == self.pool.num_envs else there)
+            batch = self.pool.recv()
+            self._note(batch)
+            ended = batch.env_ids[batch.terminated | batch.truncated].tolist()
+            if self.pool.autoreset == "disabled" and ended:
+                self.reset(env_ids=ended)
+            self._resetting = set(ended if self.pool.autoreset == "background" else ())
+
+    def _note(self, batch: Any) -> None:
+        for i, env_id in enumerate(batch.env_ids.tolist()):
+            flags = bool(batch.terminated[i]), bool(batch.truncated[i])
+            seed = batch.infos[i].get("episode_seed")
+            self.rows[env_id].append((batch.obs[i].tobytes(), float(batch.reward[i]), *flags, seed))
+
+    def seeds(self, env_id: int) -> list[int]:
+        """Of the env's episodes."""
+        return [row[4] for row in self.rows[env_id] if row[4] is not None]
+
+    def check_seeds(self, seed: int) -> None:
+        """Every env has had some episodes, with the seeds that this one means for them."""
+        for i in range(self.pool.num_envs):
+            seeds = self.seeds(i)
+            assert len(seeds) > 4
+            assert seeds == [formula(seed, i, n) for n in range(len(seeds))]
+
+    def episodes(self, env_id: int) -> dict[int, list[bytes]]:
+        """The observations after the first of each episode, by its seed."""
+        found: dict[int, list[bytes]] = {}
+        for obs, _, _, _, seed in self.rows[env_id]:
+            if seed is not None:
+                current = found.setdefault(seed, [])
+            else:
+                current.append(obs)
+        return found
+
+
+def play(backend: Any, num_workers: int, mode: Any, **options: Any) -> list[list[Row]]:
+    with per_episode([DiceEnv] * 5, backend=backend, num_workers=num_workers, autoreset=mode, **options) as pool:
+        journal = Journal(pool)
+        journal.reset(seed=11)
+        journal.step(30)
+        pool.discard()
+        journal.reset()  # in the middle of episodes
+        journal.step(10)
+        pool.discard()
+        journal.reset(options={"a": 1})
+        journal.step(10)
+        return journal.rows
+
+
+# -- the seeds themselves --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_seeds_are_those_of_the_formula(backend: Any, mode: Any) -> None:
+    with per_episode([DiceEnv] * 3, backend=backend, num_workers=2, autoreset=mode) as pool:
+        journal = Journal(pool)
+        journal.reset(seed=42)
+        assert pool.get_attr("last_seed") == [formula(42, i, 0) for i in range(3)]
+        journal.step(60)
+        last = pool.get_attr("last_seed")
+        for i in range(3):
+            seeds = journal.seeds(i)
+            assert len(seeds) > 5
+            assert seeds == [formula(42, i, n) for n in range(len(seeds))]
+            assert last[i] == seeds[-1]
+
+
+def test_no_two_episodes_have_the_same_seed_and_none_the_one_that_was_given() -> None:
+    with per_episode([DiceEnv] * 20, backend="serial", num_workers=1) as pool:
+        journal = Journal(pool)
+        journal.reset(seed=3)
+        journal.step(100)
+        seeds = [seed for i in range(20) for seed in journal.seeds(i)]
+        assert len(set(seeds)) == len(seeds) > 300
+        assert 3 not in seeds
+        assert all(type(seed) is int and 0 <= seed < 2**31 for seed in seeds)
+
+
+def test_resets_count_on_until_they_name_a_seed() -> None:
+    with per_episode([DiceEnv] * 3, backend="serial") as pool:
+        assert seeds_in(pool.reset(seed=5).infos) == [formula(5, i, 0) for i in range(3)]
+        assert seeds_in(pool.reset().infos) == [formula(5, i, 1) for i in range(3)]
+        assert seeds_in(pool.reset(env_ids=[1]).infos) == [formula(5, 1, 2)]
+        assert seeds_in(pool.reset(seed=[8, None, 9]).infos) == [formula(8, 0, 0), formula(5, 1, 3), formula(9, 2, 0)]
+        assert seeds_in(pool.reset(options={"a": 1}).infos) == [formula(8, 0, 1), formula(5, 1, 4), formula(9, 2, 1)]
+        assert sorted(seeds_in(pool.reset(seed=5, env_ids=[2, 0]).infos)) == sorted(
+            [formula(5, 2, 0), formula(5, 0, 0)]
+        )
+        assert seeds_in(pool.reset().infos) == [formula(5, 0, 1), formula(5, 1, 5), formula(5, 2, 1)]
+
+
+@pytest.mark.parametrize("seed", [0, 2**31, 2**100, np.int64(7), np.uint8(200)])
+def test_seeds_of_any_size(seed: Any) -> None:
+    with per_episode([DiceEnv] * 2, backend="serial") as pool:
+        assert seeds_in(pool.reset(seed=seed).infos) == [formula(int(seed), i, 0) for i in range(2)]
+        assert seeds_in(pool.reset(seed=[seed, seed]).infos) == [formula(int(seed), i, 0) for i in range(2)]
+
+
+def test_without_a_seed_one_is_drawn() -> None:
+    seen = []
+    for _ in range(2):
+        with per_episode([DiceEnv] * 3, backend="serial") as pool:
+            seen += seeds_in(pool.reset(seed=[None, 4, None]).infos) + seeds_in(pool.reset().infos)
+            assert pool.get_attr("last_seed") == seen[-3:]
+    known = [formula(4, 1, 0), formula(4, 1, 1)]
+    assert [seed for seed in seen if seed in known] == known * 2
+    assert len(set(seen)) == 12 - 2
+
+
+def test_what_is_given_to_one_env_is_not_drawn_for_another() -> None:
+    with per_episode([DiceEnv] * 2, backend="serial") as pool:
+        (first,) = seeds_in(pool.reset(env_ids=[0]).infos)
+        assert seeds_in(pool.reset(seed=[None, 6]).infos) == [pool.get_attr("last_seed")[0], formula(6, 1, 0)]
+        assert pool.get_attr("last_seed")[0] != first
+
+
+@pytest.mark.parametrize(
+    ("seed", "error", "message"),
+    [
+        (-1, ValueError, r"^expected a seed from 0 up for env 0, got -1"),
+        ([1, -7], ValueError, r"^expected a seed from 0 up for env 1, got -7"),
+        ([1], ValueError, "expected 2 seeds"),
+        ([1, 0.5], TypeError, "seed of env 1, got 0.5"),
+        ("12", TypeError, "got '12'"),
+    ],
+)
+def test_seeds_that_cannot_be(seed: Any, error: type[Exception], message: str) -> None:
+    with per_episode([DiceEnv] * 2, backend="serial") as pool:
+        pool.reset(seed=1)
+        with pytest.raises(error, match=message):
+            pool.reset(seed=seed)
+        assert pool.pending == 0
+        assert seeds_in(pool.reset().infos) == [formula(1, i, 1) for i in range(2)]
+
+
+def test_a_reset_that_was_refused_changes_nothing() -> None:
+    with per_episode([DiceEnv] * 2, backend="serial") as pool:
+        pool.reset(seed=1)
+        expected = pool.action_spaces[0].sample()
+        pool.reset(seed=1)
+        pool.send([0], env_ids=[1])
+        with pytest.raises(StateError, match="in flight|last result"):
+            pool.send_reset(seed=2)
+        assert pool.action_spaces[0].sample() == expected
+        pool.recv()
+        assert seeds_in(pool.reset().infos) == [formula(1, i, 1) for i in range(2)]
+
+
+# -- bit for bit -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [*MODES, "background"])
+def test_trajectories_do_not_depend_on_workers_and_backend(mode: Any) -> None:
+    expected = play("serial", 1, mode)
+    assert any(row[2] for row in expected[0]) and any(row[3] for rows in expected for row in rows)
+    for backend in BACKENDS:
+        for num_workers in (1, 2, 5):
+            assert play(backend, num_workers, mode) == expected, (backend, num_workers)
+    assert play("process", 2, mode, max_concurrency=1) == expected
+
+
+@pytest.mark.parametrize("mode", [*MODES, "background"])
+def test_spares_have_seeds_of_their_own(mode: Any) -> None:
+    expected = play("serial", 5, mode, spares=2)
+    seeds = [row[4] for rows in expected for row in rows if row[4] is not None]
+    assert len(set(seeds)) == len(seeds) > 20
+    assert {formula(11, spare, 0) for spare in (3, 4)} <= set(seeds)
+    for backend in BACKENDS:
+        assert play(backend, 5, mode, spares=2) == expected, backend
+
+
+@pytest.mark.parametrize("in_advance", [True, False])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_was_reset_in_advance_for_nothing_was_no_episode(backend: Any, in_advance: bool) -> None:
+    with per_episode(counting(3, length=1), backend=backend, autoreset="disabled", spares=1) as pool:
+        pool.reset(seed=7)
+        pool.step([1, 1])
+        for _ in range(2 if in_advance else 0):  # a message comes first; who answers another has reset in between
+            pool.call("pid")
+        assert seeds_in(pool.reset(options={}).infos) == [formula(7, i, 1) for i in range(2)]
+        assert seeds_in(pool.reset(seed=[3, 4, 5]).infos) == [formula(3, 0, 0), formula(4, 1, 0)]
+        pool.step([1, 1])
+        assert seeds_in(pool.reset().infos) == [formula(5, 2, 0), formula(3, 0, 1)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("num_workers", "worker", "hit"), [(5, 2, [2]), (2, 0, [0, 1, 2])])
+def test_a_crash_changes_nothing_for_the_others(num_workers: int, worker: int, hit: list[int], mode: Any) -> None:
+    def run(crashes: int) -> Journal:
+        with per_episode([DiceEnv] * 5, num_workers=num_workers, autoreset=mode, faults=RESTART) as pool:
+            journal = Journal(pool)
+            journal.reset(seed=11)
+            for i in range(4):
+                journal.step(8)
+                if i < crashes:
+                    kill(pool, worker)
+            return journal
+
+    calm, stormy = run(0), run(2)
+    for i in range(5):
+        if i not in hit:
+            assert stormy.rows[i] == calm.rows[i]
+            continue
+        seeds = stormy.seeds(i)
+        assert seeds == [formula(11, i, n) for n in range(len(seeds))]
+        episodes = calm.episodes(i)
+        for seed, told in stormy.episodes(i).items():
+            # Of an episode that was cut off, the last is told once more. Either run may have seen more of the last one.
+            both = min(len(told) - 1, len(episodes.get(seed, ())) - 1)
+            assert told[: max(0, both)] == episodes.get(seed, [])[: max(0, both)]
+        assert sum(row[3] for row in stormy.rows[i]) >= 2
+
+
+# -- where it is told --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_first_row_of_an_episode_tells_its_seed_and_no_other(backend: Any, mode: Any) -> None:
+    with per_episode(counting(2, length=2), backend=backend, autoreset=mode) as pool:
+        assert seeds_in(pool.reset(seed=9).infos) == [formula(9, 0, 0), formula(9, 1, 0)]
+        for episode in (1, 2, 3):
+            following = [formula(9, i, episode) for i in range(2)]
+            assert seeds_in(pool.step([1, 1]).infos) == [None, None]
+            ended = pool.step([2, 2])
+            assert "episode_seed" not in final_info(ended, 0)
+            if mode == "same_step":
+                assert seeds_in(ended.infos) == following
+            else:
+                assert seeds_in(ended.infos) == [None, None]
+                begun = pool.reset() if mode == "disabled" else pool.step([3, 3])
+                assert seeds_in(begun.infos) == following
+                assert begun.infos.stack()["episode_seed"].tolist() == following
+
+
+def test_the_dict_of_the_env_is_left_alone() -> None:
+    with per_episode([DiceEnv] * 2, backend="serial") as pool:
+        journal = Journal(pool)
+        journal.reset()
+        journal.step(30)
+        assert pool.get_attr("info") == [{}, {}]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_told_and_nothing_is_seeded_by_gymnasiums_rule(mode: Any) -> None:
+    with Pool(counting(2, length=1), backend="serial", autoreset=mode) as pool:
+        assert pool.seeding == "gymnasium"
+        assert seeds_in(pool.reset(seed=5).infos) == [None, None]
+        assert pool.get_attr("last_seed") == [5, 6]
+        batch = pool.step([1, 1])
+        if mode == "next_step":
+            batch = pool.step([1, 1])
+        elif mode == "disabled":
+            batch = pool.reset()
+        assert seeds_in(batch.infos) == [None, None]
+        assert pool.get_attr("last_seed") == [None, None]
+
+
+def test_a_rule_that_is_none() -> None:
+    with pytest.raises(ValueError, match=r"^expected seeding to be one of \('gymnasium', 'per_episode'\), got 'often'"):
+        Pool(counting(1), backend="serial", seeding="often")  # type: ignore[arg-type]
+
+
+# -- faults ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_env_that_is_built_anew_goes_on_counting(backend: Any, mode: Any, tmp_path: Path) -> None:
+    act = die if backend == "process" else raising(lambda: ValueError("broken"))
+    fails = once(tmp_path / "failed", act, when=lambda env: env.steps == 2)
+    with per_episode(hooked(2, length=3, step=fails), backend=backend, autoreset=mode, faults=RESTART) as pool:
+        journal = Journal(pool)
+        journal.reset(seed=7)
+        journal.step(20)
+        journal.check_seeds(7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("backend", "num_workers"), [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)])
+def test_envs_that_are_renewed_go_on_counting(backend: Any, num_workers: int, mode: Any) -> None:
+    policy = FaultPolicy("raise", renew_every=2)
+    env_fns = counting(3, length=2)
+    with per_episode(env_fns, backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
+        journal = Journal(pool)
+        journal.reset(seed=7)
+        journal.step(14)
+        journal.check_seeds(7)
+        assert max(pool.get_attr("episodes")) <= 2
+
+
+def test_a_spare_that_dies_unnoticed_gets_its_seed_all_the_same() -> None:
+    with per_episode(counting(3, length=1), spares=1, faults=RESTART) as pool:
+        pool.reset(seed=7)
+        pool.reset(seed=8)
+        kill(pool, 2)
+        assert seeds_in(pool.reset(seed=9).infos) == [formula(9, 0, 0), formula(9, 1, 0)]
+        pool.step([1, 1])
+        assert seeds_in(pool.step([1, 1]).infos) == [formula(9, 2, 0), formula(9, 0, 1)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reset_that_fails_has_used_its_number(backend: Any, tmp_path: Path) -> None:
+    """A seed that an env cannot bear does not come back for ever."""
+    act = die if backend == "process" else raising(lambda: ValueError("broken"))
+    env_fns = hooked(2, reset=once(tmp_path / "failed", act))
+    with per_episode(env_fns, backend=backend, faults=RESTART) as pool:
+        assert seeds_in(pool.reset(seed=7).infos) == [formula(7, 0, 0), formula(7, 1, 1)]
+        assert seeds_in(pool.reset().infos) == [formula(7, 0, 1), formula(7, 1, 2)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_env_that_raised_goes_on_counting_when_it_is_reset(backend: Any, tmp_path: Path) -> None:
+    fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")))
+    with per_episode(hooked(2, step=fails), backend=backend) as pool:
+        pool.reset(seed=7)
+        with pytest.raises(EnvError) as raised:
+            pool.step([1, 1])
+        where = raised.value.failures[0].where
+        assert where is not None
+        assert (where.seed, where.resets_since_seed) == (formula(7, 1, 0), 0)
+        pool.discard()
+        assert seeds_in(pool.reset(env_ids=[1]).infos) == [formula(7, 1, 1)]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_reports_tell_the_seed_of_the_episode(mode: Any, tmp_path: Path) -> None:
+    fails = once(tmp_path / "failed", die, when=lambda env: env.episodes == 3 and env.steps == 1)
+    with per_episode(hooked(2, length=2, step=fails), autoreset=mode, faults=RESTART) as pool:
+        pool.reset(seed=7)
+        fault = None
+        while fault is None:
+            fault = final_info(pool.step([1, 1]), 1).get("fault")
+        assert isinstance(fault, Fault)
+        where = fault.where
+        assert (where.episode, where.seed, where.resets_since_seed) == (2, formula(7, 1, 2), 0)
+        assert f"seed {formula(7, 1, 2)}, last action" in str(where)
+
+
+def test_a_report_before_the_first_reset() -> None:
+    with per_episode(hooked(1, which=[0], reset=raising(lambda: ValueError("broken")))) as pool:
+        with pytest.raises(EnvError) as raised:
+            pool.reset(seed=3)
+        where = raised.value.failures[0].where
+        assert where is not None
+        assert (where.episode, where.seed) == (0, formula(3, 0, 0))
+
+
+def test_a_report_of_a_worker_that_did_not_come_to_the_reset_it_was_told() -> None:
+    with per_episode(counting(2)) as pool:
+        pool.reset(seed=1)
+        pool.call("pid")  # the worker has no message left that it could die in
+        kill(pool, 1)
+        with pytest.raises(WorkerDiedError, match="while in reset") as raised:
+            pool.reset(seed=2)
+        where = raised.value.where
+        assert where is not None
+        assert (where.episode, where.seed) == (0, formula(2, 1, 0))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_records_have_the_seed_that_was_passed(backend: Any, mode: Any, tmp_path: Path) -> None:
+    fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")), when=lambda env: env.episodes == 3)
+    env_fns = hooked(2, length=2, step=fails)
+    with per_episode(env_fns, backend=backend, autoreset=mode, record=tmp_path / "records") as pool:
+        journal = Journal(pool)
+        journal.reset(seed=7)
+        with pytest.raises(EnvError) as raised:
+            journal.step(20)
+    assert raised.value.record is not None
+    beginning = load_record(raised.value.record).beginning
+    assert beginning is not None
+    assert beginning.seed == formula(7, 1, 2)
+
+
+# -- random actions ----------------------------------------------------------------------------------------
+
+
+def draw(pool: Pool, times: int = 5) -> list[list[Any]]:
+    spaces_ = (pool.single_action_space, *pool.action_spaces)
+    return [[space.sample() for _ in range(times)] for space in spaces_]
+
+
+BOX = spaces.Dict(push=spaces.Box(-1, 1, (3,)), key=spaces.Discrete(9))
+
+
+@pytest.mark.parametrize("make", [DiceEnv, lambda: SampleEnv(spaces.Discrete(2), BOX)])
+def test_a_seed_makes_random_actions_reproducible(make: Callable[[], Any]) -> None:
+    drawn = []
+    for backend, num_workers in (("process", 3), ("process", 1), ("thread", 2), ("serial", 1)):
+        with per_episode([make] * 3, backend=backend, num_workers=num_workers) as pool:  # type: ignore[arg-type]
+            pool.reset(seed=4)
+            drawn.append(draw(pool))
+            pool.reset()
+            assert str(draw(pool)) != str(drawn[0])
+            pool.reset(seed=4)
+            drawn.append(draw(pool))
+    for other in drawn[1:]:
+        assert_same(other, drawn[0])
+    assert len({str(sequence) for sequence in drawn[0]}) == 4
+
+
+def test_a_seed_for_one_env_seeds_its_action_space_alone() -> None:
+    with per_episode([DiceEnv] * 3, backend="serial") as pool:
+        pool.reset(seed=4)
+        first = draw(pool)
+        pool.reset(seed=[4, None, None])
+        pool.reset(seed=4, env_ids=[2])
+        again = draw(pool)
+        assert (again[0], again[1], again[3]) == (first[0], first[1], first[3])
+        assert again[2] != first[2]
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_the_envs_own_action_spaces_are_left_alone(backend: Any) -> None:
+    with per_episode([DiceEnv] * 2, backend=backend) as pool:
+        for env_id, own in enumerate(pool.get_attr("action_space")):
+            assert own is not pool.action_spaces[env_id]
+        before = pool.apply(lambda env: env.action_space.seed(1) and env.action_space.np_random.bit_generator.state)
+        pool.reset(seed=4)
+        assert pool.apply(lambda env: env.action_space.np_random.bit_generator.state) == before
+
+
+@pytest.mark.parametrize(("seeding", "seed"), [("gymnasium", 4), ("per_episode", None)])
+def test_nothing_else_seeds_an_action_space(seeding: Any, seed: int | None) -> None:
+    with Pool([DiceEnv] * 2, backend="serial", seeding=seeding) as pool:
+        for space in (pool.single_action_space, *pool.action_spaces):
+            space.seed(1)
+        expected = draw(pool)
+        for space in (pool.single_action_space, *pool.action_spaces):
+            space.seed(1)
+        pool.reset(seed=seed)
+        assert draw(pool) == expected

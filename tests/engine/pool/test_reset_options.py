@@ -1,0 +1,330 @@
+"""Options that envs remember: every reset that names none has them, whoever asked for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from failing import MODES, die, once
+from odd_exceptions import NeedsArguments, raising
+from pool_envs import Gate, HookedEnv, levelled
+from programs import kill
+
+from remuda import BrokenPoolError, ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
+
+BACKENDS: list[Any] = ["process", "thread", "serial"]
+RESTART = FaultPolicy("restart", backoff=0)
+
+
+def levels(batch: Any) -> list[int]:
+    return [int(level) for level in batch.obs[:, 3]]
+
+
+def next_levels(pool: Pool) -> list[int]:
+    """Of the episodes after these, of envs with a length of 1."""
+    n = pool.num_envs
+    batch = pool.step([1] * n)
+    if pool.autoreset == "next_step":
+        batch = pool.step([1] * n)
+    elif pool.autoreset == "disabled":
+        batch = pool.reset()
+    return levels(batch)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_reset_that_names_none_has_them_until_they_are_set_again(backend: Any, mode: Any) -> None:
+    with Pool(levelled(3, length=1), backend=backend, num_workers=2, autoreset=mode) as pool:
+        pool.set_reset_options({"level": 5})
+        assert levels(pool.reset()) == [5, 5, 5]
+        for _ in range(3):
+            assert next_levels(pool) == [5, 5, 5]
+        pool.set_reset_options([{"level": 7}, {}], env_ids=[2, 0])
+        assert next_levels(pool) == [-1, 5, 7]
+        assert pool.get_attr("last_options") == [{}, {"level": 5}, {"level": 7}]
+        pool.set_reset_options([None, {"level": 8}, None])
+        assert next_levels(pool) == [-1, 8, -1]
+        assert pool.get_attr("last_options") == [None, {"level": 8}, None]
+        assert levels(pool.reset(seed=3)) == [-1, 8, -1]
+        assert pool.get_attr("last_seed") == [3, 4, 5]
+        pool.set_reset_options(None, env_ids=[1])
+        assert next_levels(pool) == [-1, -1, -1]
+        assert pool.get_attr("last_options") == [None, None, None]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_options_of_a_reset_are_for_that_reset(backend: Any, mode: Any) -> None:
+    with Pool(levelled(3, length=1), backend=backend, autoreset=mode) as pool:
+        pool.set_reset_options({"level": 5})
+        assert levels(pool.reset(options={"level": 1})) == [1, 1, 1]
+        assert next_levels(pool) == [5, 5, 5]
+        assert levels(pool.reset(options=[{"level": 2}, None, {}])) == [2, 5, -1]
+        assert next_levels(pool) == [5, 5, 5]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_they_are_copied_when_they_are_set_and_for_each_reset(backend: Any) -> None:
+    seen = lambda env: env.unwrapped.seen  # noqa: E731
+
+    def spoil(env: Any) -> None:
+        env.seen = {key: np.array(value).tolist() for key, value in env.last_options.items()}
+        env.last_options["course"][:] = -1  # it can be written to
+        env.last_options.clear()
+
+    with Pool(levelled(2, length=1, reset=spoil, autoreset=spoil), backend=backend, autoreset="same_step") as pool:
+        options = {"level": 5, "course": np.arange(3)}
+        pool.set_reset_options(options)
+        options["level"] = 6
+        options["course"][:] = 7
+        for act in (pool.reset, lambda: pool.step([1, 1]), lambda: pool.step([1, 1])):
+            act()
+            assert pool.apply(seen) == [{"level": 5, "course": [0, 1, 2]}] * 2
+
+
+def test_no_reset_asks_for_what_nobody_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(levelled(2, length=1), backend="serial", autoreset="same_step") as pool:
+        pool.reset(seed=1, options={"level": 3})
+        monkeypatch.setattr("remuda._worker.host.EnvHost.complete_reset", raising(lambda: ValueError("asked")))
+        pool.reset(options={"level": 4})
+        pool.step([1, 1])
+        pool.reset()
+
+
+def test_nobody_asks_any_more_once_they_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(levelled(2, length=1), backend="serial", num_workers=1, autoreset="same_step") as pool:
+        pool.set_reset_options({"level": 3})
+        assert levels(pool.reset()) == [3, 3]
+        pool.set_reset_options(None)
+        assert levels(pool.reset()) == [-1, -1]
+        monkeypatch.setattr("remuda._worker.host.EnvHost.complete_reset", raising(lambda: ValueError("asked")))
+        assert levels(pool.step([1, 1])) == [-1, -1]
+
+
+# -- order -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+@pytest.mark.parametrize("phase", ["step", "reset"])
+def test_an_env_in_flight_finishes_what_it_does(phase: str, backend: Any, tmp_path: Path) -> None:
+    """Also where a reset is part of that, and begins later."""
+    gate = Gate(tmp_path)
+    wait = {phase: lambda env, *_: gate.wait() if env.tag == 1 else None}
+    with Pool(levelled(3, length=1, **wait), backend=backend, num_workers=1, autoreset="same_step") as pool:
+        pool.set_reset_options({"level": 1})
+        pool.send_reset()
+        if phase == "step":
+            pool.recv()
+            pool.send([1, 1, 1])
+        gate.await_arrival()
+        pool.set_reset_options({"level": 2})
+        gate.open()
+        assert levels(pool.recv()) == [1, 1, 1]
+        pool.send([1, 1, 1])
+        if phase == "step":
+            gate.let_pass()
+        assert levels(pool.recv()) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_of_several_the_last_that_was_set_before_a_reset_was_sent(backend: Any) -> None:
+    with Pool(levelled(2), backend=backend) as pool:
+        for level in range(10):
+            pool.set_reset_options({"level": level})
+        pool.send_reset()
+        pool.set_reset_options({"level": 99})
+        assert levels(pool.recv()) == [9, 9]
+        assert levels(pool.reset()) == [99, 99]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_who_was_reset_in_advance_is_reset_once_more(backend: Any) -> None:
+    with Pool(levelled(4, length=1), backend=backend, spares=2, seeding="per_episode") as pool:
+        seeds = [info["episode_seed"] for info in pool.reset(seed=7).infos]
+        pool.apply(id)
+        pool.set_reset_options({"level": 5})
+        pool.step([1, 1])
+        batch = pool.step([1, 1])
+        assert batch.obs[:, 0].tolist() == [2, 3]
+        assert levels(batch) == [5, 5]
+        seeds += [info["episode_seed"] for info in batch.infos]
+        assert seeds == [np.random.SeedSequence(7, spawn_key=(i, 0)).generate_state(1)[0] % 2**31 for i in range(4)]
+        pool.step([1, 1])
+        assert levels(pool.step([1, 1])) == [5, 5]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_envs_that_reset_in_the_background_have_them(backend: Any) -> None:
+    with Pool(levelled(2, length=1), backend=backend, autoreset="background") as pool:
+        pool.set_reset_options([{"level": 1}, {"level": 2}])
+        assert levels(pool.reset()) == [1, 2]
+        pool.send([1, 1])
+        pool.set_reset_options({"level": 3}, env_ids=[1])  # before the reset was sent
+        pool.recv()
+        pool.set_reset_options({"level": 4}, env_ids=[0])  # after
+        assert levels(pool.recv(order="slot")) == [1, 3]
+        pool.step([1, 1])
+        assert levels(pool.recv(order="slot")) == [4, 3]
+
+
+def test_spares_have_those_of_all() -> None:
+    with Pool(levelled(3), backend="serial", spares=1) as pool:
+        for options, env_ids in (([{}, {}], None), ({"level": 1}, [0]), (None, [1])):
+            with pytest.raises(ValueError, match="expected one mapping .* for all envs where there are spares"):
+                pool.set_reset_options(options, env_ids)
+        assert levels(pool.reset()) == [-1, -1]
+
+
+# -- faults ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_workers", [3, 1])
+def test_successors_of_a_worker_know_them(num_workers: int, mode: Any) -> None:
+    with Pool(levelled(3, length=1), num_workers=num_workers, autoreset=mode, faults=RESTART) as pool:
+        pool.set_reset_options([{"level": i} for i in range(3)])
+        pool.reset()
+        for _ in range(2):
+            kill(pool, num_workers - 1)
+            pool.step([1, 1, 1])
+            assert levels(pool.reset()) == [0, 1, 2]
+            assert next_levels(pool) == [0, 1, 2]
+
+
+def test_what_is_set_when_a_worker_is_dead_already_reaches_its_successor() -> None:
+    with Pool(levelled(2), faults=RESTART) as pool:
+        pool.set_reset_options({"level": 1})
+        pool.reset()
+        kill(pool, 1)
+        pool.set_reset_options([{"level": 2}, {"level": 3}])
+        assert pool.step([1, 1]).truncated.tolist() == [False, True]
+        assert levels(pool.step([1, 1])) == [1, 3]
+        assert levels(pool.reset()) == [2, 3]
+
+
+def test_what_is_set_while_a_successor_builds_reaches_it(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    built = tmp_path / "built"
+
+    def build(env: HookedEnv) -> None:
+        if env.tag == 1:
+            gate.wait() if built.exists() else built.touch()
+
+    with Pool(levelled(2, build=build), faults=RESTART) as pool:
+        pool.set_reset_options({"level": 1})
+        pool.reset()
+        kill(pool, 1)
+        assert pool.step([1, 1]).truncated.tolist() == [False, True]
+        pool.set_reset_options(None)
+        pool.set_reset_options({"level": 2}, env_ids=[1])
+        pool.send([1, 1])
+        gate.let_pass()
+        batch = pool.recv()
+        assert levels(batch)[1] == 2
+        assert levels(pool.reset()) == [-1, 2]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_env_that_is_built_anew_in_its_worker_has_them(backend: Any, mode: Any, tmp_path: Path) -> None:
+    fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")), when=lambda env: env.tag == 1)
+    env_fns = levelled(2, length=1, step=fails)
+    with Pool(env_fns, backend=backend, num_workers=1, autoreset=mode, faults=RESTART) as pool:
+        pool.set_reset_options([{"level": 4}, {"level": 5}])
+        pool.reset()
+        assert next_levels(pool) == [4, 5]
+        assert next_levels(pool) == [4, 5]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("backend", "num_workers"), [("process", 2), ("process", 1), ("thread", 2), ("serial", 1)])
+def test_envs_that_are_renewed_have_them(backend: Any, num_workers: int, mode: Any) -> None:
+    policy = FaultPolicy("raise", renew_every=1)
+    with Pool(levelled(2, length=1), backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
+        pool.set_reset_options({"level": 4})
+        pool.reset()
+        for level in (5, 6):
+            pool.set_reset_options({"level": level}, env_ids=[1])
+            assert next_levels(pool) == [4, level]
+        assert pool.get_attr("episodes") == [1, 1]
+
+
+def test_a_reset_that_is_tried_again_has_them(tmp_path: Path) -> None:
+    with Pool(levelled(2, reset=once(tmp_path / "failed", die)), faults=RESTART) as pool:
+        pool.set_reset_options({"level": 4})
+        assert levels(pool.reset()) == [4, 4]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_crash_records_have_them(backend: Any, tmp_path: Path) -> None:
+    broken = raising(lambda: ValueError("broken"))
+    env_fns = levelled(1, step=broken)
+    with Pool(env_fns, backend=backend, record=tmp_path / "records", seeding="per_episode") as pool:
+        pool.set_reset_options({"level": 4})
+        (seed,) = [info["episode_seed"] for info in pool.reset(seed=1).infos]
+        with pytest.raises(EnvError) as raised:
+            pool.step([1])
+    assert raised.value.record is not None
+    record = load_record(raised.value.record)
+    assert record.beginning is not None
+    assert (record.beginning.seed, record.beginning.options, record.calls) == (seed, {"level": 4}, 0)
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"f": (i for i in range(3))}, TypeError, r"^expected reset options that can be pickled, got .* for env 0 \("),
+        ([{}, None, {"f": (i for i in range(3))}], TypeError, r"can be pickled, got .* for env 2 \("),
+        ([{}, {}], ValueError, "expected 3 reset options, one for each env to reset, got 2"),
+        (5, TypeError, "expected options to be a dict, None, or a sequence .*, got 5"),
+        ("level", TypeError, "got 'level'"),
+        ([{}, 1, {}], TypeError, "expected a dict or None as the options of env 1, got 1"),
+    ],
+)
+def test_options_that_cannot_be(options: Any, error: type[Exception], message: str, backend: Any) -> None:
+    with Pool(levelled(3), backend=backend, num_workers=2) as pool:
+        pool.set_reset_options({"level": 5})
+        with pytest.raises(error, match=message):
+            pool.set_reset_options(options)
+        assert levels(pool.reset()) == [5, 5, 5]
+
+
+@pytest.mark.parametrize("env_ids", [[3], [0, 0], ["a"], [True]])
+def test_envs_that_are_none(env_ids: Any) -> None:
+    with Pool(levelled(3), backend="serial") as pool:
+        with pytest.raises((ValueError, TypeError), match=r"^expected .*env_ids"):
+            pool.set_reset_options({"level": 5}, env_ids=env_ids)
+        assert levels(pool.reset()) == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_cannot_be_unpickled_there_is_the_envs_error(backend: Any) -> None:
+    with Pool(levelled(2), backend=backend, num_workers=1) as pool:
+        pool.set_reset_options([{"level": 1}, {"error": NeedsArguments(1, "no reason")}])
+        with pytest.raises(EnvError, match=r"env 1 .* in reset: .*argument"):
+            pool.reset()
+        pool.discard()
+        pool.set_reset_options({"level": 2})
+        assert levels(pool.reset()) == [2, 2]
+
+
+def test_envs_that_are_lost_and_pools_that_are_closed() -> None:
+    pool = Pool(levelled(2))
+    pool.reset()
+    kill(pool, 1)
+    with pytest.raises(WorkerDiedError):
+        pool.step([1, 1])
+    pool.set_reset_options({"level": 1}, env_ids=[0])
+    with pytest.raises(BrokenPoolError, match="env 1 was lost"):
+        pool.set_reset_options({"level": 2})
+    pool.discard()
+    assert levels(pool.reset(env_ids=[0])) == [1]
+    pool.close()
+    with pytest.raises(ClosedError, match="the pool is closed"):
+        pool.set_reset_options({"level": 1})

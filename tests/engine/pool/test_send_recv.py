@@ -1,0 +1,328 @@
+"""Sending and receiving in any order: every action is answered exactly once, by the right env, however late."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import (
+    CountingEnv,
+    NestedEnv,
+    TextEnv,
+    counting,
+    gated,
+    make_gates,
+    rewards,
+)
+
+from remuda import Batch, Pool, StateError
+
+BACKENDS = ("process", "thread", "serial")
+CONCURRENT = ("process", "thread")
+
+
+# -- partial sends and receives --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_sends_and_receives_in_parts(num_workers: int, backend: Any) -> None:
+    with Pool(counting(4), backend=backend, num_workers=num_workers) as pool:
+        pool.reset()
+        pool.send([10], env_ids=[3])
+        pool.send([20, 30], env_ids=[1, 0])
+        assert pool.pending == 3
+        got = rewards(pool.recv(min_envs=1, max_envs=1))
+        assert len(got) == 1
+        assert pool.pending == 2
+        got |= rewards(pool.recv())
+        assert got == {3: 10.0, 1: 20.0, 0: 30.0}
+        assert pool.pending == 0
+        pool.send([1, 2, 3, 4])
+        assert pool.recv().env_ids.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_parts_of_a_full_send(backend: Any) -> None:
+    with Pool(counting(5), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        for i in range(20):
+            pool.send([10 * i + k for k in range(5)])
+            got: dict[int, float] = {}
+            while pool.pending:
+                got |= rewards(pool.recv(min_envs=1, max_envs=2))
+            assert got == {k: 10 * i + k for k in range(5)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_limits_of_recv(backend: Any) -> None:
+    with Pool(counting(4), backend=backend) as pool:
+        pool.send_reset()
+        assert len(pool.recv(min_envs=4, max_envs=3)) == 3
+        assert len(pool.recv(min_envs=1000)) == 1  # all that there are
+        pool.send([1, 2, 3, 4])
+        assert len(pool.recv(max_envs=0)) == 0
+        assert len(pool.recv(min_envs=4, max_envs=1000)) == 4
+        pool.send_reset()
+        pool.recv(min_envs=0, timeout=-1)
+        pool.discard()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_by_arrival_or_by_slot(backend: Any) -> None:
+    with Pool(counting(4), backend=backend) as pool:
+        pool.reset()
+        for pending, env_id in enumerate((2, 0, 3), start=1):
+            pool.send([env_id], [env_id])
+            pool.recv(min_envs=pending, max_envs=0)  # it has arrived
+        batch = pool.recv(min_envs=1)
+        assert batch.env_ids.tolist() == batch.reward.tolist() == [2, 0, 3]
+        for pending, env_id in enumerate((2, 0, 3), start=1):
+            pool.send([env_id], [env_id])
+            pool.recv(min_envs=pending, max_envs=0)
+        batch = pool.recv(max_envs=2, order="slot")
+        assert batch.env_ids.tolist() == batch.reward.tolist() == [0, 2]  # the first two to arrive
+        assert pool.recv(order="slot").env_ids.tolist() == [3]
+        pool.send_observe()
+        with pytest.raises(ValueError, match="order to be 'arrival' or 'slot', got 'random'"):
+            pool.recv(order="random")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ids_may_be_any_array_of_ints(backend: Any) -> None:
+    with Pool(counting(4), backend=backend) as pool:
+        pool.reset()
+        for ids in (
+            np.array([2, 0]),
+            np.array([2, 0], np.int32),
+            np.array([2, 0], np.uint64),
+            np.array([2, 0], ">i8"),
+            np.array([2, 9, 0])[::2],
+            np.array([[2, 0]])[0],
+        ):
+            pool.send(np.array([7, 8]), ids)
+            assert rewards(pool.recv()) == {2: 7.0, 0: 8.0}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("ids", "error"),
+    [
+        (np.array([1, 1]), ValueError),
+        (np.array([1, 4]), ValueError),
+        (np.array([-1, 1]), ValueError),
+        (np.array([2**63, 1], np.uint64), ValueError),
+        (np.array([1.0, 2.0]), TypeError),
+        (np.array([True, False]), TypeError),
+        (np.array([[0], [1]]), TypeError),
+        (np.array([0, 3]), StateError),
+    ],
+)
+def test_arrays_that_are_no_ids(ids: Any, error: type[Exception], backend: Any) -> None:
+    with Pool(counting(4), backend=backend) as pool:
+        pool.reset()
+        pool.send([5], [3])
+        with pytest.raises(error, match="expected"):
+            pool.send(np.array([1, 2]), ids)
+        assert pool.pending == 1
+        assert rewards(pool.recv()) == {3: 5.0}
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nobody_starves(num_workers: int, backend: Any) -> None:
+    """Whoever is served and is done again at once comes after all that were done before."""
+    with Pool(counting(4), backend=backend, num_workers=num_workers) as pool:
+        pool.send_reset()
+        served = []
+        for _ in range(20):
+            batch = pool.recv(min_envs=4, max_envs=1)  # all four are done
+            served += batch.env_ids.tolist()
+            pool.send([1], batch.env_ids)
+        for turn in range(0, 20, 4):
+            assert served[turn : turn + 4] == served[:4]
+        assert sorted(served[:4]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_empty_batch_has_the_right_shape(backend: Any) -> None:
+    for env, action in ((NestedEnv, None), (CountingEnv, 0), (TextEnv, None)):
+        with Pool([env] * 2, backend=backend, num_workers=1) as pool:
+            full = pool.reset()
+            pool.send_observe()
+            batch = pool.recv(max_envs=0)
+            assert len(batch) == 0
+            assert batch.env_ids.shape == (0,)
+            assert (batch.reward.shape, batch.reward.dtype.name) == ((0,), "float64")
+            assert (batch.terminated.shape, batch.terminated.dtype.name) == ((0,), "bool")
+            assert list(batch.infos) == []
+            assert batch.infos.stack() == {}
+            assert batch.final_obs is None
+            if env is NestedEnv:
+                assert batch.obs["image"].shape == (0, 3, 4)
+                assert batch.obs["pose"][1].dtype == full.obs["pose"][1].dtype
+            else:
+                assert len(batch.obs) == 0
+            assert action is None or batch.obs.shape == (0, 4)
+            pool.discard()
+
+
+# -- timeouts and late results ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_late_results_are_neither_lost_nor_mixed_up(backend: Any, tmp_path: Path) -> None:
+    gates = make_gates(tmp_path, 1)
+    with Pool(gated([gates[0], None, None]), backend=backend) as pool:
+        pool.reset()
+        pool.send([100, 1, 2])
+        gates[0].await_arrival()
+        assert rewards(pool.recv(min_envs=2)) == {1: 1.0, 2: 2.0}
+        assert len(pool.recv(timeout=0)) == 0
+        assert len(pool.recv(timeout=0.01)) == 0
+        for i in range(10):
+            pool.send([10 + i, 20 + i], env_ids=[2, 1])
+            assert rewards(pool.recv(min_envs=2)) == {2: 10 + i, 1: 20 + i}
+            assert pool.pending == 1
+        with pytest.raises(StateError, match="env 0 is in flight"):
+            pool.send([1], env_ids=[0])
+        gates[0].open()
+        assert rewards(pool.recv()) == {0: 100.0}
+        assert pool.get_attr("total_steps") == [1, 11, 11]
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_the_first_to_finish_come_first(backend: Any, tmp_path: Path) -> None:
+    gates = make_gates(tmp_path, 4)
+    order = [2, 0, 3, 1]
+    with Pool(gated(gates), backend=backend) as pool:
+        pool.reset()
+        pool.send([0, 1, 2, 3])
+        arrived = []
+        for env_id in order:
+            gates[env_id].let_pass()
+            arrived += pool.recv(min_envs=1).env_ids.tolist()
+        assert arrived == order
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_a_late_env_does_not_hold_up_the_others_in_other_workers(backend: Any, tmp_path: Path) -> None:
+    (gate,) = make_gates(tmp_path, 1)
+    with Pool(gated([None, None, gate, None]), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        pool.send([0, 1, 2, 3])
+        gate.await_arrival()
+        assert sorted(pool.recv(min_envs=2).env_ids.tolist()) == [0, 1]
+        pool.send([7, 8], env_ids=[0, 1])
+        assert rewards(pool.recv(min_envs=2)) == {0: 7.0, 1: 8.0}
+        gate.open()
+        assert rewards(pool.recv()) == {2: 2.0, 3: 3.0}
+
+
+def test_a_timeout_takes_what_is_there(tmp_path: Path) -> None:
+    gates = make_gates(tmp_path, 2)
+    with Pool(gated([gates[0], None, gates[1]]), backend="thread") as pool:
+        pool.reset()
+        pool.send([0, 1, 2])
+        for gate in gates:
+            gate.await_arrival()
+        pool.call("pid", env_ids=[1])  # it has stepped when it answers
+        assert rewards(pool.recv(timeout=0)) == {1: 1.0}
+        gates[1].open()
+        assert rewards(pool.recv(min_envs=1)) == {2: 2.0}
+        gates[0].open()
+        assert rewards(pool.recv(timeout=float("inf"))) == {0: 0.0}
+
+
+# -- discard and observe ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_discard(backend: Any) -> None:
+    with Pool(counting(3), backend=backend, num_workers=2) as pool:
+        pool.discard()
+        pool.reset()
+        pool.send([1, 2, 3])
+        pool.discard()
+        assert pool.pending == 0
+        pool.send([7], env_ids=[1])
+        pool.send([8, 9], env_ids=[0, 2])
+        pool.recv(min_envs=1, max_envs=1)
+        pool.discard()
+        batch = pool.step([4, 5, 6])
+        assert batch.reward.tolist() == [4, 5, 6]
+        assert batch.obs[:, 2].tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_discard_waits_for_what_is_in_flight(backend: Any, tmp_path: Path) -> None:
+    (gate,) = make_gates(tmp_path, 1)
+    with Pool(gated([None, gate]), backend=backend) as pool:
+        pool.reset()
+        pool.send([1, 2])
+        opener = threading.Thread(target=gate.let_pass)
+        opener.start()
+        pool.discard()
+        opener.join()
+        assert pool.get_attr("total_steps") == [1, 1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_observe_takes_no_step(mode: Any, backend: Any) -> None:
+    with Pool(counting(3, length=2), backend=backend, num_workers=2, autoreset=mode) as pool:
+        pool.reset()
+        for i in range(4):
+            batch = pool.step([i, i, i])
+            for _ in range(2):
+                pool.send_observe(env_ids=[2, 0])
+                again = pool.recv()
+                order = np.argsort(again.env_ids)
+                assert again.obs[order].tolist() == batch.obs[[0, 2]].tolist()
+                assert not again.reward.any()
+                assert not again.terminated.any()
+                assert not again.truncated.any()
+                assert list(again.infos) == [{}, {}]
+        assert pool.get_attr("total_steps") == [4 if mode != "next_step" else 3] * 3
+
+
+def test_observe_with_objects() -> None:
+    with Pool([TextEnv] * 2, backend="serial") as pool:
+        pool.reset()
+        pool.step(("one", "two"))
+        pool.send_observe()
+        assert pool.recv().obs == ("one", "two")
+
+
+# -- threads and numbers about it ------------------------------------------------------------------------
+
+
+def test_another_thread_may_use_the_pool_later() -> None:
+    with Pool(counting(2), num_workers=1) as pool:
+        results: list[Batch] = []
+        for _ in range(3):
+            thread = threading.Thread(target=lambda: results.append(pool.reset()))
+            thread.start()
+            thread.join()
+        assert [batch.obs[:, 1].tolist() for batch in results] == [[1, 1], [2, 2], [3, 3]]
+        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_stats_count(backend: Any) -> None:
+    with Pool(counting(4), num_workers=2, backend=backend) as pool:
+        pool.reset()
+        for _ in range(5):
+            pool.step([0] * 4)
+        pool.send([1], env_ids=[3])
+        pool.recv()
+        pool.call("pid")
+        stats = pool.stats()
+        assert stats.steps == 25
+        assert stats.steps_by_worker == (12, 13)
+        assert stats.batches == 7
+        assert stats.env_seconds > 0
+        assert stats.waited_seconds >= 0

@@ -1,0 +1,401 @@
+"""Envs that are vectors: their slots read as if each were an env of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from failing import MODES
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from odd_exceptions import raising
+from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, telling
+from vector_envs import plain, synced
+
+from remuda import (
+    Batch,
+    EnvError,
+    Pool,
+    _core,
+)
+from remuda._engine.pool.partition import divide
+from remuda._engine.startup.advice import StepCost, advice
+
+BACKENDS = ("process", "thread", "serial")
+
+
+# -- as single envs --------------------------------------------------------------------------------------
+
+
+class Twins:
+    """The same envs in vector envs and singly. What is done to both must look the same."""
+
+    def __init__(self, env_fns: Sequence[EnvFn], size: int, mode: Any, **options: Any) -> None:
+        self.size, self.mode = size, mode
+        self.vectors = Pool(synced(env_fns, size, mode), vector_size=size, autoreset=mode, advise=False, **options)
+        self.singles = Pool(env_fns, backend="serial", autoreset=mode, advise=False)
+        self.actions = batch_space(self.singles.single_action_space, len(env_fns))
+        self.actions.seed(3)
+
+    def run(self, steps: int) -> None:
+        assert_same_batch(self.vectors.reset(seed=5), self.singles.reset(seed=5), "reset")
+        for i in range(steps):
+            actions = self.actions.sample()
+            batch = self.vectors.step(actions)
+            assert_same_batch(batch, self.singles.step(actions), f"step {i}")
+            over = batch.terminated | batch.truncated
+            if self.mode == "disabled" and over.any():
+                self._reset(over, f"reset after step {i}")
+
+    def _reset(self, over: Any, where: str) -> None:
+        """Gymnasium's vector envs reset those in a mask."""
+        masks = over.reshape(-1, self.size)
+        ids = np.flatnonzero(np.repeat(masks.any(1), self.size)).tolist()
+        options = [{"reset_mask": masks[env // self.size]} for env in ids]
+        ours = self.vectors.reset(env_ids=ids, options=options)
+        theirs = self.singles.reset(env_ids=np.flatnonzero(over).tolist(), options={})
+        mine = dict(zip(ours.env_ids.tolist(), range(len(ours)), strict=True))
+        rows = [mine[env] for env in theirs.env_ids.tolist()]
+        assert_same(leaves_of(ours.obs, rows), leaves_of(theirs.obs, range(len(theirs))), f"{where}: obs")
+        assert_same([ours.infos[row] for row in rows], list(theirs.infos), f"{where}: infos")
+
+    def __enter__(self) -> Twins:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.vectors.close()
+        self.singles.close()
+
+
+def leaves_of(obs: Any, rows: Any) -> Any:
+    if isinstance(obs, dict):
+        return {key: leaves_of(value, rows) for key, value in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(leaves_of(value, rows) for value in obs) if not isinstance(obs[0], str) else [obs[i] for i in rows]
+    return obs[list(rows)]
+
+
+def assert_same_batch(ours: Batch, theirs: Batch, where: str) -> None:
+    for name in ("env_ids", "obs", "reward", "terminated", "truncated"):
+        assert_same(getattr(ours, name), getattr(theirs, name), f"{where}: {name}")
+    assert_same(list(ours.infos), list(theirs.infos), f"{where}: infos")
+    assert_same(ours.infos.stack(), theirs.infos.stack(), f"{where}: stacked infos")
+    over = np.flatnonzero(theirs.terminated | theirs.truncated)
+    assert (ours.final_obs is None) == (theirs.final_obs is None), where
+    if theirs.final_obs is not None:
+        assert_same(leaves_of(ours.final_obs, over), leaves_of(theirs.final_obs, over), f"{where}: final_obs")
+
+
+def ending(num_envs: int) -> list[EnvFn]:
+    return [(lambda tag=i: CountingEnv(tag, 2 + tag)) for i in range(num_envs)]  # type: ignore[misc]
+
+
+def nested(num_envs: int) -> list[EnvFn]:
+    return [(lambda length=i: NestedEnv(3 + length)) for i in range(num_envs)]  # type: ignore[misc]
+
+
+def informed(num_envs: int) -> list[EnvFn]:
+    return telling(num_envs, _tell, length=3)
+
+
+def _tell(tag: int, count: int) -> Info:
+    info: Info = {
+        "count": count,
+        "half": count / 2,
+        "even": count % 2 == 0,
+        "row": np.arange(3) * count,
+        "name": f"{tag}",
+    }
+    info["deep"] = {"tag": tag, "deeper": {"small": np.float32(count)}}
+    info["flag"] = np.bool_(tag == 1)
+    info["maybe"] = None if tag else [count]
+    if (tag + count) % 3 == 0:
+        info |= {"rare": np.int16(count), "grid": np.ones((2, 2), np.float32) * tag}
+    return info
+
+
+def sampled(space: spaces.Space[Any]) -> Callable[[int], list[EnvFn]]:
+    return lambda num_envs: [lambda: SampleEnv(space, spaces.MultiDiscrete([3, 4]))] * num_envs
+
+
+ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
+    "counting": ending,
+    "nested": nested,
+    "informed": informed,
+    "image": sampled(spaces.Box(0, 255, (4, 3), np.uint8)),
+    "number": sampled(spaces.Discrete(9, start=-4)),
+}
+
+
+@pytest.mark.parametrize(
+    ("envs", "mode", "num_workers"), [*product(ENVS, MODES, [2]), *product(["nested"], MODES, [1, 3])]
+)
+def test_slots_read_as_single_envs(envs: str, mode: Any, num_workers: int) -> None:
+    with Twins(ENVS[envs](6), 2, mode, num_workers=num_workers) as twins:
+        twins.run(40)
+
+
+@pytest.mark.parametrize(
+    ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), *product(["nested"], MODES, ["thread"])]
+)
+def test_slots_read_as_single_envs_in_this_process(envs: str, mode: Any, backend: Any) -> None:
+    with Twins(ENVS[envs](6), 3, mode, backend=backend) as twins:
+        twins.run(60)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_one_vector_env_may_be_all(size: int) -> None:
+    with Twins(ending(size), size, "next_step") as twins:
+        twins.run(20)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_texts_travel_for_each_slot(mode: Any, backend: Any) -> None:
+    fns: list[EnvFn] = [lambda: TextEnv(2)] * 4
+    with Pool(synced(fns, 2, mode), vector_size=2, autoreset=mode, backend=backend) as pool:
+        batch = pool.reset(options={"text": "hello"})
+        assert batch.obs == ("hello",) * 4
+        for texts in (["a", "b", "c", "d"], ["", "x" * 100_000, "y", "z" * 70_000]):
+            batch = pool.step(texts)
+            assert batch.obs == tuple(text * 2 for text in texts)
+            assert batch.reward.tolist() == [len(text) for text in texts]
+
+
+# -- vector envs that are not Gymnasium's ----------------------------------------------------------------
+
+
+def test_the_batch_is_still_a_view_of_a_frame() -> None:
+    with Pool(plain(2, 3), vector_size=3) as pool:
+        batches = [pool.reset(), *(pool.step(np.arange(6)) for _ in range(2))]
+        assert [type(_owner(batch.obs)) for batch in batches] == [_core.Lease] * 3
+        assert [batch.obs[0, 2] for batch in batches] == [0, 1, 2]
+
+
+def _owner(array: Any) -> Any:
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array
+
+
+def test_infos_of_a_wrapper() -> None:
+    """A dict whose arrays have no masks, but that has one itself."""
+
+    def build() -> Any:
+        return RecordEpisodeStatistics(SyncVectorEnv(ending(2)))
+
+    with Pool([build, build], vector_size=2) as pool:
+        pool.reset()
+        for _ in range(3):
+            batch = pool.step([1, 2, 3, 4])
+        ends = [info.get("episode") for info in batch.infos]
+        assert ends[0] is None
+        assert ends[2] is None
+        assert (ends[1]["r"], ends[1]["l"]) == (6.0, 3)
+        assert (ends[3]["r"], ends[3]["l"]) == (12.0, 3)
+
+
+# -- seeds, options, env ids -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with Pool(plain(3, 2), vector_size=2, num_workers=2) as pool:
+        yield pool
+
+
+def resets_of(pool: Pool) -> list[Any]:
+    """What each vector env was last reset with."""
+    return [resets[-1] for resets in pool.get_attr("resets")[::2]]
+
+
+@pytest.mark.parametrize(
+    ("seed", "expected"),
+    [
+        (7, [{"seed": 7}, {"seed": 9}, {"seed": 11}]),
+        (None, [{}, {}, {}]),
+        ([5, 6, 6, 5, None, None], [{"seed": 5}, {"seed": [6, 5]}, {}]),
+        ([None, 1, 1, None, np.int64(3), 4], [{"seed": [None, 1]}, {"seed": [1, None]}, {"seed": 3}]),
+    ],
+)
+def test_seeds(pool: Pool, seed: Any, expected: list[Info]) -> None:
+    pool.reset(seed=seed)
+    assert_same(resets_of(pool), expected)
+
+
+def test_options_are_those_of_all_slots(pool: Pool) -> None:
+    pool.reset(options={"level": 1})
+    assert resets_of(pool) == [{"options": {"level": 1}}] * 3
+    masks = [{"mask": np.array([True, i > 2]), "more": [1, {"a": (i // 2,)}]} for i in range(4)]
+    with pytest.raises(ValueError, match=r"the same options .* for env 2 .* for env 3"):
+        pool.reset(env_ids=range(4), options=masks)
+    assert pool.pending == 0
+    pool.reset(env_ids=range(4), options=[masks[0], masks[0], None, None])
+    assert_same(resets_of(pool)[0]["options"], masks[0])
+    assert resets_of(pool)[1] == {}
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+@pytest.mark.parametrize(
+    ("env_ids", "culprit"),
+    [([0], 0), ([1, 2], 1), ([1, 0], 1), ([0, 2, 1, 3], 0), ([0, 1, 3], 3), ([2, 3, 0, 1, 4], 4)],
+)
+def test_env_ids_name_whole_vector_envs(pool: Pool, env_ids: Any, culprit: int, kind: Any) -> None:
+    pool.reset()
+    env_ids = kind(env_ids)
+    wrong = f"whole vector envs.* got env {culprit} in "
+    for send in (
+        lambda: pool.send(np.zeros(len(env_ids), int), env_ids),
+        lambda: pool.send_reset(env_ids=env_ids),
+        lambda: pool.send_observe(env_ids),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            send()
+        assert pool.pending == 0
+    assert pool.step(np.arange(6)).obs[:, 3].tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_some_vector_envs_in_any_order(pool: Pool, kind: Any) -> None:
+    pool.reset()
+    pool.send(np.array([10, 11, 12, 13]), kind([4, 5, 0, 1]))
+    batch = pool.recv(order="slot")
+    assert batch.env_ids.tolist() == [0, 1, 4, 5]
+    assert batch.obs[:, 3].tolist() == [12, 13, 10, 11]
+    pool.send_observe([2, 3])
+    pool.send_reset(env_ids=[4, 5])
+    batch = pool.recv(order="slot")
+    assert batch.env_ids.tolist() == [2, 3, 4, 5]
+    assert batch.obs.tolist() == [[2, 1, 0, -1], [3, 1, 0, -1], [4, 2, 0, -1], [5, 2, 0, -1]]
+    assert not batch.reward.any()
+
+
+def test_the_first_to_arrive_come_whole(pool: Pool) -> None:
+    pool.send_reset()
+    seen: list[int] = []
+    while len(seen) < 6:
+        batch = pool.recv(min_envs=1)
+        assert len(batch) % 2 == 0
+        assert all(batch.env_ids[::2] + 1 == batch.env_ids[1::2])
+        seen += batch.env_ids.tolist()
+    assert sorted(seen) == list(range(6))
+
+
+def test_a_limit_is_of_whole_vector_envs(pool: Pool) -> None:
+    pool.send_reset()
+    pool.recv(min_envs=6, max_envs=4)
+    with pytest.raises(ValueError, match="expected max_envs to be a multiple of vector_size=2, or None, got 3"):
+        pool.recv(max_envs=3)
+    assert len(pool.recv(max_envs=2)) == 2
+
+
+def test_options_for_resets_that_nobody_asks_for_are_refused(pool: Pool) -> None:
+    with pytest.raises(ValueError, match="vector_size=2: vector envs reset theirs by themselves"):
+        pool.set_reset_options({"level": 1})
+    pool.reset()
+    assert resets_of(pool) == [{}] * 3
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_parts_are_of_whole_vector_envs(parts: int) -> None:
+    with Pool(plain(5, 2), vector_size=2, num_workers=2) as pool:
+        shares = pool.split(parts)
+        for part in shares:
+            assert part.env_ids[::2].tolist() == (part.env_ids[1::2] - 1).tolist()
+            assert not (part.env_ids[::2] % 2).any()
+            part.send_reset()
+        for _ in range(3):
+            for part in shares:
+                batch = part.recv()
+                assert batch.env_ids.tolist() == part.env_ids.tolist()
+                assert type(_owner(batch.obs)) is _core.Lease
+                part.send(np.array(part.env_ids))
+        batches = [part.recv() for part in shares]
+        assert sorted(env for batch in batches for env in batch.obs[:, 3]) == list(range(10))
+        with pytest.raises(ValueError, match=r"from 1 to 5 \(the number of vector envs\), got 6"):
+            pool.split(6)
+
+
+def test_a_division_keeps_vectors_whole() -> None:
+    assert divide([0] * 6 + [1] * 3, 2, 3) == [[0, 1, 2, 6, 7, 8], [3, 4, 5]]
+
+
+# -- calls -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_vector_env_is_asked_once(backend: Any) -> None:
+    with Pool(plain(2, 3), vector_size=3, backend=backend) as pool:
+        assert pool.call("poke") == [1] * 6
+        assert pool.call("poke", env_ids=[1, 5, 2]) == [2, 2, 2]
+        assert pool.call_async("poke", 10, env_ids=[4]).result() == [12]
+        assert pool.apply(lambda env: env.calls) == [2] * 3 + [12] * 3
+        pool.set_attr("calls", 5, env_ids=[3])
+        assert pool.get_attr("calls") == [2] * 3 + [5] * 3
+        pool.set_attrs("calls", [[1], [1], [1], [2], [2], [2]])
+        assert pool.get_attr("calls") == [[1]] * 3 + [[2]] * 3
+        with pytest.raises(ValueError, match=r"same arguments for all envs of a vector env, .* env 3 .* env 4"):
+            pool.set_attrs("calls", [1, 1, 1, 2, 3, 2])
+        pool.reset()
+        assert [frame[:, 0].tolist() for frame in pool.render()] == [[0, 1, 2]] * 3 + [[3, 4, 5]] * 3
+        with pytest.raises(EnvError, match="env 3 .*has no attribute 'jump'") as raised:
+            pool.call("jump", env_ids=[4])
+        assert len(raised.value.failures) == 1
+
+
+# -- the rest --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_auto_counts_vector_envs(mode: Any) -> None:
+    with Pool(synced(ending(4), 2, mode), vector_size=2, autoreset=mode, num_workers="auto") as pool:
+        assert pool.num_workers in (1, 2)
+        assert pool.num_envs == 4
+
+
+def test_what_a_pool_tells_of_itself() -> None:
+    with Pool(synced(counting(6), 3), vector_size=3) as pool:
+        assert (pool.num_envs, pool.num_workers, pool.vector_size) == (6, 2, 3)
+        assert [worker.env_ids for worker in pool.workers] == [(0, 1, 2), (3, 4, 5)]
+        assert pool.single_observation_space == CountingEnv().observation_space
+        assert len(pool.observation_spaces) == 6
+        pool.reset()
+        pool.step(np.arange(6))
+        assert pool.stats().steps == 12
+
+
+def test_limits_on_concurrency() -> None:
+    with Pool(plain(3, 2), vector_size=2, max_concurrency=1) as pool:
+        pool.reset(seed=1)
+        for _ in range(5):
+            batch = pool.step(np.arange(6))
+        assert batch.obs[:, 2].tolist() == [5] * 6
+
+
+def test_an_env_that_raises_in_close() -> None:
+    pool = Pool(plain(2, 2, close=raising(lambda: ValueError("broken"))), vector_size=2)
+    with pytest.raises(EnvError, match=r"env 0 .* raised ValueError in close: broken"):
+        pool.close()
+
+
+def test_an_id_of_gymnasium() -> None:
+    def build() -> Any:
+        return gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="vector_entry_point")
+
+    with Pool([build] * 2, vector_size=4) as pool:
+        pool.reset(seed=0)
+        for _ in range(50):
+            batch = pool.step(np.ones(8, int))
+        assert batch.obs.shape == (8, 4)
+
+
+def test_advice_speaks_of_vector_envs() -> None:
+    text = advice(StepCost(wall=1e-2, cpu=1e-2), 4, 1, 4, "vector envs")
+    assert text is not None
+    assert "num_workers=4 would step these 4 vector envs about 4 times faster" in text

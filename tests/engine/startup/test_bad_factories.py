@@ -1,0 +1,107 @@
+"""Factories that give no env, or envs that do not fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pool_envs import CountingEnv, SampleEnv
+
+from remuda import (
+    InvalidEnvError,
+    Pool,
+    SpaceMismatchError,
+)
+
+BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(None, "got None"), (3, "got 3"), ("CartPole-v1", "got 'CartPole-v1'"), (CountingEnv, "got <class")],
+)
+def test_factories_that_return_no_env(value: Any, message: str, backend: Any) -> None:
+    with pytest.raises(InvalidEnvError, match=rf"expected env_fns\[1\] to return a gymnasium.Env, {message}"):
+        Pool([CountingEnv, lambda: value, CountingEnv], backend=backend, num_workers=1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_same_env_twice_in_a_worker(backend: Any) -> None:
+    env = CountingEnv()
+    with pytest.raises(InvalidEnvError, match=r"env_fns\[2\] .* of its own, got the same object as env_fns\[1\]"):
+        Pool([CountingEnv, lambda: env, lambda: env], backend=backend, num_workers=1)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_the_same_env_in_two_workers(backend: Any) -> None:
+    env = CountingEnv()
+    with pytest.raises(InvalidEnvError, match=r"env_fns\[2\] .* of its own, got the same object as env_fns\[0\]"):
+        Pool([lambda: env, CountingEnv, lambda: env], backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+def test_an_env_without_a_space(name: str, backend: Any) -> None:
+    def fn() -> Any:
+        env = CountingEnv()
+        setattr(env, name, None)
+        return env
+
+    with pytest.raises(InvalidEnvError, match=rf"expected env_fns\[1\].*{name}.*Space, got None"):
+        Pool([CountingEnv, fn], backend=backend)
+
+
+def _with_spaces(observation: spaces.Space[Any], action: spaces.Space[Any]) -> Callable[[], Any]:
+    return lambda: SampleEnv(observation, action)
+
+
+BOX2 = spaces.Box(0, 1, (2,))
+PLAIN = _with_spaces(BOX2, spaces.Discrete(2))
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        (
+            _with_spaces(spaces.Box(0, 1, (3,)), spaces.Discrete(2)),
+            r"^expected every observation space .*envs 1, 2: shape \(3,\) instead of \(2,\)",
+        ),
+        (
+            _with_spaces(spaces.Box(0, 1, (2,), np.float64), spaces.Discrete(2)),
+            "envs 1, 2: dtype float64 instead of float32",
+        ),
+        (_with_spaces(spaces.Dict(a=BOX2), spaces.Discrete(2)), "envs 1, 2: another structure"),
+        (_with_spaces(spaces.Text(3), spaces.Discrete(2)), "envs 1, 2: another structure"),
+        (_with_spaces(BOX2, BOX2), r"^expected every action space .*envs 1, 2: shape \(2,\) instead of \(\)"),
+        (
+            _with_spaces(BOX2, spaces.Discrete(2, dtype=np.int32)),
+            "^expected every action space .*envs 1, 2: dtype int32 instead of int64",
+        ),
+    ],
+)
+def test_spaces_that_disagree(odd: Callable[[], Any], message: str) -> None:
+    with pytest.raises(SpaceMismatchError, match=message):
+        Pool([PLAIN, odd, odd], backend="serial")
+
+
+def test_objects_that_disagree() -> None:
+    graph, text = spaces.Graph(spaces.Discrete(2), None), spaces.Text(3)
+    with pytest.raises(SpaceMismatchError, match=r"env 1: Text instead of Graph at \['x'\]"):
+        Pool([_with_spaces(spaces.Dict(x=space), BOX2) for space in (graph, text)], backend="serial")
+
+
+def test_nested_spaces_that_disagree() -> None:
+    one, other = (spaces.Dict(a=spaces.Tuple((BOX2, spaces.Box(0, 1, shape)))) for shape in [(1,), (4,)])
+    with pytest.raises(SpaceMismatchError, match=r"env 1: shape \(4,\) instead of \(1,\) at \['a'\]\[1\]"):
+        Pool([_with_spaces(one, BOX2), _with_spaces(other, BOX2)], backend="serial")
+
+
+def test_bounds_may_differ() -> None:
+    fns = [_with_spaces(spaces.Box(0, high, (2,)), spaces.Discrete(2)) for high in (1, 2, 3)]
+    with Pool(fns, backend="serial") as pool:
+        assert [getattr(space, "high")[0] for space in pool.observation_spaces]  # noqa: B009 == [1, 2, 3]
+        pool.reset()

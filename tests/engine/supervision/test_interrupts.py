@@ -1,0 +1,345 @@
+"""The caller is interrupted while the pool deals with a fault: nothing is lost, and nobody waits for ever.
+
+A signal handler that raises may do so between any two lines. Here a tracer raises at the n-th line of the engine's, for
+one n after another, until all is done before that line comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from failing import MODES, fault_in
+from odd_exceptions import raising
+from pool_envs import counting, hooked
+from programs import kill, pids_of
+from vector_envs import PlainVector
+
+import remuda
+from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError
+from remuda._backends.process.backend import ProcessBackend
+
+PACKAGE = Path(remuda.__file__).parent
+ENGINE = str(PACKAGE / "_engine")
+BACKENDS = {"process": "_backends/process/backend.py", "thread": "_backends/thread.py"}
+# Between the lines that are hit; with `make soak` each of them is.
+STRIDE = 1 if os.environ.get("REMUDA_SOAK_MINUTES") else 41
+
+
+class Interrupt(BaseException):
+    """Nobody expects it."""
+
+
+@contextmanager
+def interrupting(n: int, *where: str) -> Iterator[list[str]]:
+    """Raises at the n-th line of the engine, or of these files, that is run; the list tells where."""
+    hit: list[str] = []
+    left = n
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(where or ENGINE) or hit:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                hit.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}")
+                raise Interrupt(hit[0])
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield hit
+    finally:
+        sys.settrace(before)
+
+
+def each_line(body: Callable[[int], list[str]], first: int = 0, stride: int = STRIDE) -> None:
+    """`body(n)`: what was hit; nothing any more when the n-th line does not come."""
+    n, places = first, []
+    while hit := body(n):
+        places += hit
+        n += stride
+    assert places
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_death_that_is_to_be_restarted_is_dealt_with_in_the_end(mode: Any) -> None:
+    with Pool(counting(3), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), autoreset=mode) as pool:
+
+        def body(n: int) -> list[str]:
+            pool.reset()
+            pool.step([1] * 3)
+            before = kill(pool, 1)
+            with interrupting(n) as hit:
+                try:
+                    batch = pool.step([2] * 3)
+                    assert fault_in(batch, 1).kind == "death", hit
+                    pool.reset()
+                except Interrupt:
+                    pass
+            pool.discard()
+            assert pool.pending == 0
+            assert pool.reset().obs[:, 2].tolist() == [0] * 3, hit
+            assert pool.step([3] * 3).obs[:, 2:].tolist() == [[1, 3]] * 3, hit
+            assert pool.call("pid") == pids_of(pool), hit
+            assert before not in pids_of(pool)
+            return hit
+
+        each_line(body, first=MODES.index(mode))
+
+
+@pytest.mark.watchdog(600)
+def test_a_death_that_is_to_be_raised_is_told_or_known_in_the_end() -> None:
+    def body(n: int) -> list[str]:
+        with Pool(counting(2)) as pool:
+            pool.reset()
+            kill(pool, 1)
+            pool.send([1] * 2)
+            with interrupting(n) as hit:
+                try:
+                    for _ in range(2):
+                        pool.recv()
+                except (Interrupt, WorkerDiedError):
+                    pass
+            pool.discard()
+            assert pool.pending == 0
+            with pytest.raises(BrokenPoolError, match="env 1 was lost"):
+                pool.step([1] * 2)
+            pool.send([2], env_ids=[0])
+            assert pool.recv().env_ids.tolist() == [0]
+            return hit
+
+    each_line(body)
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+def test_failures_of_envs_and_answers_are_dealt_with_in_the_end(faults: Any, tmp_path: Path) -> None:
+    policy = FaultPolicy(faults, backoff=0, max_restarts=10**6)
+    fails = lambda env, action: raising(lambda: ValueError("broken"))() if action == 9 else None  # noqa: E731
+    with Pool(hooked(2, step=fails), num_workers=1, faults=policy) as pool:
+
+        def body(n: int) -> list[str]:
+            pool.reset()
+            with interrupting(n) as hit:
+                try:
+                    call = pool.call_async("echo", n)
+                    pool.send([9, 9])
+                    assert call.result() == [((n,), {})] * 2
+                    pool.recv()
+                except (Interrupt, EnvError):
+                    pass
+            pool.discard()
+            assert pool.pending == 0
+            assert pool.reset().obs[:, 2].tolist() == [0, 0], hit
+            assert pool.step([3, 3]).obs[:, 2:].tolist() == [[1, 3]] * 2, hit
+            assert pool.call("echo", n) == [((n,), {})] * 2, hit
+            return hit
+
+        each_line(body)
+
+
+def test_a_kill_that_is_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector env that has raised is built anew by another worker alone: the command is not its own any more."""
+    fails = raising(lambda: ValueError("broken"))
+    factories = [lambda: PlainVector(2, step=lambda env, actions: fails() if actions[0] == 9 else None)] * 2
+    with Pool(factories, vector_size=2, faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset()
+        before, kill_worker = pids_of(pool)[0], ProcessBackend.kill
+
+        def interrupted(*_: Any) -> None:
+            monkeypatch.setattr(ProcessBackend, "kill", kill_worker)
+            raise Interrupt
+
+        monkeypatch.setattr(ProcessBackend, "kill", interrupted)
+        pool.send([9, 9, 1, 1])
+        with pytest.raises(Interrupt):
+            pool.recv()
+        assert fault_in(pool.recv(), 1).kind == "exception"
+        pool.step([1] * 4)
+        assert pids_of(pool)[0] != before
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_an_answer_that_has_come_is_not_lost(backend: Any) -> None:
+    """One that is too large for shared memory."""
+    channel = str(PACKAGE / "_wire/channel.py")
+    with Pool(counting(1), backend=backend, object_bytes=4096) as pool:
+
+        def body(n: int) -> list[str]:
+            call = pool.call_async("echo", bytes([n % 256]) * 100_000)
+            with interrupting(n, channel, str(PACKAGE / BACKENDS[backend])) as hit:
+                try:
+                    call.result()
+                except Interrupt:
+                    pass
+            assert call.result() == [((bytes([n % 256]) * 100_000,), {})], hit
+            return hit
+
+        each_line(body, stride=1)
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+def test_a_failure_that_the_caller_describes_is_told_in_the_end(faults: Any) -> None:
+    fails = lambda env, action: raising(lambda: ValueError("broken"))() if action == 9 else None  # noqa: E731
+    policy = FaultPolicy(faults, backoff=0, max_restarts=10**6)
+    files = ("_worker/host.py", "_wire/failures.py", "_wire/pickling.py", "_wire/texts.py")
+    describing = [str(PACKAGE / name) for name in files]
+    with Pool(hooked(2, step=fails), backend="serial", num_workers=1, faults=policy) as pool:
+
+        def body(n: int) -> list[str]:
+            pool.reset()
+            with interrupting(n, *describing) as hit:
+                try:
+                    pool.step([9, 9])
+                except (Interrupt, EnvError):
+                    pass
+            pool.discard()
+            assert pool.pending == 0
+            assert pool.reset().obs[:, 2].tolist() == [0, 0], hit
+            assert pool.step([3, 3]).obs[:, 2:].tolist() == [[1, 3]] * 2, hit
+            return hit
+
+        each_line(body, stride=1)
+
+
+@pytest.mark.watchdog(600)
+def test_new_columns_of_infos_are_made_known_in_the_end() -> None:
+    def step(env: Any, action: Any) -> Any:
+        return env.observe(), 0.0, False, False, {f"key {n}": float(n + env.tag) for n in range(int(action))}
+
+    with Pool(hooked(3, which=range(3), step=step)) as pool:
+        pool.reset()
+        keys = 0
+
+        def body(n: int) -> list[str]:
+            nonlocal keys
+            keys = keys % 40 + 1
+            with interrupting(n) as hit:
+                try:
+                    pool.step([keys] * 3)
+                except Interrupt:
+                    pass
+            pool.discard()
+            for told in (keys, max(0, keys - 2)):
+                infos = pool.step([told] * 3).infos
+                assert list(infos) == [{f"key {n}": float(n + env) for n in range(told)} for env in range(3)], hit
+            return hit
+
+        each_line(body)
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("first", [0, 5])
+def test_a_close_that_is_interrupted_can_be_repeated(first: int) -> None:
+    def body(n: int) -> list[str]:
+        pool = Pool(counting(2))
+        pool.reset()
+        with interrupting(n) as hit:
+            try:
+                pool.close()
+            except Interrupt:
+                pass
+        workers = pool.workers
+        pool.close()
+        assert pool.closed
+        assert not any(worker.is_alive() for worker in workers), hit
+        return hit
+
+    each_line(body, first)
+
+
+# -- handlers of logs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Interrupt, KeyboardInterrupt])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_handler_of_logs_that_raises_loses_no_death(mode: Any, kind: Any) -> None:
+    """It raises for each of three deaths: each time some of them are still to be dealt with."""
+
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.env)  # type: ignore[attr-defined]
+            raise kind
+
+    told: list[int] = []
+    handler, logger = Raising(), logging.getLogger("remuda")
+    with Pool(counting(4), faults=FaultPolicy("restart", backoff=0), autoreset=mode) as pool:
+        pool.reset()
+        logger.addHandler(handler)
+        try:
+            for env in (1, 2, 3):
+                kill(pool, env)
+            pool.send([1] * 4)
+            raised = 0
+            while raised < 4:
+                try:
+                    batch = pool.recv()
+                    break
+                except kind:
+                    raised += 1
+        finally:
+            logger.removeHandler(handler)
+        assert (sorted(told), raised) == ([1, 2, 3], 3)
+        assert batch.truncated.tolist() == [False, True, True, True]
+        assert [fault_in(batch, env).env_id for env in (1, 2, 3)] == [1, 2, 3]
+        pool.reset()
+        assert pool.step([2] * 4).obs[:, 2].tolist() == [1] * 4
+
+
+def test_signals_while_workers_die_by_the_dozen(tmp_path: Path) -> None:
+    """Real ones, whenever they come: the handler raises, as that of Ctrl-C does."""
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupt
+
+    policy = FaultPolicy("restart", backoff=0, max_restarts=10**6)
+    died = threading.Event()
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with Pool(counting(3), faults=policy, autoreset="same_step") as pool:
+            for delay in range(12):
+                pool.reset()
+                kill(pool, delay % 3)
+                ticker = threading.Thread(target=_signal_after, args=(delay * 500, died))
+                try:
+                    ticker.start()
+                    while True:
+                        pool.step([1] * 3)
+                        if not ticker.is_alive():
+                            break
+                except Interrupt:
+                    pass
+                while ticker.is_alive():  # at last it is ours, whatever it did
+                    try:
+                        ticker.join()
+                    except Interrupt:
+                        pass
+                try:
+                    pool.discard()
+                except Interrupt:
+                    pool.discard()
+                assert pool.reset().obs[:, 2].tolist() == [0] * 3
+                assert pool.step([3] * 3).obs[:, 2:].tolist() == [[1, 3]] * 3
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def _signal_after(turns: int, died: threading.Event) -> None:
+    for _ in range(turns):
+        died.is_set()
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)  # type: ignore[arg-type]

@@ -1,0 +1,256 @@
+"""How often an env may fail, and what follows when it fails once more."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from failing import limit_builds_of_successors
+from gymnasium import spaces
+from odd_exceptions import raising
+from pool_envs import CountingEnv, counting, hooked
+from programs import kill
+
+from remuda import (
+    BrokenPoolError,
+    EnvError,
+    FaultPolicy,
+    Pool,
+    RestartLimitError,
+    SpaceMismatchError,
+    StartTimeoutError,
+    WorkerDiedError,
+)
+
+ALWAYS = raising(lambda: ValueError("broken"))
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def policy(**options: Any) -> FaultPolicy:
+    return FaultPolicy("restart", **{"backoff": 0, **options})
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+@pytest.mark.parametrize("max_restarts", [0, 1, 3])
+def test_an_env_that_fails_too_often_is_told_with_the_whole_history(backend: Any, max_restarts: int) -> None:
+    env_fns = hooked(3, step=ALWAYS)
+    with Pool(env_fns, backend=backend, faults=policy(max_restarts=max_restarts), autoreset="same_step") as pool:
+        pool.reset()
+        for _ in range(max_restarts):
+            assert pool.step([1, 1, 1]).truncated.tolist() == [False, True, False]
+        told = f"more faults than max_restarts={max_restarts} of one env"
+        with pytest.raises(RestartLimitError, match=told) as raised:
+            pool.step([1, 1, 1])
+        history = raised.value.faults
+        assert [(fault.env_id, fault.kind) for fault in history] == [(1, "exception")] * (max_restarts + 1)
+        assert isinstance(raised.value.__cause__, EnvError)
+        assert str(raised.value).count("raised ValueError in step: broken") == max_restarts + 1
+        batch = pool.recv()  # the others' results are still there
+        assert (sorted(batch.env_ids.tolist()), batch.obs[:, 2].tolist()) == ([0, 2], [max_restarts + 1] * 2)
+        with pytest.raises(BrokenPoolError, match="env 1 was lost") as broken:
+            pool.step([1, 1, 1])
+        assert broken.value.__cause__ is raised.value
+        pool.send([1, 1], env_ids=[0, 2])
+        assert len(pool.recv()) == 2
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_worker_one_of_whose_envs_is_lost_is_restarted_for_the_others(lost: int) -> None:
+    env_fns = hooked(3, which=[lost], step=ALWAYS)
+    others = [env for env in range(3) if env != lost]
+    with Pool(env_fns, num_workers=1, faults=policy(max_restarts=1)) as pool:
+        pool.reset()
+        with pytest.raises(RestartLimitError, match="max_restarts=1"):
+            for _ in range(4):
+                pool.step([1, 1, 1])
+        pool.discard()
+        kill(pool, 0)
+        batch = pool.step([2, 2], env_ids=others)
+        assert batch.truncated.tolist() == [True, True]
+        assert {info["fault"].env_id for info in batch.infos} == set(others)
+        assert pool.step([2, 2], env_ids=others).obs[:, 2].tolist() == [0, 0]
+        assert pool.step([2, 2], env_ids=others).obs[:, 2].tolist() == [1, 1]
+        with pytest.raises(BrokenPoolError, match=f"env {lost} was lost"):
+            pool.step([1, 1, 1])
+
+
+def test_deaths_count_for_each_env_of_the_worker() -> None:
+    with Pool(counting(4), num_workers=2, faults=policy(max_restarts=1), autoreset="same_step") as pool:
+        pool.reset()
+        kill(pool, 0)
+        assert pool.step([1] * 4).truncated.tolist() == [True, True, False, False]
+        kill(pool, 0)
+        with pytest.raises(RestartLimitError) as raised:
+            pool.step([2] * 4)
+        assert [(fault.env_id, fault.shared) for fault in raised.value.faults] == [(0, False), (1, True)] * 2
+        assert isinstance(raised.value.__cause__, WorkerDiedError)
+        assert pool.recv().env_ids.tolist() == [2, 3]
+        with pytest.raises(BrokenPoolError, match="env 0 was lost"):
+            pool.call("pid")
+
+
+def test_the_pool_as_a_whole_has_a_limit_too() -> None:
+    with Pool(counting(3), faults=policy(max_pool_restarts=2), autoreset="same_step") as pool:
+        pool.reset()
+        for worker in (0, 1):
+            kill(pool, worker)
+            assert pool.step([1] * 3).truncated[worker]
+        kill(pool, 2)
+        with pytest.raises(RestartLimitError, match="max_pool_restarts=2") as raised:
+            pool.step([1] * 3)
+        assert [fault.env_id for fault in raised.value.faults] == [0, 1, 2]
+
+
+def test_faults_before_the_period_are_forgotten() -> None:
+    """The period is so short that each fault is the only one in it."""
+    with Pool(hooked(1, which=[0], step=ALWAYS), backend="serial", faults=policy(max_restarts=1, period=1e-9)) as pool:
+        pool.reset()
+        for _ in range(5):
+            assert pool.step([1]).truncated[0]
+            pool.step([1])
+
+
+def _spoilt_when_built_again(path: Path, spoil: Any) -> Any:
+    built = str(path / "built")
+
+    def build(env: Any) -> None:
+        if os.path.exists(built):
+            spoil(env)
+        open(built, "w").close()
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("backend", "num_workers"), [("process", 3), ("process", 1), ("thread", 3), ("thread", 1), ("serial", 1)]
+)
+def test_an_env_that_cannot_be_built_again(backend: Any, num_workers: int, tmp_path: Path) -> None:
+    build = _spoilt_when_built_again(tmp_path, ALWAYS)
+    env_fns = hooked(3, build=build, step=ALWAYS)
+    faults = policy(max_restarts=2)
+    with Pool(env_fns, backend=backend, num_workers=num_workers, faults=faults, autoreset="same_step") as pool:
+        pool.reset()
+        with pytest.raises(RestartLimitError, match=r"in step: broken.*(.|\n)* in build: broken") as raised:
+            pool.step([1, 1, 1])
+        assert {fault.operation for fault in raised.value.faults} == {"step", "build"}
+        with pytest.raises(BrokenPoolError, match="was lost to an earlier fault"):
+            pool.step([1, 1, 1])
+
+
+def test_a_build_that_fails_once_is_tried_again(tmp_path: Path) -> None:
+    def fail_second(env: Any) -> None:
+        number = len(list(tmp_path.iterdir()))
+        (tmp_path / str(number)).touch()
+        if number == 1:
+            raise ValueError("not now")
+
+    with Pool(hooked(2, build=fail_second), faults=policy(), autoreset="same_step") as pool:
+        pool.reset()
+        kill(pool, 1)
+        batch = pool.step([1, 1])
+        assert (batch.truncated.tolist(), batch.obs[1].tolist()) == ([False, True], [1, 1, 0, -1])
+        assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_worker_that_dies_while_it_builds_again(tmp_path: Path) -> None:
+    build = _spoilt_when_built_again(tmp_path, die)
+    with Pool(hooked(2, build=build), faults=policy(max_restarts=1)) as pool:
+        pool.reset()
+        kill(pool, 1)
+        assert pool.step([1, 1]).truncated[1]
+        with pytest.raises(RestartLimitError) as raised:
+            pool.step([1, 1])
+        assert [fault.operation for fault in raised.value.faults] == ["step", "build"]
+        assert isinstance(raised.value.__cause__, WorkerDiedError)
+
+
+def test_a_build_that_hangs_is_ended_at_start_timeout(tmp_path: Path) -> None:
+    build = _spoilt_when_built_again(tmp_path, lambda env: signal.pause())
+    with Pool(hooked(2, build=build), faults=policy(max_restarts=1), start_timeout=60) as pool:
+        limit_builds_of_successors(pool)
+        pool.reset()
+        kill(pool, 1)
+        assert pool.step([1, 1]).truncated[1]
+        with pytest.raises(RestartLimitError) as raised:
+            pool.step([1, 1])
+        assert isinstance(raised.value.__cause__, StartTimeoutError)
+
+
+class Shrinking(CountingEnv):
+    """Its second incarnation observes something else."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        if os.path.exists(path):
+            self.observation_space = spaces.Box(-1, 1, (2,), np.float32)
+        open(path, "w").close()
+
+
+def test_an_env_whose_spaces_change_cannot_come_back(tmp_path: Path) -> None:
+    path = str(tmp_path / "built")
+    with Pool([CountingEnv, lambda: Shrinking(path)], faults=policy(max_restarts=1), autoreset="same_step") as pool:
+        pool.reset()
+        kill(pool, 1)
+        with pytest.raises(RestartLimitError, match="observation") as raised:
+            pool.step([1, 1])
+        assert isinstance(raised.value.__cause__, SpaceMismatchError)
+
+
+def test_delays_double_up_to_a_limit() -> None:
+    patient = FaultPolicy("restart", backoff=0.5, max_backoff=3)
+    assert [patient.delay(number) for number in range(6)] == [0, 0.5, 1, 2, 3, 3]
+    assert patient.delay(10**6) == 3
+    assert FaultPolicy("restart", backoff=0).delay(9) == 0
+
+
+def test_a_second_restart_waits(tmp_path: Path) -> None:
+    """So long that only the close ends it; meanwhile the others step, and it is not forgotten how the env fails."""
+    with Pool(counting(2), faults=policy(backoff=1e6, max_backoff=1e6), autoreset="next_step") as pool:
+        pool.reset()
+        for _ in range(2):
+            kill(pool, 1)
+            assert pool.step([1, 1]).truncated[1]
+            pool.send([1, 1])
+            pool.recv(min_envs=1 if _ else 2)
+        assert pool.recv(timeout=0).env_ids.tolist() == []
+        assert pool.pending == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_fault": "retry"}, "on_fault"),
+        ({"step_timeout": 0}, "step_timeout to be more than 0, or None"),
+        ({"reset_timeout": -1}, "reset_timeout"),
+        ({"call_timeout": float("nan")}, "call_timeout"),
+        ({"max_restarts": -1}, "max_restarts"),
+        ({"max_restarts": 1.5}, "max_restarts"),
+        ({"max_pool_restarts": True}, "max_pool_restarts"),
+        ({"period": 0}, "period"),
+        ({"backoff": -1}, "backoff"),
+        ({"max_backoff": None}, "max_backoff"),
+        ({"renew_every": 0}, "renew_every"),
+    ],
+)
+def test_policies_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"expected {message}"):
+        FaultPolicy(**options)
+
+
+@pytest.mark.parametrize("faults", [None, 3, "retry", {"on_fault": "raise"}])
+def test_arguments_that_are_no_policy(faults: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"expected (faults|on_fault) to be"):
+        Pool(counting(1), faults=faults)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_deadlines_need_processes(backend: Any) -> None:
+    with pytest.raises(ValueError, match="only a process can be stopped from outside"):
+        Pool(counting(1), backend=backend, faults=FaultPolicy(step_timeout=1))

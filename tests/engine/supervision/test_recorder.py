@@ -1,0 +1,333 @@
+"""Crash records: what is written of an env's fault, when, and where to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import NestedEnv, TextEnv, counting, hooked
+from replays import assert_reproduced, at_step, broken, drawing, fail, recording, replay
+
+from remuda import (
+    EnvError,
+    Fault,
+    FaultPolicy,
+    Pool,
+    Recording,
+    load_record,
+)
+from remuda.gymnasium import AsyncVectorEnv
+
+BACKENDS = ["process", "thread", "serial"]
+MODES = ["next_step", "same_step", "disabled"]
+
+
+# -- what is recorded ------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # as which Gymnasium logs
+def test_gymnasiums_face_records_too(tmp_path: Path) -> None:
+    env_fns = hooked(2, step=at_step(2, broken))
+    with closing(AsyncVectorEnv(env_fns, record=tmp_path / "records", advise=False)) as envs:
+        envs.reset(seed=3)
+        envs.step(np.array([1, 2]))
+        with pytest.raises(ValueError, match="broken") as raised:
+            envs.step(np.array([3, 4]))
+    cause = raised.value.__cause__
+    assert isinstance(cause, EnvError)
+    assert_reproduced(replay(cause.record, "--trust"), "the env raised ValueError: broken in step 2")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_exception_is_recorded_and_replayed(backend: Any, tmp_path: Path) -> None:
+    with recording(hooked(3, step=at_step(4, broken)), tmp_path, backend=backend, num_workers=3) as pool:
+        pool.reset(seed=[7, 8, 9], options={"level": 3})
+        error = fail(pool)
+        assert isinstance(error, EnvError)
+        pid = pool.workers[1].pid
+    assert error.record == tmp_path / "records/env-1-episode-0-step-4.remuda"
+    assert error.failures[0].record == error.record
+    assert f"remuda replay {error.record}" in str(error)
+    assert [path.name for path in (tmp_path / "records").iterdir()] == [error.record.name]
+
+    record = load_record(error.record)
+    assert (record.env_id, record.worker, record.pid, record.backend) == (1, 1, pid, backend)
+    assert (record.episode, record.step, record.entries, record.calls) == (0, 4, 6, 0)
+    assert (record.fault.kind, record.fault.operation) == ("exception", "step")
+    assert (record.fault.type_name, record.fault.message) == ("ValueError", "broken")
+    assert "in broken" in record.fault.traceback
+    assert record.beginning is not None
+    assert (record.beginning.seed, record.beginning.options) == (8, {"level": 3})
+    assert record.kinds.tolist() == [0, 2, 4, 4, 4, 4]
+    assert record.actions[0][2:].tolist() == [0, 1, 2, 3]
+    assert record.action_space == "Discrete(1000)"
+    assert record.versions["numpy"] == np.__version__
+    assert record.versions["python"] == ".".join(map(str, sys.version_info[:3]))
+    run = replay(record, "--trust")
+    assert_reproduced(run, "the env raised ValueError: broken in step 4")
+    assert run.stdout.count("in broken") == 2  # the worker's traceback, and the replay's
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_with_restarts_the_fault_names_its_record(backend: Any, mode: Any, tmp_path: Path) -> None:
+    faults = FaultPolicy("restart")
+    env_fns = hooked(2, step=at_step(2, broken))
+    with recording(env_fns, tmp_path, backend=backend, autoreset=mode, faults=faults) as pool:
+        pool.reset(seed=1)
+        pool.step([5, 5])
+        batch = pool.step([6, 6])
+        info = batch.infos[1]["final_info"] if mode == "same_step" else batch.infos[1]
+        fault = info["fault"]
+        assert isinstance(fault, Fault) and fault.record is not None
+        if mode == "disabled":
+            pool.reset(env_ids=[1])
+        elif mode == "next_step":
+            pool.step([7, 7])
+        pool.step([8, 8])
+        again = pool.step([9, 9])
+        info = again.infos[1]["final_info"] if mode == "same_step" else again.infos[1]
+        second = info["fault"].record
+    assert fault.record.name == "env-1-episode-0-step-2.remuda"
+    assert load_record(fault.record).actions[0][-2:].tolist() == [5, 6]
+    assert second.name == "env-1-episode-1-step-2.remuda"
+    record = load_record(second)
+    assert record.kinds.tolist() == [0, 2, 4, 4]  # of the env that took the place, with a seed of its own
+    assert record.actions[0][-2:].tolist() == [8, 9]
+    assert_reproduced(replay(second, "--trust"))
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_last_of_many_episodes_begins_with_the_random_numbers_of_then(
+    backend: Any, mode: Any, tmp_path: Path
+) -> None:
+    """Nothing else is left of what was before: the log is short."""
+    policy = Recording(tmp_path, bytes_per_env=9 * 64)
+    with recording(
+        hooked(1, [0], step=drawing(0.0003)), tmp_path, backend=backend, autoreset=mode, record=policy
+    ) as pool:
+        pool.reset(seed=4)
+        error = fail(pool, lambda i: i % 1000)
+    record = load_record(error.record)
+    assert (record.entries, record.episode) == (5198, 889)
+    assert record.beginning is not None and record.beginning.random is not None
+    assert record.seeded is None
+    assert_reproduced(
+        replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in step {record.step}"
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_episode_with_a_seed_of_its_own_and_remembered_options(backend: Any, tmp_path: Path) -> None:
+    env_fns = hooked(2, step=drawing(0.003))
+    with recording(env_fns, tmp_path, backend=backend, seeding="per_episode") as pool:
+        pool.set_reset_options({"level": 3})
+        pool.reset(seed=4)
+        error = fail(pool, lambda i: i % 1000)
+    record = load_record(error.record)
+    assert record.episode is not None and record.episode > 0
+    state = np.random.SeedSequence(4, spawn_key=(1, record.episode)).generate_state(1)[0]
+    assert record.beginning is not None
+    assert (record.beginning.seed, record.beginning.options) == (int(state) % 2**31, {"level": 3})
+    assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in step")
+
+
+@pytest.mark.parametrize("generator", ["PCG64DXSM", "MT19937", "Philox", "SFC64"])
+def test_random_states_of_every_kind(generator: str, tmp_path: Path) -> None:
+    def use_it(env: Any) -> None:
+        env.np_random = np.random.Generator(getattr(np.random, generator)(5))
+
+    with recording(hooked(1, [0], build=use_it, step=drawing(0.02)), tmp_path, backend="serial") as pool:
+        pool.reset()
+        error = fail(pool)
+    record = load_record(error.record)
+    assert record.beginning is not None and record.beginning.random is not None
+    assert record.beginning.random["bit_generator"] == generator
+    assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in")
+
+
+def test_a_fault_in_a_reset(tmp_path: Path) -> None:
+    def reset(env: Any) -> None:
+        drawn = float(env.np_random.random())
+        if drawn < 0.1:
+            raise ValueError(f"drew {drawn}")
+
+    with recording(hooked(1, [0], length=1, reset=reset, autoreset=reset), tmp_path) as pool:
+        pool.reset(seed=1)
+        error = fail(pool)
+    record = load_record(error.record)
+    assert (record.fault.operation, record.step) == ("reset", 0)
+    assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in the reset")
+
+
+def test_only_the_env_at_fault_is_recorded(tmp_path: Path) -> None:
+    die = at_step(2, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with recording(hooked(3, [1], step=die), tmp_path, num_workers=1, faults="restart") as pool:
+        pool.reset()
+        pool.step([1, 1, 1])
+        # Env 0 may have told of its step before the worker died: then it tells of its end with the next.
+        faults = {i: info["fault"] for _ in range(2) for i, info in enumerate(pool.step([2, 2, 2]).infos) if info}
+    (path,) = (tmp_path / "records").iterdir()
+    assert path.name == "env-1-episode-0-step-2.remuda"
+    assert {i: fault.record for i, fault in faults.items()} == dict.fromkeys(range(3), path)
+    record = load_record(path)
+    assert (record.env_ids, record.num_workers) == ((0, 1, 2), 1)
+
+
+def test_nothing_is_recorded_without_a_fault(tmp_path: Path) -> None:
+    with recording(counting(2, length=3), tmp_path) as pool:
+        pool.reset()
+        for i in range(9):
+            pool.step([i, i])
+    assert list((tmp_path / "records").iterdir()) == []
+
+
+def test_a_file_is_never_written_over(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path, backend="serial") as pool:
+            pool.reset()
+            names.append(fail(pool).record.name)
+    assert names == [f"env-0-episode-0-step-1{more}.remuda" for more in ("", "-2", "-3")]
+    assert sorted(path.name for path in (tmp_path / "records").iterdir()) == sorted(names)
+
+
+def test_a_pool_writes_so_many_files_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    policy = Recording(tmp_path / "records", max_files=2)
+    records = []
+    with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path, backend="serial", record=policy) as pool:
+        for _ in range(4):
+            pool.reset()
+            records.append(fail(pool).record)
+    assert [record is None for record in records] == [False, False, True, True]
+    assert len(list((tmp_path / "records").iterdir())) == 2
+    assert [r.getMessage() for r in caplog.records if "max_files=2" in r.getMessage()]
+
+
+def test_a_record_that_cannot_be_written_breaks_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with recording(hooked(1, [0], step=at_step(2, broken)), tmp_path, faults="restart") as pool:
+        pool.reset()
+        shutil.rmtree(tmp_path / "records")
+        pool.step([1])
+        fault = pool.step([1]).infos[0]["fault"]
+        assert fault.record is None
+        assert "remuda replay" not in str(fault)
+        pool.step([1])
+        assert pool.step([1]).obs.tolist() == [[0, 1, 1, 1]]
+    (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "the crash record of env 0 could not be written" in told.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [(5, TypeError), (["somewhere"], TypeError), ("a file/records", NotADirectoryError)],
+)
+def test_a_place_that_cannot_be(record: Any, error: type[Exception], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a file").touch()
+    with pytest.raises(error):
+        Pool(counting(1), record=record)
+
+
+@pytest.mark.parametrize("name", ["bytes_per_env", "max_files"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, None])
+def test_numbers_that_cannot_be(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"expected {name} to be an int from 1 up"):
+        Recording("records", **{name: value})
+
+
+# -- actions and options ---------------------------------------------------------------------------------
+
+
+def test_actions_of_several_arrays(tmp_path: Path) -> None:
+    class Pressed(NestedEnv):
+        def step(self, action: Any) -> Any:
+            if action["keys"][0] == 3:
+                raise ValueError(f"pressed after {action['push']}")
+            return super().step(action)
+
+    pushes = np.random.default_rng(0).random((12, 1, 2)).astype(np.float32)
+    with recording([lambda: Pressed(length=1000)], tmp_path, autoreset="same_step") as pool:
+        pool.reset(seed=5)
+        with pytest.raises(EnvError) as raised:
+            for i, push in enumerate(pushes):
+                pool.step({"push": push, "keys": (np.array([3 if i == 11 else 1]), np.ones((1, 2), np.int8))})
+    record = load_record(raised.value.record or "")
+    assert [action.shape[1:] for action in record.actions] == [(2,), (), (2,)]
+    np.testing.assert_array_equal(record.actions[0][-1], pushes[-1, 0])
+    assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message}")
+
+
+def verses() -> list[Any]:
+    class Verse(TextEnv):
+        """Cannot stand a word."""
+
+        def step(self, action: Any) -> Any:
+            if "mule" in action:
+                raise ValueError(f"after {len(action)} letters")
+            return super().step(action)
+
+    return [Verse]
+
+
+def test_actions_without_a_fixed_size_need_trust(tmp_path: Path) -> None:
+    with recording(verses(), tmp_path) as pool:
+        pool.reset(seed=5)
+        pool.step(["a horse"])
+        pool.step(["\N{HORSE} " * 1000])
+        with pytest.raises(EnvError) as raised:
+            pool.step(["no mule"])
+    record = load_record(raised.value.record or "")
+    assert record.actions == () and "actions" in record.pickles
+    run = replay(record, "--factory", "pool_envs:TextEnv")
+    assert (run.exit_code, "pickled code: replaying them needs --trust" in run.stderr) == (2, True)
+    assert_reproduced(replay(record, "--trust"), "the env raised ValueError: after 7 letters in step 3")
+    other = replay(record, "--trust", "--factory", "pool_envs:TextEnv")
+    assert (other.exit_code, "not reproduced: nothing failed" in other.stdout) == (3, True)
+
+
+def test_actions_too_long_for_the_log(tmp_path: Path) -> None:
+    """They go to the worker through its socket; what is lost of them is said."""
+    with recording(verses(), tmp_path, record=Recording(tmp_path / "records", bytes_per_env=4096)) as pool:
+        pool.reset(seed=5)
+        pool.step(["x" * 100_000])
+        with pytest.raises(EnvError) as raised:
+            pool.step(["mule"])
+    run = replay(raised.value.record, "--trust")
+    assert (run.exit_code, "lacks the action of its entry 2" in run.stderr) == (2, True)
+    assert "Recording(bytes_per_env=...)" in run.stderr
+
+
+def test_options_that_are_no_plain_data_need_trust(tmp_path: Path) -> None:
+    def reset(env: Any) -> None:
+        if env.last_options is not None and env.last_options["level"].number == 3:
+            raise ValueError("too hard")
+
+    level = type("Level", (), {"number": 3})()
+    with recording(hooked(1, [0], reset=reset), tmp_path) as pool, pytest.raises(EnvError) as raised:
+        pool.reset(seed=1, options={"level": level})
+    record = load_record(raised.value.record or "")
+    assert record.beginning is not None
+    assert record.beginning.options is None and record.beginning.pickled_options is not None
+    run = replay(record, "--factory", "pool_envs:CountingEnv")
+    assert (run.exit_code, "reset options that are pickled code" in run.stderr) == (2, True)
+    assert_reproduced(replay(record, "--trust"), "the env raised ValueError: too hard in the reset")
+
+
+def test_options_too_long_to_keep(tmp_path: Path) -> None:
+    with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path) as pool:
+        pool.reset(seed=1, options={"map": "x" * 100_000})
+        record = load_record(fail(pool).record)
+    assert record.beginning is not None
+    assert (record.beginning.options, record.beginning.options_lost) == (None, "they are too long")
+    run = replay(record, "--trust")
+    assert (run.exit_code, "the options of its reset are missing: they are too long" in run.stderr) == (2, True)

@@ -1,0 +1,203 @@
+"""Envs that are built anew after so many episodes, for simulators that rot."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from failing import MODES, fault_in
+from odd_exceptions import raising
+from pool_envs import Gate, counting, hooked
+from programs import kill, pids_of
+
+from remuda import FaultPolicy, Pool
+
+BACKENDS = [("process", 3), ("process", 1), ("thread", 3), ("serial", 1)]
+
+
+def play(pool: Pool, episodes: int, length: int) -> list[list[Any]]:
+    """Observations of env 1, reset and step by step."""
+    seen = [pool.reset().obs[1].tolist()]
+    for _ in range(episodes):
+        for step in range(length):
+            seen.append(pool.step([step] * pool.num_envs).obs[1].tolist())
+        if pool.autoreset == "next_step":
+            seen.append(pool.step([0] * pool.num_envs).obs[1].tolist())
+        elif pool.autoreset == "disabled":
+            seen.append(pool.reset().obs[1].tolist())
+    return seen
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_an_env_is_built_anew_after_so_many_episodes(
+    on_fault: Any, backend: Any, num_workers: int, mode: Any, tmp_path: Path
+) -> None:
+    builds = tmp_path / "builds"
+
+    def build(env: Any) -> None:
+        with open(builds, "a") as file:
+            file.write(str(env.tag))
+
+    faults = FaultPolicy(on_fault, renew_every=2)
+    env_fns = hooked(3, which=[0, 1, 2], length=3, build=build)
+    with Pool(env_fns, backend=backend, num_workers=num_workers, faults=faults, autoreset=mode) as pool:
+        seen = play(pool, episodes=5, length=3)
+        steps = [obs[2] for obs in seen]
+        episodes = [obs[1] for obs in seen]
+        if mode == "same_step":
+            assert steps == [0] + [1, 2, 0] * 5
+            assert episodes == [1, 1, 1, 2, 2, 2, 1, 1, 1, 2, 2, 2, 1, 1, 1, 2]
+        else:
+            assert steps == [0] + [1, 2, 3, 0] * 5
+            assert episodes == [1] * 4 + [2] * 4 + [1] * 4 + [2] * 4 + [1] * 4 + [2]
+    assert sorted(builds.read_text()) == sorted("012" * 3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_terminal_results_are_whole(mode: Any) -> None:
+    with Pool(counting(2, length=2), faults=FaultPolicy(renew_every=1), autoreset=mode) as pool:
+        pool.reset()
+        for _ in range(4):
+            pool.step([3, 4])
+            batch = pool.step([5, 6])
+            assert (batch.reward.tolist(), batch.terminated.tolist()) == ([5, 6], [True, True])
+            assert not batch.truncated.any()
+            terminal = batch.obs if batch.final_obs is None else batch.final_obs
+            assert terminal.tolist() == [[0, 1, 2, 5], [1, 1, 2, 6]]
+            if mode == "next_step":
+                pool.step([0, 0])
+            elif mode == "disabled":
+                pool.reset()
+
+
+def test_a_worker_of_one_env_is_replaced_and_closed_politely(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+
+    def close(env: Any) -> None:
+        with open(closed, "a") as file:
+            file.write("x")
+
+    with Pool(hooked(2, length=1, close=close), faults=FaultPolicy(renew_every=1), autoreset="same_step") as pool:
+        pool.reset()
+        before = pids_of(pool)
+        pool.step([1, 1])
+        after = pids_of(pool)
+        assert not set(before) & set(after)
+        assert closed.read_text() == "x"
+        kept = [pool.call("pid"), pool.get_attr("tag")]
+        assert kept == [after, [0, 1]]
+
+
+def test_a_worker_of_several_stays() -> None:
+    with Pool(counting(4, length=1), num_workers=2, faults=FaultPolicy(renew_every=1), autoreset="same_step") as pool:
+        before = pids_of(pool)
+        pool.reset()
+        for _ in range(3):
+            pool.step([1] * 4)
+        assert pids_of(pool) == before
+        assert pool.get_attr("total_steps") == [0] * 4
+
+
+def test_renewals_are_no_faults() -> None:
+    faults = FaultPolicy("restart", renew_every=1, max_restarts=0)
+    with Pool(counting(2, length=1), faults=faults, autoreset="same_step") as pool:
+        pool.reset()
+        for _ in range(5):
+            batch = pool.step([1, 1])
+            assert batch.terminated.all()
+            assert "fault" not in batch.infos[1]["final_info"] if "final_info" in batch.infos[1] else True
+
+
+def test_an_env_that_raises_or_hangs_in_close_is_renewed_all_the_same() -> None:
+    env_fns = hooked(2, length=1, close=raising(lambda: ValueError("stuck")))
+    with Pool(env_fns, faults=FaultPolicy(renew_every=1), autoreset="next_step") as pool:
+        pool.reset()
+        before = pids_of(pool)[1]
+        for _ in range(4):
+            pool.step([1, 1])
+        assert pids_of(pool)[1] != before
+        pool.close(terminate=True)
+
+
+def test_a_close_that_is_too_long_is_nothing_that_the_successor_dies_of() -> None:
+    faults = FaultPolicy("restart", renew_every=1, backoff=0, call_timeout=0.2)
+    with Pool(hooked(2, length=2, close=lambda env: signal.pause()), faults=faults, autoreset="next_step") as pool:
+        pool.reset()
+        before = pids_of(pool)[1]
+        for _ in range(3):
+            batch = pool.step([1, 1])
+        assert pids_of(pool)[1] != before
+        assert not batch.truncated.any()
+        kill(pool, 1)
+        fault = fault_in(pool.step([1, 1]), 1)
+        assert (fault.kind, fault.operation) == ("death", "step")
+        pool.close(terminate=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_death_and_a_renewal(mode: Any) -> None:
+    faults = FaultPolicy("restart", renew_every=2, backoff=0)
+    with Pool(counting(2, length=2), faults=faults, autoreset=mode) as pool:
+        pool.reset()
+        for i in range(12):
+            if i in (3, 7):
+                kill(pool, 1)
+            batch = pool.step([1, 1])
+            if mode == "disabled" and (ended := [j for j in range(2) if batch.terminated[j] or batch.truncated[j]]):
+                pool.reset(env_ids=ended)
+        assert all(worker.is_alive() for worker in pool.workers)
+
+
+def test_seeds_of_a_reset_reach_the_successor() -> None:
+    with Pool(counting(2, length=1), faults=FaultPolicy(renew_every=1), autoreset="disabled") as pool:
+        for seed in (3, 30, 300):
+            pool.reset(seed=seed)
+            assert pool.get_attr("last_seed") == [seed, seed + 1]
+            pool.step([1, 1])
+
+
+# -- what counts as an episode ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_that_a_reset_cuts_off_count_wherever_the_env_is(mode: Any, backend: Any, num_workers: int) -> None:
+    with Pool(
+        counting(3, length=3),
+        backend=backend,
+        num_workers=num_workers,
+        faults=FaultPolicy(renew_every=2),
+        autoreset=mode,
+    ) as pool:
+        episodes = [pool.reset(seed=seed).obs[1, 1].item() for seed in range(4)]  # each ends the one before
+        assert episodes == [1, 2, 1, 2]
+        assert pool.get_attr("last_seed") == [3, 4, 5]
+        pool.step([1] * 3)
+        assert pool.reset(options={"level": 1}).obs[:, 1].tolist() == [1] * 3  # the two are over
+        assert pool.get_attr("last_options") == [{"level": 1}] * 3
+        assert pool.reset(env_ids=[1]).obs[0, 1] == 2
+        batch = [pool.step([1] * 3) for _ in range(3)][-1]
+        assert batch.terminated.all()
+        if mode != "same_step":
+            batch = pool.reset() if mode == "disabled" else pool.step([1] * 3)
+        assert batch.obs[:, 1].tolist() == [2, 1, 2]
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), [("process", 1), ("process", 2), ("thread", 2)])
+def test_a_reset_in_advance_that_nobody_wants_is_no_episode(backend: Any, num_workers: int, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env_fns = hooked(2, length=1, autoreset=lambda env: gate.wait())
+    faults = FaultPolicy(renew_every=2)
+    with Pool(env_fns, backend=backend, num_workers=num_workers, faults=faults, resets_ahead=True) as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        gate.let_pass()  # the reset in advance
+        pool.send_reset(options={"level": 1}, env_ids=[1])  # it is made anew, with these
+        gate.let_pass()
+        assert pool.recv().obs.tolist() == [[1, 3, 0, -1]]
+        assert pool.step([1, 1]).terminated[1]
+        assert pool.step([1, 1]).obs[1, 1] == 1  # of the env built anew

@@ -1,0 +1,234 @@
+"""What is told of a fault: in errors, in infos and in logs."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from failing import die, final_info
+from odd_exceptions import raising
+from pool_envs import NestedEnv, counting, hooked
+from programs import kill
+
+from remuda import (
+    EnvError,
+    Fault,
+    FaultPolicy,
+    Pool,
+    Recording,
+    RemoteTraceback,
+    RestartLimitError,
+    WorkerDiedError,
+)
+
+BROKEN = raising(lambda: ValueError("broken"))
+
+
+def broken_in_third_step(env: Any, _: Any) -> None:
+    if env.steps == 3:
+        raise ValueError("broken")
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_an_exception_says_how_far_the_env_had_come(backend: Any) -> None:
+    with Pool(hooked(3, step=broken_in_third_step), backend=backend) as pool:
+        pool.reset(seed=40)
+        pool.step([7, 8, 9])
+        pool.step([7, 8, 9])
+        with pytest.raises(EnvError) as raised:
+            pool.step([7, 8, 9])
+        (failure,) = raised.value.failures
+        assert failure.where is not None
+        assert (failure.where.env_id, failure.where.episode, failure.where.step) == (1, 0, 3)
+        assert (failure.where.seed, failure.where.resets_since_seed, failure.where.action) == (41, 0, 8)
+        assert str(raised.value) == (
+            "env 1 (worker 1) raised ValueError in step: broken (episode 0, step 3, seed 41, last action 8)"
+        )
+        assert isinstance(raised.value.__cause__, ValueError)
+        assert isinstance(raised.value.__cause__.__cause__, RemoteTraceback)
+        assert "broken_in_third_step" in str(raised.value.__cause__.__cause__)
+
+
+def test_a_death_says_how_far_the_env_had_come() -> None:
+    dies = lambda env, _: die() if (env.episodes, env.steps) == (3, 2) else None  # noqa: E731
+    with Pool(hooked(3, length=4, step=dies), num_workers=2, autoreset="same_step") as pool:
+        pool.reset(seed=[5, 6, 7])
+        for _ in range(9):
+            pool.step([1, 2, 3])
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.step([1, 2, 3])
+        error = raised.value
+        assert (error.worker, error.env_ids, error.operation, error.exitcode) == (0, (0, 1), "step", -signal.SIGKILL)
+        assert error.where is not None
+        assert (error.where.env_id, error.where.episode, error.where.step) == (1, 2, 2)
+        assert (error.where.seed, error.where.resets_since_seed, error.where.action) == (6, 2, 2)
+        assert f"worker 0 (pid {error.pid}, envs 0, 1) died while in step" in str(error)
+        assert "(env 1, episode 2, step 2, seed 6 and 2 resets, last action 2): killed by SIGKILL" in str(error)
+
+
+def test_a_seed_counts_from_the_reset_that_had_it() -> None:
+    with Pool(hooked(1, which=[0], step=BROKEN), backend="serial") as pool:
+        pool.reset(seed=9)
+        pool.reset()
+        pool.reset(seed=11)
+        pool.reset(seed=[None])
+        with pytest.raises(EnvError) as raised:
+            pool.step([1])
+        where = raised.value.failures[0].where
+        assert where is not None
+        assert (where.episode, where.seed, where.resets_since_seed) == (3, 11, 1)
+
+
+def test_actions_of_several_leaves_are_told() -> None:
+    class Falls(NestedEnv):
+        def step(self, action: Any) -> Any:
+            raise ValueError("fallen")
+
+    with Pool([Falls], backend="serial") as pool:
+        pool.reset()
+        push, choice, keys = np.array([[0.5, -0.5]], np.float32), np.array([3]), np.array([[1, 0]], np.int8)
+        with pytest.raises(EnvError) as raised:
+            pool.step({"push": push, "keys": (choice, keys)})
+        where = raised.value.failures[0].where
+        assert where is not None
+        assert where.action["push"].tolist() == [0.5, -0.5]
+        assert (int(where.action["keys"][0]), where.action["keys"][1].tolist()) == (3, [1, 0])
+
+
+def faults_in(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [record for record in caplog.records if record.name == "remuda"]
+
+
+def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFixture) -> None:
+    with Pool(counting(8), num_workers=2, faults="restart", autoreset="same_step") as pool:
+        pool.reset()
+        kill(pool, 1)
+        with caplog.at_level(logging.WARNING, logger="remuda"):
+            pool.step([1] * 8)
+    (told,) = faults_in(caplog)
+    assert (told.worker, told.env) == (1, 4)
+    assert [fault[:2] for fault in told.faults] == [(env, 1) for env in range(4, 8)]
+    assert told.faults[1][2].startswith("env 5 went with its worker: worker 1 ")
+    assert re.match(r"worker 1 \(pid \d+, envs 4-7\) died .*; it is restarted at once$", told.message)
+
+
+def test_a_log_tells_when_a_worker_will_be_restarted(caplog: pytest.LogCaptureFixture) -> None:
+    policy = FaultPolicy("restart", backoff=0.25, max_restarts=2)
+    with Pool(counting(1), faults=policy, autoreset="same_step") as pool:
+        pool.reset()
+        for _ in range(2):
+            kill(pool, 0)
+            pool.step([1])
+        kill(pool, 0)
+        with pytest.raises(RestartLimitError):
+            pool.step([1])
+    ends = [record.message.rpartition("; ")[2] for record in faults_in(caplog)]
+    assert ends == ["it is restarted at once", "it is restarted in 0.25 s", "it is not restarted any more"]
+
+
+def test_equal_exceptions_are_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    def step(env: Any, action: Any) -> None:
+        raise ValueError("odd" if env.tag == 7 else "broken")
+
+    with Pool(hooked(10, range(1, 10), step=step), num_workers=1, faults="restart", autoreset="same_step") as pool:
+        pool.reset()
+        pool.step([1] * 10)
+    told = [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in faults_in(caplog)]
+    assert told == [
+        (1, "envs 1-6, 8, 9 (worker 0) raised ValueError in step: broken; it is built anew"),
+        (7, "env 7 (worker 0) raised ValueError in step: odd; it is built anew"),
+    ]
+
+
+def test_equal_exceptions_are_raised_as_one() -> None:
+    with pytest.raises(EnvError) as raised:
+        Pool([lambda: gymnasium.make("NoSuchEnv-v0")] * 64, num_workers=4)
+    text = str(raised.value)
+    assert text.startswith("env") and text.count("NoSuchEnv") == 1 and len(text) < 300
+    with Pool(hooked(64, range(64), step=BROKEN), num_workers=4) as pool:
+        pool.reset()
+        with pytest.raises(EnvError) as raised:
+            pool.step([1] * 64)
+        assert len(raised.value.failures) == 64
+        assert str(raised.value).startswith(
+            "envs 0-63 (workers 0-3) raised ValueError in step: broken (env 0: episode 0"
+        )
+        assert str(raised.value).count("raised") == 1
+
+
+def test_exceptions_that_differ_in_an_address_are_equal() -> None:
+    def step(env: Any, action: Any) -> None:
+        raise ValueError(f"{env!r} at {env.tag * 0xABCD + 0x7F41003653C0:#x} is no good")
+
+    with Pool(hooked(3, range(3), step=step), num_workers=3) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=r"^envs 0-2 \(workers 0-2\) raised ValueError in step: ") as raised:
+            pool.step([1] * 3)
+        assert str(raised.value).count("raised") == 1
+
+
+def test_a_limit_tells_of_each_death_once() -> None:
+    with Pool(counting(8), num_workers=2, faults=FaultPolicy("restart", max_restarts=0)) as pool:
+        pool.reset()
+        kill(pool, 1)
+        with pytest.raises(RestartLimitError) as raised:
+            pool.step([1] * 8)
+        assert [fault.env_id for fault in raised.value.faults] == [4, 5, 6, 7]
+        assert str(raised.value).count("\n  ") == 1
+        assert "envs 4-7" in str(raised.value)
+
+
+def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:
+    """For whoever sends infos on, to a logger or another machine."""
+    faults = FaultPolicy("restart", backoff=0)
+    with Pool(hooked(2, step=BROKEN), faults=faults, autoreset="same_step") as pool:
+        pool.reset()
+        fault = final_info(pool.step([1, 1]), 1)["fault"]
+        kill(pool, 0)
+        death = final_info(pool.step([1, 1]), 0)["fault"]
+    for original in (fault, death):
+        copy = pickle.loads(pickle.dumps(original))
+        assert isinstance(copy, Fault)
+        assert (copy, str(copy)) == (original, str(original))
+        assert type(copy.error) is type(original.error)
+
+
+def test_stats_count_restarts() -> None:
+    with Pool(counting(3), faults=FaultPolicy("restart", backoff=0), autoreset="same_step") as pool:
+        pool.reset()
+        assert pool.stats().restarts == 0
+        for worker in (0, 2):
+            kill(pool, worker)
+            pool.step([1] * 3)
+        assert pool.stats().restarts == 2
+
+
+def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path) -> None:
+    """Also in those that are about none, such as that the last crash record was written."""
+    told: list[str] = []
+
+    class Keeping(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(self.format(record))
+
+    handler = Keeping()
+    handler.setFormatter(logging.Formatter("[%(worker)s %(env)s] %(message)s"))
+    logging.getLogger("remuda").addHandler(handler)
+    try:
+        recording = Recording(tmp_path, max_files=1)
+        with Pool(hooked(1, which=[0], step=BROKEN), backend="serial", record=recording) as pool:
+            pool.reset()
+            with pytest.raises(EnvError):
+                pool.step([0])
+    finally:
+        logging.getLogger("remuda").removeHandler(handler)
+    (line,) = told
+    assert line.startswith("[None None] ")
+    assert "max_files=1" in line

@@ -1,0 +1,149 @@
+"""Faults of spare envs, and renewals among them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import Gate, HookedEnv, counting, hooked
+from spare_envs import step, tags, uneven
+
+from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
+
+BACKENDS = ("process", "thread", "serial")
+MODES = ("next_step", "same_step", "disabled", "background")
+
+
+def fail(*_: Any) -> None:
+    raise ValueError("no field")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_spare_that_cannot_reset_is_told_when_it_is_wanted(backend: Any) -> None:
+    with Pool(hooked(3, (2,), 1, reset=fail), spares=1, backend=backend) as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        with pytest.raises(EnvError, match="no field") as raised:
+            pool.step([1, 1])
+        assert raised.value.env_ids == (2,)
+        assert raised.value.failures[0].operation == "reset"
+        assert tags(pool.recv()) == [0]
+        assert tags(pool.reset()) == [2, 0]
+
+
+def test_a_spare_that_dies_is_told() -> None:
+    with Pool(counting(3, length=1), spares=1) as pool:
+        pool.reset()
+        os.kill(pool.workers[2].pid or 0, signal.SIGKILL)
+        with pytest.raises(WorkerDiedError) as raised:
+            while True:
+                pool.step([1, 1])
+        assert raised.value.env_ids == (2,)
+        with pytest.raises(BrokenPoolError):
+            for _ in range(4):
+                pool.discard()
+                with suppress(WorkerDiedError):  # told once more, where it was sent something meanwhile
+                    pool.step([1, 1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_fault_in_a_step_costs_its_episode_and_no_time(kill: bool, mode: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
+    def break_once(env: HookedEnv, action: int) -> None:
+        if not (tmp_path / "broken").exists():
+            (tmp_path / "broken").touch()
+            os.kill(os.getpid(), signal.SIGKILL) if kill else fail()
+
+    def build(env: HookedEnv) -> None:
+        if (tmp_path / "broken").exists():
+            gate.wait()
+
+    envs = hooked(3, (0,), 5, step=break_once, build=build)
+    with Pool(envs, spares=1, autoreset=mode, faults="restart") as pool:
+        pool.reset()
+        pool.send([1, 1])
+        batch = pool.recv(order="slot")
+        assert batch.truncated.tolist() == [True, False]
+        if mode != "same_step":
+            assert batch.infos[0]["fault"].env_id == 0
+            batch = step(pool, mode, batch)
+        assert tags(batch) == [2, 1]
+        gate.let_pass()  # only now is it there again
+        seen: set[int] = set()
+        for _ in range(24):
+            batch = step(pool, mode, batch)
+            seen.update(tags(batch))
+        assert seen == {0, 1, 2}
+
+
+def test_a_worker_that_dies_when_its_episode_is_over_costs_the_slot_nothing(tmp_path: Path) -> None:
+    """Its slot waits for a spare, until it is known whether those sent something before it need one, too."""
+    gate = Gate(tmp_path)
+
+    def stand_before_gate(env: HookedEnv, _: int) -> None:
+        if env.steps == 1:
+            gate.wait()
+
+    def die(_: HookedEnv) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    envs = [*hooked(1, (0,), step=stand_before_gate), *hooked(2, (1,), 1, autoreset=die)[1:], *counting(3)[2:]]
+    with Pool(envs, spares=1, autoreset="same_step", faults="restart") as pool:
+        pool.reset()
+        pool.send([1, 1])
+        while not pool.stats().restarts:
+            assert len(pool.recv(timeout=0.01)) == 0
+        gate.let_pass()
+        batch = pool.recv(2, order="slot")
+        assert (tags(batch), batch.terminated.tolist()) == ([0, 2], [False, True])
+        batch = pool.step([1, 1])
+        assert (tags(batch), batch.truncated.tolist()) == ([0, 2], [False, False])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_any_worker_may_die_at_any_time(mode: Any) -> None:
+    policy = FaultPolicy("restart", max_restarts=100, period=1000.0, backoff=0.0)
+    random = np.random.default_rng(5)
+    with Pool(uneven(6), spares=2, autoreset=mode, faults=policy) as pool:
+        batch = pool.reset()
+        for _ in range(12):
+            os.kill(pool.workers[int(random.integers(6))].pid or 0, signal.SIGKILL)
+            for _ in range(4):
+                batch = step(pool, mode, batch)
+                assert len(batch) == len(set(batch.env_ids.tolist()))
+        assert pool.stats().restarts > 5
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_renewals(backend: Any, mode: Any) -> None:
+    policy = FaultPolicy("restart", renew_every=2)
+    with Pool(uneven(5), spares=2, autoreset=mode, backend=backend, faults=policy) as pool:
+        batch = pool.reset()
+        episodes = 0
+        for _ in range(60):
+            batch = step(pool, mode, batch)
+            episodes = max(episodes, int(batch.obs[:, 1].max()))
+        assert episodes == 2
+
+
+def test_a_crash_record_names_the_env(tmp_path: Path) -> None:
+    envs = hooked(3, (2,), 1, step=fail)
+    with Pool(envs, spares=1, record=tmp_path) as pool:
+        pool.reset(seed=3)
+        pool.step([1, 1])
+        pool.step([1, 1])
+        with pytest.raises(EnvError) as raised:
+            pool.step([9, 1])
+        (failure,) = raised.value.failures
+        assert failure.where is not None and failure.record is not None
+        assert (failure.where.env_id, failure.where.seed, failure.where.action) == (2, 5, 9)
+        record = load_record(failure.record)
+        assert (record.env_id, record.step) == (2, 1)

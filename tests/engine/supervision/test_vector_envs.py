@@ -1,0 +1,409 @@
+"""Faults of vector envs: what happens to one happens to all its slots."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from failing import MODES, assert_cut_off, die, fault_in, final_info, once
+from odd_exceptions import raising
+from pool_envs import TextEnv
+from vector_envs import die_while_sending, plain, synced
+
+from remuda import (
+    Batch,
+    EnvError,
+    EnvTimeoutError,
+    FaultPolicy,
+    Pool,
+    RestartLimitError,
+    StateError,
+    WorkerDiedError,
+)
+
+BACKENDS = ("process", "thread", "serial")
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with Pool(plain(3, 2), vector_size=2, num_workers=2) as pool:
+        yield pool
+
+
+# -- faults: raise ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exception_is_that_of_all_its_slots(mode: Any, backend: Any, tmp_path: Path) -> None:
+    step = once(tmp_path / "step", raising(lambda: ValueError("broken")))
+    with Pool(plain(2, 3, mode=mode, step=step), vector_size=3, autoreset=mode, backend=backend) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match="broken") as raised:
+            pool.step(np.arange(6))
+        assert raised.value.env_ids == (0, 1, 2)
+        assert {failure.operation for failure in raised.value.failures} == {"step"}
+        assert pool.recv().env_ids.tolist() == [3, 4, 5]
+        with pytest.raises(StateError, match="got envs 0-2; call reset first"):
+            pool.step(np.arange(6))
+        pool.reset(env_ids=[0, 1, 2])
+        assert pool.step(np.arange(6)).obs[:, 2].tolist() == [1, 1, 1, 2, 2, 2]
+
+
+def test_an_exception_is_told_once_for_all_its_slots() -> None:
+    step = raising(lambda: ValueError("broken"))
+    with Pool(plain(2, 100, step=step), vector_size=100, backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(EnvError) as raised:
+            pool.step(np.zeros(200, int))
+        assert len(raised.value.failures) == 100
+        assert str(raised.value).count("broken") == 1
+        assert re.search("env 0 .*; and with them, of the same vector envs, envs 1-99$", str(raised.value))
+
+
+def test_an_exception_in_a_reset(tmp_path: Path) -> None:
+    reset = once(tmp_path / "reset", raising(lambda: ValueError("broken")))
+    with Pool(plain(2, 2, reset=reset), vector_size=2, num_workers=1) as pool:
+        with pytest.raises(EnvError, match="raised ValueError in reset: broken") as raised:
+            pool.reset()
+        assert raised.value.env_ids == (0, 1)
+        assert pool.recv().env_ids.tolist() == [2, 3]
+        pool.reset(env_ids=[0, 1])
+        pool.step(np.arange(4))
+
+
+def test_a_death_is_that_of_all_its_slots() -> None:
+    with Pool(plain(2, 3, step=die), vector_size=3) as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError) as raised:
+            pool.step(np.arange(6))
+        assert raised.value.env_ids == (0, 1, 2)
+        assert pool.recv().env_ids.tolist() == [3, 4, 5]
+
+
+def test_ctrl_c_is_the_callers_where_he_steps_himself(tmp_path: Path) -> None:
+    step = once(tmp_path / "step", raising(KeyboardInterrupt))
+    with Pool(plain(1, 2, step=step), vector_size=2, backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(KeyboardInterrupt):
+            pool.step([0, 0])
+        pool.reset()
+        pool.step([0, 0])
+
+
+# -- faults: restart -------------------------------------------------------------------------------------
+
+
+def restarting(mode: Any, size: int = 3, length: int = 1_000_000, policy: Any = "restart", **hooks: Any) -> Pool:
+    """Two vector envs, each in a worker of its own; hooks are those of the first."""
+    return Pool(plain(2, size, length, mode, **hooks), vector_size=size, autoreset=mode, faults=policy)
+
+
+def go_on(pool: Pool) -> Batch:
+    """Steps once, after a reset of the first vector env where it needs one."""
+    first = list(range(pool.vector_size or 1))
+    actions = np.arange(pool.num_envs)
+    if pool.autoreset == "disabled":
+        ids = ", ".join(map(str, first)) if len(first) < 3 else f"0-{first[-1]}"
+        with pytest.raises(StateError, match=f"got envs {ids};"):
+            pool.step(actions)
+        pool.reset(env_ids=first)
+    elif pool.autoreset == "next_step":
+        batch = pool.step(actions)
+        assert not batch.reward[first].any()
+        assert not batch.truncated[first].any()
+        assert (batch.obs[first, 2] == 0).all()
+    batch = pool.step(actions)
+    assert (batch.obs[first, 2] == 1).all()
+    assert batch.obs[first, 3].tolist() == first
+    return batch
+
+
+@pytest.mark.parametrize("accident", [die, raising(lambda: ValueError("broken"))])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_failed_step_cuts_all_its_episodes_off(mode: Any, accident: Any, tmp_path: Path) -> None:
+    step = once(tmp_path / "step", accident, lambda env: env.steps == 2)
+    with restarting(mode, step=step) as pool:
+        pool.reset(seed=3)
+        before = pool.step(np.arange(6))
+        batch = pool.step(np.arange(6))
+        for slot in range(3):
+            fault = assert_cut_off(batch, slot, before.obs[slot])
+            assert (fault.env_id, fault.worker, fault.operation, fault.shared) == (slot, 0, "step", slot != 0)
+            assert fault.kind == ("death" if accident is die else "exception")
+            assert fault.where.episode == 0
+            assert fault.where.step == 2
+            assert fault.where.seed == 3 + slot
+        assert batch.obs[3:, 2].tolist() == [2, 2, 2]
+        assert go_on(pool).obs[3:, 2].tolist() == [4 if mode == "next_step" else 3] * 3
+        assert pool.stats().restarts == 1
+
+
+def test_an_exception_under_restart_tells_of_each_slot(tmp_path: Path) -> None:
+    step = once(tmp_path / "step", raising(lambda: ValueError("broken")))
+    with restarting("next_step", step=step) as pool:
+        pool.reset()
+        batch = pool.step(np.arange(6))
+        errors = [fault_in(batch, slot).error for slot in range(3)]
+        assert all(isinstance(error, EnvError) and error.env_ids == (0, 1, 2) for error in errors)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_who_was_just_over_is_cut_off_too(mode: Any, tmp_path: Path) -> None:
+    """Only some of its episodes had ended: all are told alike, or the slots of a vector env would fall out of step."""
+    step = once(tmp_path / "step", die, lambda env: env.steps == 3)
+    with restarting(mode, length=2, step=step) as pool:
+        pool.reset()
+        pool.step(np.arange(6))
+        before = pool.step(np.arange(6))
+        assert before.terminated.tolist() == [True, False, False] * 2
+        batch = pool.step(np.arange(6))
+        for slot in range(3):
+            assert_cut_off(batch, slot, before.obs[slot])
+        go_on(pool)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_death_when_all_were_over_is_one_in_a_reset(mode: Any, tmp_path: Path) -> None:
+    step = once(tmp_path / "step", die, lambda env: env.steps == 3)
+    with restarting(mode, size=1, length=2, step=step) as pool:
+        pool.reset()
+        for _ in range(2):
+            before = pool.step([0, 1])
+        assert before.terminated.all()
+        batch = pool.step([0, 1])
+        if mode == "next_step":
+            assert batch.obs[0].tolist() == [0, 1, 0, -1]
+            assert not batch.truncated[0]
+            assert pool.step([5, 1]).obs[0].tolist() == [0, 1, 1, 5]
+        else:
+            assert_cut_off(batch, 0, before.obs[0])
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_death_between_two_steps_is_told_with_the_next(mode: Any, over: bool, noticed: bool) -> None:
+    with restarting(mode, length=2 if over else 1_000_000) as pool:
+        pool.reset()
+        pool.step(np.arange(6))
+        before = pool.step(np.arange(6))
+        assert before.terminated.tolist() == [over, False, False] * 2
+        _kill(pool, noticed)
+        batch = pool.step(np.arange(6))
+        for slot in range(3):
+            last = before.obs[slot]
+            assert assert_cut_off(batch, slot, last).operation == ("nothing" if noticed else "step")
+        go_on(pool)
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+def test_a_death_between_episodes_needs_no_telling(noticed: bool) -> None:
+    with restarting("next_step", size=1, length=1) as pool:
+        pool.reset()
+        assert pool.step([0, 1]).terminated.all()
+        _kill(pool, noticed)
+        batch = pool.step([0, 1])
+        assert batch.obs[0].tolist() == [0, 1, 0, -1]
+        assert not batch.truncated.any()
+
+
+def _kill(pool: Pool, noticed: bool) -> None:
+    """Kills the first worker; `noticed`: and waits until the pool knows."""
+    os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
+    _await_end(pool, 0)
+    while noticed and pool.stats().restarts == 0:
+        pool.call("poke", env_ids=[pool.num_envs - 1])
+
+
+def _await_end(pool: Pool, worker: int) -> None:
+    pidfd = os.pidfd_open(pool.workers[worker].pid or 0)
+    select.select([pidfd], [], [])
+    os.close(pidfd)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_death_while_results_are_sent_leaves_none_of_them(mode: Any, tmp_path: Path) -> None:
+    """One slot's result has come and the next one's has not: the vector env has done no step."""
+    step = once(tmp_path / "step", die_while_sending, lambda env: env.steps == 2)
+    with restarting(mode, size=2, step=step) as pool:
+        pool.reset()
+        before = pool.step(np.arange(4))
+        pool.send(np.arange(4))
+        _await_end(pool, 0)
+        seen: dict[int, Any] = {}
+        while pool.pending:
+            batch = pool.recv(min_envs=1)
+            seen |= {env: final_info(batch, row) for row, env in enumerate(batch.env_ids.tolist())}
+        assert [seen[env]["fault"].kind for env in (0, 1)] == ["death"] * 2
+        assert "parcel" not in seen[0]
+        assert before.obs[:2, 2].tolist() == [1, 1]
+        go_on(pool)
+
+
+@pytest.mark.parametrize("accident", [die, raising(lambda: ValueError("broken"))])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_failed_reset_is_tried_again(mode: Any, accident: Any, tmp_path: Path) -> None:
+    with restarting(mode, reset=once(tmp_path / "reset", accident, skip=1)) as pool:
+        pool.reset(seed=1)
+        batch = pool.reset(seed=5, options={"level": 2})
+        assert batch.obs[:3, 1].tolist() == [1, 1, 1]
+        assert resets_of_first(pool) == [{"seed": 5, "options": {"level": 2}}]
+        assert not batch.truncated.any()
+        pool.step(np.arange(6))
+
+
+def resets_of_first(pool: Pool) -> Any:
+    return pool.get_attr("resets", env_ids=[0])[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_where_each_of_its_envs_had_come_to(mode: Any, tmp_path: Path) -> None:
+    step = once(tmp_path / "step", raising(lambda: ValueError("broken")), lambda env: env.steps == 4)
+    with Pool(plain(1, 3, 2, mode, step=step), vector_size=3, autoreset=mode) as pool:
+        pool.reset(seed=5)
+        for _ in range(3):
+            pool.step([1, 2, 3])
+        with pytest.raises(EnvError) as raised:
+            pool.step([4, 5, 6])
+        wheres = [failure.where for failure in raised.value.failures]
+        assert [(where.episode, where.step) for where in wheres if where] == {
+            "next_step": [(1, 1), (1, 0), (0, 4)],  # the first two had their resets in the third and the fourth
+            "same_step": [(1, 2), (1, 1), (0, 4)],
+            "disabled": [(0, 4)] * 3,
+        }[mode]
+        assert [where.seed for where in wheres if where] == [5, 6, 7]
+        assert [where.action for where in wheres if where and where.step] == (
+            [4, 6] if mode == "next_step" else [4, 5, 6]
+        )
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_observations_without_columns_survive_too(mode: Any, tmp_path: Path) -> None:
+    before_step = once(tmp_path / "step", die, lambda env: env.steps == 2)
+    fns = synced([lambda: TextEnv()] * 4, 2, mode, before_step)
+    with Pool(fns, vector_size=2, autoreset=mode, faults="restart") as pool:
+        pool.reset(options={"text": "first"})
+        pool.step(["a", "b", "c", "d"])
+        batch = pool.step(["e", "f", "g", "h"])
+        assert batch.truncated.tolist() == [True, True, False, False]
+        ends = batch.obs if mode == "next_step" else batch.final_obs
+        assert ends[:2] == ("a", "b")
+        assert [fault_in(batch, slot).kind for slot in (0, 1)] == ["death"] * 2
+        assert batch.obs[2:] == ("g", "h")
+        if mode == "next_step":
+            assert pool.step([""] * 4).obs[:2] == ("", "")
+        assert pool.step(["i", "j", "k", "l"]).obs == ("i", "j", "k", "l")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_death_in_the_reset_of_a_successor(mode: Any, tmp_path: Path) -> None:
+    step, reset = once(tmp_path / "step", die), once(tmp_path / "reset", die, skip=1)
+    with restarting(mode, step=step, reset=reset) as pool:
+        before = pool.reset()
+        batch = pool.step(np.arange(6))
+        for slot in range(3):
+            assert_cut_off(batch, slot, before.obs[slot])
+        go_on(pool)
+        assert pool.stats().restarts == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_kills_and_an_observation(mode: Any, tmp_path: Path) -> None:
+    with restarting(mode, call=once(tmp_path / "call", die)) as pool:
+        pool.reset()
+        before = pool.step(np.arange(6))
+        with pytest.raises(WorkerDiedError):
+            pool.call("poke", env_ids=[0])
+        pool.send_observe()
+        batch = pool.recv()
+        for slot in range(3):
+            assert_cut_off(batch, slot, before.obs[slot])
+        assert batch.obs[3:].tolist() == before.obs[3:].tolist()
+        if mode == "next_step":  # the new one knows of no observation yet, but we do
+            pool.send_observe()
+            assert pool.recv().obs[:3].tolist() == before.obs[:3].tolist()
+        go_on(pool)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_neighbours_in_a_worker_die_with_it(mode: Any, tmp_path: Path) -> None:
+    """The worker comes to them second, so they have not begun the step in which it dies."""
+    fns = plain(3, 2, mode=mode, step=once(tmp_path / "step", die, lambda env: env.steps == 2))
+    with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
+        pool.reset()
+        before = pool.step(np.arange(6))
+        batch = pool.step(np.arange(6))
+        for slot in range(4):
+            assert assert_cut_off(batch, slot, before.obs[slot]).shared == (slot != 0)
+        assert batch.obs[4:, 2].tolist() == [2, 2]
+        begin_anew(pool, range(4))
+        assert pool.step(np.arange(6)).obs[:4, 2].tolist() == [1] * 4
+        assert pool.stats().restarts == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_neighbours_of_one_that_raises_are_told_with_the_next_step(mode: Any, tmp_path: Path) -> None:
+    """Theirs was done before the worker was replaced."""
+    step = once(tmp_path / "step", raising(lambda: ValueError("broken")), lambda env: env.steps == 2)
+    fns = plain(3, 2, mode=mode, step=step)
+    with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
+        pool.reset()
+        before = pool.step(np.arange(6))
+        batch = pool.step(np.arange(6))
+        for slot in (0, 1):
+            assert assert_cut_off(batch, slot, before.obs[slot]).kind == "exception"
+        assert batch.obs[2:, 2].tolist() == [2] * 4
+        if mode == "disabled":
+            pool.reset(env_ids=[0, 1])
+        before, batch = batch, pool.step(np.arange(6))
+        assert batch.obs[:2, 2].tolist() == ([0, 0] if mode == "next_step" else [1, 1])
+        for slot in (2, 3):
+            assert assert_cut_off(batch, slot, before.obs[slot]).shared
+        begin_anew(pool, range(2, 4))
+        assert pool.step(np.arange(6)).obs[2:4, 2].tolist() == [1, 1]
+
+
+def begin_anew(pool: Pool, env_ids: Sequence[int]) -> None:
+    """What comes before their first step, after they were told of their end."""
+    if pool.autoreset == "disabled":
+        pool.reset(env_ids=env_ids)
+    elif pool.autoreset == "next_step":
+        pool.step(np.zeros(pool.num_envs, int))
+
+
+def test_a_deadline(tmp_path: Path) -> None:
+    step = once(tmp_path / "step", lambda *_: select.select([], [], []))
+    with restarting("next_step", policy=FaultPolicy("restart", step_timeout=0.5), step=step) as pool:
+        before = pool.reset()
+        batch = pool.step(np.arange(6))
+        for slot in range(3):
+            fault = assert_cut_off(batch, slot, before.obs[slot])
+            assert fault.kind == "timeout"
+            assert isinstance(fault.error, EnvTimeoutError)
+        go_on(pool)
+
+
+def test_too_many_faults() -> None:
+    policy = FaultPolicy("restart", max_restarts=2, backoff=0)
+    with restarting("next_step", policy=policy, step=raising(lambda: ValueError("broken"))) as pool:
+        pool.reset()
+        with pytest.raises(RestartLimitError, match="max_restarts=2"):
+            for _ in range(10):
+                pool.step(np.arange(6))
+        assert pool.recv().env_ids.tolist() == [3, 4, 5]
+
+
+def test_restarts_of_the_whole_pool_count_vector_envs(tmp_path: Path) -> None:
+    policy = FaultPolicy("restart", max_pool_restarts=1)
+    with restarting("same_step", policy=policy, step=once(tmp_path / "step", die)) as pool:
+        pool.reset()
+        pool.step(np.arange(6))
+        go_on(pool)

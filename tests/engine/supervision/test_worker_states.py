@@ -1,0 +1,47 @@
+"""The table of a worker's states: whole, kept to, and as the documentation draws it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.worker_state import FOLLOWERS, Life, Lives, WorkerState
+
+ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
+
+
+def test_the_documentation_draws_this_table() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (.*) \| (.*)\|$", ARCHITECTURE.read_text(), re.MULTILINE)
+    drawn = {name: (text, set(re.findall(r"`([A-Z_]+)`", followers))) for name, text, followers in rows}
+    assert drawn == {state.name: (state.value, {one.name for one in FOLLOWERS[state]}) for state in WorkerState}
+
+
+def test_every_state_is_reached_from_the_first_and_only_a_lost_worker_stays_as_it_is() -> None:
+    reached = {WorkerState.RUNNING}
+    while more := {follower for state in reached for follower in FOLLOWERS[state]} - reached:
+        reached |= more
+    assert reached == set(WorkerState)
+    assert [state for state in WorkerState if not FOLLOWERS[state]] == [WorkerState.LOST]
+
+
+@pytest.mark.parametrize("state", WorkerState)
+def test_what_is_not_in_the_table_cannot_be_entered(state: WorkerState) -> None:
+    for follower in WorkerState:
+        if follower in FOLLOWERS[state]:
+            assert Life(state).then(follower, deadline=3.0) == Life(follower, deadline=3.0)
+        else:
+            with pytest.raises(RuntimeError, match=f"after {state}, got {follower}"):
+                Life(state).then(follower)
+
+
+def test_what_is_planned_is_not_so_until_the_changes_are_made() -> None:
+    lives, changes = Lives(2), Changes()
+    lives.plan(1, WorkerState.VACANT, changes, start_at=5.0)
+    assert lives.among(*WorkerState) == {0: Life(), 1: Life()}
+    changes.make()
+    assert lives.among(WorkerState.VACANT) == {1: Life(WorkerState.VACANT, start_at=5.0)}
+    lives.enter(1, WorkerState.STARTING)
+    assert [lives.state(worker) for worker in range(2)] == [WorkerState.RUNNING, WorkerState.STARTING]

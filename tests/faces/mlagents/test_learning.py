@@ -1,0 +1,140 @@
+"""ML-Agents' own trainer learns through our manager, and goes on where a worker is killed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlagents_face_envs import kill, limits
+
+import remuda.mlagents
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.watchdog(300)]
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+    return importlib.import_module("mlagents_ppo")
+
+
+def test_ppo_learns(example: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = example.main()
+    assert len(curve) >= 4
+    assert curve[-1][1] > 0.7 > curve[0][1]
+    printed = re.findall(r"^ *(\d+) steps: mean return +-?\d\.\d\d$", capsys.readouterr().out, re.MULTILINE)
+    assert [int(step) for step in printed] == [step for step, _ in curve]
+
+
+def test_ppo_goes_on_when_a_worker_is_killed(example: Any, tmp_path: Path) -> None:
+    class Mortal(example.CorridorEnv):  # type: ignore[misc, name-defined]
+        """Dies in its 40th step, in the middle of an episode, once."""
+
+        def __init__(self, worker_id: int, channels: list[Any]) -> None:
+            super().__init__(worker_id, channels)
+            self._life = 40 if worker_id == 1 and not (tmp_path / "dead").exists() else -1
+
+        def step(self) -> None:
+            super().step()
+            self._life -= 1
+            if self._life == 0:
+                (tmp_path / "dead").touch()
+                kill()
+
+    manager = remuda.mlagents.SubprocessEnvManager(partial(Mortal), limits(), 4)
+    curve = example.train(manager, 3000)
+    assert manager.restart_counts == [0, 1, 0, 0]
+    assert curve[-1][1] > 0.7
+
+
+class Deadly(remuda.mlagents.SubprocessEnvManager):
+    """Kills a random worker now and then, when it has stepped: a matter of a seed and of how many steps there were."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._random, self.kills = np.random.default_rng(5), 0
+
+    def _step(self) -> Any:
+        steps = super()._step()
+        for _ in steps:
+            worker = self.env_workers[self._random.integers(len(self.env_workers))].process
+            if self._random.random() < 0.004 and worker.is_alive():
+                os.kill(worker.pid, signal.SIGKILL)
+                self.kills += 1
+        return steps
+
+
+def test_ppo_learns_on_while_workers_are_killed_at_random(example: Any) -> None:
+    """In the training, and in the evaluation that follows."""
+    trained = Deadly(example.CorridorEnv, limits(lifetime=-1, at_once=-1), 3)
+    curve = example.train(trained, 2500)
+    assert curve[-1][1] > 0.7
+    assert trained.kills >= 3
+    assert sum(trained.restart_counts) >= 3
+    evaluated = Deadly(example.CorridorEnv, limits(lifetime=-1, at_once=-1), 3)
+    evaluated.set_policy(example.WALKER, trained.policies[example.WALKER])
+    evaluated.reset({})
+    returns: list[float] = []
+    while sum(evaluated.restart_counts) < 2 or len(returns) < 40:
+        for step in evaluated.get_steps():
+            ends = step.current_all_step_result[example.WALKER][1]
+            returns += ends.reward[~ends.interrupted].tolist()
+    evaluated.close()
+    assert np.mean(returns) > 0.6
+
+
+CONFIGURATION = """
+behaviors:
+  Walker:
+    trainer_type: ppo
+    hyperparameters: {batch_size: 32, buffer_size: 128, learning_rate: 0.005, learning_rate_schedule: constant}
+    network_settings: {hidden_units: 32, num_layers: 1}
+    max_steps: 2500
+    summary_freq: 500
+environment_parameters:
+  difficulty:
+    curriculum:
+      - name: easy
+        value: 1.0
+        completion_criteria:
+          {measure: reward, behavior: Walker, threshold: 0.3, min_lesson_length: 20, require_reset: true}
+      - name: hard
+        value: 2.0
+"""
+
+
+def test_mlagents_learn_with_a_curriculum(example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The whole program, but for the game."""
+    from mlagents.trainers import learn
+
+    resets: list[Any] = []
+
+    class Watched(remuda.mlagents.SubprocessEnvManager):
+        def _reset_env(self, config: Any = None) -> Any:
+            resets.append({name: value.value for name, value in config.items()})
+            return super()._reset_env(config)
+
+    (tmp_path / "configuration.yaml").write_text(CONFIGURATION)
+    monkeypatch.setattr(learn, "SubprocessEnvManager", Watched)
+    monkeypatch.setattr(learn, "create_environment_factory", lambda *_: example.CorridorEnv)
+    monkeypatch.setattr("torch.onnx.export", example.export_nothing)
+    monkeypatch.setattr("sys.argv", ["mlagents-learn"])
+    options = learn.parse_command_line(["configuration.yaml", "--run-id=run", "--env=game", "--num-envs=3", "--seed=1"])
+    learn.run_cli(options)
+    assert resets == [{"difficulty": 1.0}, {"difficulty": 2.0}]
+    timers = json.loads((tmp_path / "results" / "run" / "run_logs" / "timers.json").read_text())
+    advance = timers["children"]["TrainerController.start_learning"]["children"]["TrainerController.advance"]
+    env_step = advance["children"]["env_step"]["children"]
+    assert env_step["workers"]["children"]["worker_root"]["count"] > 500
+    assert env_step["SubprocessEnvManager._take_step"]["count"] > 500

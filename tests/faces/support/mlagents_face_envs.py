@@ -1,0 +1,399 @@
+"""Envs, policies and helpers for the tests of the ML-Agents face, which need ML-Agents."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mlagents", reason="ML-Agents has an environment of its own: make mlagents-test")
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from mlagents.plugins.trainer_type import register_trainer_plugins
+    from mlagents.trainers import subprocess_env_manager as original
+    from mlagents.trainers.action_info import ActionInfo
+    from mlagents.trainers.settings import EnvironmentSettings, RunOptions
+    from mlagents_envs.base_env import (
+        ActionSpec,
+        ActionTuple,
+        BaseEnv,
+        BehaviorMapping,
+        BehaviorSpec,
+        DecisionSteps,
+        DimensionProperty,
+        ObservationSpec,
+        ObservationType,
+        TerminalSteps,
+    )
+    from mlagents_envs.environment import UnityEnvironment
+    from mlagents_envs.mock_communicator import MockCommunicator
+    from mlagents_envs.side_channel import IncomingMessage, OutgoingMessage
+    from mlagents_envs.timers import hierarchical_timer
+
+    from remuda.mlagents import SubprocessEnvManager
+
+    register_trainer_plugins()  # as mlagents-learn does, before it reads any settings
+
+Accident = Callable[[], None]
+
+
+def spec(size: tuple[int, ...] = (4,), continuous: int = 1, discrete: tuple[int, ...] = ()) -> BehaviorSpec:
+    observation = ObservationSpec(size, (DimensionProperty.UNSPECIFIED,) * len(size), ObservationType.DEFAULT, "obs")
+    return BehaviorSpec([observation], ActionSpec(continuous, discrete))
+
+
+def decisions(obs: Any, agent_ids: Any, rewards: Any = 0.0, groups: Any = 0, masks: Any = None) -> DecisionSteps:
+    n = len(agent_ids)
+    return DecisionSteps(
+        [np.asarray(obs, np.float32)],
+        np.full(n, rewards, np.float32),
+        np.array(agent_ids, np.int32),
+        masks,
+        np.full(n, groups, np.int32),
+        np.zeros(n, np.float32),
+    )
+
+
+def ends(obs: Any, agent_ids: Any, rewards: Any, interrupted: bool = False, groups: Any = 0) -> TerminalSteps:
+    n = len(agent_ids)
+    return TerminalSteps(
+        [np.asarray(obs, np.float32)],
+        np.full(n, rewards, np.float32),
+        np.full(n, interrupted),
+        np.array(agent_ids, np.int32),
+        np.full(n, groups, np.int32),
+        np.zeros(n, np.float32),
+    )
+
+
+class TestEnv(BaseEnv):
+    """What all of them have; a behaviour "b" of one agent that never ends, if they say nothing else."""
+
+    __test__ = False
+    academy_capabilities: Any = None
+
+    def __init__(self, worker_id: int, channels: list[Any]) -> None:
+        super().__init__()
+        self.worker_id, self.channels = worker_id, channels
+        self.actions: dict[str, Any] = {}
+        self.resets = self.steps = 0
+
+    @property
+    def behavior_specs(self) -> BehaviorMapping:
+        return BehaviorMapping({"b": spec()})
+
+    def reset(self) -> None:
+        self.resets += 1
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+
+    def get_steps(self, behavior_name: str) -> Any:
+        action = self.actions.get(behavior_name)
+        done = 0.0 if action is None else float(action.continuous[0, 0])
+        obs = [[self.worker_id, self.resets, self.steps, done]]
+        return decisions(obs, [0], self.steps), TerminalSteps.empty(spec())
+
+    def set_actions(self, behavior_name: str, action: Any) -> None:
+        self.actions[behavior_name] = action
+
+    def set_action_for_agent(self, behavior_name: str, agent_id: int, action: Any) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+class CrowdEnv(TestEnv):
+    """Two teams. The blues are there from the first step on and end one by one; a red one comes every third step."""
+
+    def __init__(self, worker_id: int, channels: list[Any]) -> None:
+        super().__init__(worker_id, channels)
+        self._specs = {"blue": spec((3,), 2, (3, 2))}
+        self._ended: list[int] = []
+
+    @property
+    def behavior_specs(self) -> BehaviorMapping:
+        return BehaviorMapping(self._specs)
+
+    def step(self) -> None:
+        super().step()
+        self.stat("crowd/steps", self.steps)
+        with hierarchical_timer("crowd"), hierarchical_timer("walks"):
+            if self.steps == 3:
+                self._specs["red"] = spec((2, 2), 1)
+        self._ended = [self.steps // 2] if self.steps % 2 == 0 else []
+
+    def stat(self, key: str, value: float) -> None:
+        message = OutgoingMessage()
+        message.write_string(key)
+        message.write_float32(value)
+        message.write_int32(0)
+        self.channels[2].on_message_received(IncomingMessage(message.buffer))
+
+    def get_steps(self, behavior_name: str) -> Any:
+        if behavior_name == "red":
+            ids = [self.steps] if self.steps % 3 == 0 else []
+            return decisions(self._obs(ids, (2, 2)), ids), TerminalSteps.empty(self._specs["red"])
+        there = range(self.steps // 2 + 1, self.steps // 2 + 5)
+        masks = [np.ones((4, 3), np.bool_), np.zeros((4, 2), np.bool_)]
+        return (
+            decisions(self._obs(there, (3,)), there, 0.5, 7, masks),
+            ends(self._obs(self._ended, (3,)), self._ended, 1.0, groups=7),
+        )
+
+    def _obs(self, ids: Any, shape: tuple[int, ...]) -> Any:
+        told = [float(action.continuous.sum() + action.discrete.sum()) for action in self.actions.values()]
+        return np.array([np.full(shape, 1000 * self.worker_id + i + sum(told)) for i in ids], np.float32).reshape(
+            len(ids), *shape
+        )
+
+
+class PictureEnv(TestEnv):
+    """Sees more than fits into a row."""
+
+    @property
+    def behavior_specs(self) -> BehaviorMapping:
+        return BehaviorMapping({"b": spec((64, 64, 3))})
+
+    def get_steps(self, behavior_name: str) -> Any:
+        picture = np.full((2, 64, 64, 3), self.steps / 100 + self.worker_id, np.float32)
+        return decisions(picture, [0, 1], self.steps), TerminalSteps.empty(spec((64, 64, 3)))
+
+
+def unity_env(worker_id: int, channels: list[Any]) -> Any:
+    """ML-Agents' own env, with its own stand-in for a game."""
+    with (
+        mock.patch("mlagents_envs.env_utils.launch_executable"),
+        mock.patch.object(UnityEnvironment, "_get_communicator", return_value=MockCommunicator()),
+    ):
+        return UnityEnvironment("a game", worker_id=worker_id, side_channels=channels)
+
+
+class EchoEnv(TestEnv):
+    """Its observation is what it was told through its side channels, in bytes; of analytics, what has a hash in it, the
+    beginnings."""
+
+    academy_capabilities = SimpleNamespace(trainingAnalytics=True)
+    size = 1 << 14
+
+    @property
+    def behavior_specs(self) -> BehaviorMapping:
+        return BehaviorMapping({"b": spec((self.size,))})
+
+    def get_steps(self, behavior_name: str) -> Any:
+        messages = [(i, bytes(message)) for i, each in enumerate(self.channels) for message in each.message_queue]
+        heard = b"".join(message[:60] if i == 3 else message for i, message in messages)
+        obs = np.zeros((1, self.size), np.float32)
+        obs[0, : len(heard)] = np.frombuffer(heard, np.uint8)
+        obs[0, -1] = len(self.channels)
+        return decisions(obs, [0]), TerminalSteps.empty(spec((self.size,)))
+
+
+class FaultyEnv(TestEnv):
+    """Has an accident in its n-th call of what is named, once in the life of ``place``, or every time.
+
+    Args:
+        accident: what happens.
+        where: "build", "reset", "step" or "close".
+        at: the n-th call, from 1.
+        place: a file that remembers that it has happened; ``None``: it happens every time.
+        worker: whose env has it.
+    """
+
+    def __init__(
+        self,
+        worker_id: int,
+        channels: list[Any],
+        *,
+        accident: Accident,
+        where: str = "step",
+        at: int = 2,
+        place: Path | None = None,
+        worker: int = 0,
+    ) -> None:
+        super().__init__(worker_id, channels)
+        self._accident, self._where, self._at = accident, where, at
+        self._place, self._is_it = place, worker == worker_id
+        self._calls = {"build": 0, "reset": 0, "step": 0, "close": 0}
+        self._call("build")
+
+    def reset(self) -> None:
+        self._call("reset")
+        super().reset()
+
+    def step(self) -> None:
+        self._call("step")
+        super().step()
+
+    def close(self) -> None:
+        self._call("close")
+
+    def _call(self, where: str) -> None:
+        self._calls[where] += 1
+        if self._is_it and where == self._where and self._calls[where] == self._at and self._is_due():
+            self._accident()
+
+    def _is_due(self) -> bool:
+        if self._place is None:
+            return True
+        try:
+            self._place.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang() -> None:
+    while True:
+        time.sleep(60)
+
+
+class GatedEnv(TestEnv):
+    """Its second step takes until somebody opens the gate, a named pipe."""
+
+    def __init__(self, worker_id: int, channels: list[Any], *, gate: Path, worker: int = 0) -> None:
+        super().__init__(worker_id, channels)
+        self._gate, self._is_it = gate, worker == worker_id
+
+    def step(self) -> None:
+        super().step()
+        if self._is_it and self.steps == 2:
+            os.close(os.open(self._gate, os.O_RDONLY))
+
+
+def make_gate(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "gate")
+    return tmp_path / "gate"
+
+
+def open_gate(gate: Path) -> None:
+    """Returns when the env is at it."""
+    os.close(os.open(gate, os.O_WRONLY))
+
+
+class Policy:
+    """Acts by what it sees, and remembers whom it was asked for."""
+
+    def __init__(self, continuous: int = 1, discrete: tuple[int, ...] = ()) -> None:
+        self._spec = ActionSpec(continuous, discrete)
+        self.asked: list[int] = []
+
+    def get_action(self, steps: DecisionSteps, worker_id: int) -> ActionInfo:
+        self.asked.append(worker_id)
+        seen = np.array([float(obs.sum()) for obs in steps.obs[0]], np.float32).reshape(-1, 1)
+        action = ActionTuple(
+            np.repeat(seen % 5, self._spec.continuous_size, axis=1),
+            np.repeat(seen.astype(np.int32) % 2, self._spec.discrete_size, axis=1),
+        )
+        return ActionInfo(action, action, {"action": action}, steps.agent_id.tolist())
+
+
+def limits(lifetime: int = 10, at_once: int = 1, period: int = 60) -> RunOptions:
+    settings = EnvironmentSettings(
+        max_lifetime_restarts=lifetime, restarts_rate_limit_n=at_once, restarts_rate_limit_period_s=period
+    )
+    return RunOptions(env_settings=settings)
+
+
+def manager(
+    env_factory: Any, n_env: int = 2, options: Any = None, manager_cls: Any = SubprocessEnvManager, **more: Any
+) -> Any:
+    made = manager_cls(env_factory, options or RunOptions(), n_env, **more)
+    made.set_policy("b", Policy())
+    return made
+
+
+def shut(made: Any) -> None:
+    """The original leaves its processes for others to reap."""
+    made.close()
+    if isinstance(made, original.SubprocessEnvManager):
+        for worker in made.env_workers:
+            worker.process.join()
+
+
+def steps_of(made: Any, worker_id: int, count: int) -> list[Any]:
+    """The next that this worker takes."""
+    found: list[Any] = []
+    while len(found) < count:
+        found += [step for step in made.get_steps() if step.worker_id == worker_id]
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Something that can be compared, of steps and all that is in them."""
+    if isinstance(value, (DecisionSteps, TerminalSteps)):
+        names = [name for name in vars(value) if not name.startswith("_")]
+        return type(value).__name__, {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, ActionTuple):
+        return plain(value.continuous), plain(value.discrete)
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return value
+
+
+def obs_of(step: Any, behavior: str = "b") -> list[float]:
+    """Of its first agent: worker, resets, steps, last action."""
+    return step.current_all_step_result[behavior][0].obs[0][0].tolist()  # type: ignore[no-any-return]
+
+
+__all__ = [
+    "ActionInfo",
+    "CrowdEnv",
+    "EchoEnv",
+    "FaultyEnv",
+    "GatedEnv",
+    "PictureEnv",
+    "Policy",
+    "SubprocessEnvManager",
+    "TestEnv",
+    "hang",
+    "kill",
+    "limits",
+    "make_gate",
+    "manager",
+    "obs_of",
+    "open_gate",
+    "original",
+    "plain",
+    "shut",
+    "spec",
+    "steps_of",
+    "unity_env",
+]
+
+
+def raising(error: type[BaseException]) -> Any:
+    return partial(_raise, error)
+
+
+def _raise(error: type[BaseException]) -> None:
+    raise error("an accident")
+
+
+def faulty(accident: Any, **more: Any) -> Any:
+    return partial(FaultyEnv, accident=accident, **more)
+
+
+def step_until_it_fails(made: Any) -> None:
+    while True:
+        made.get_steps()

@@ -1,0 +1,3 @@
+"""Takes the fixtures for all tests of this folder."""
+
+from relayed import heard, reaction  # noqa: F401

@@ -1,0 +1,236 @@
+"""Log records of workers arrive as they were made, and are dealt with by the pool's process's logging."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odd_exceptions import NeedsArguments
+from pool_envs import Gate, counting, gated, hooked
+from relayed import log, texts
+
+from remuda import Pool
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+]
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+# -- log records -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_records_of_all_phases_arrive(start_method: Any, heard: list[Any]) -> None:
+    phases = ("build", "reset", "step", "call", "close")
+    fns = hooked(4, (1, 2), **{phase: log(phase) for phase in phases})
+    with Pool(fns, num_workers=2, start_method=start_method) as pool:
+        assert texts(heard) == ["build"] * 2  # already
+        pids = [worker.pid for worker in pool.workers]
+        pool.reset()
+        pool.step([0] * 4)
+        pool.call("poke")
+        assert sorted(texts(heard)) == sorted([*phases[:-1]] * 2)  # whoever has an answer has the records before it
+    told = [(r.worker, r.env, r.process, r.getMessage()) for r in heard if r.name == "test.env"]
+    for worker, env in ((0, 1), (1, 2)):
+        assert [t for t in told if t[0] == worker] == [(worker, env, pids[worker], phase) for phase in phases]
+
+
+def test_a_record_is_as_it_was_made(heard: list[Any]) -> None:
+    def speak(env: Any) -> None:
+        import logging
+
+        logging.getLogger("test.a.b").warning("%s and %d", "this", 5, extra={"mine": [1, 2]}, stack_info=True)
+
+    with Pool(counting(2), num_workers=1) as pool:
+        pool.apply(speak, env_ids=[1])
+    (record,) = heard
+    assert (record.name, record.levelno, record.levelname) == ("test.a.b", logging.WARNING, "WARNING")
+    assert (record.msg, record.args, record.getMessage()) == ("this and 5", (), "this and 5")
+    assert (record.funcName, record.pathname, record.threadName) == ("speak", __file__, "MainThread")
+    assert (record.worker, record.env, record.mine) == (0, 1, [1, 2])
+    assert "in speak" in record.stack_info
+    own = logging.makeLogRecord({})
+    assert abs((own.created - record.created) - (own.relativeCreated - record.relativeCreated) / 1000) < 1e-3
+
+
+def test_levels_are_those_of_the_pools_process(heard: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+    def look(env: Any) -> Any:
+        import logging
+
+        names = ("", "test.loud", "test.loud.below", "test.quiet", "test.env")
+        for name in names:
+            logging.getLogger(name).info(name)
+        return [logging.getLogger(name).isEnabledFor(logging.INFO) for name in names]
+
+    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.DEBUG, "test.loud")
+    caplog.set_level(logging.CRITICAL, "test.quiet")
+    for start_method in START_METHODS:
+        with Pool(counting(1), start_method=start_method) as pool:
+            assert pool.apply(look) == [[False, True, True, False, False]]
+            assert [record.name for record in heard] == ["test.loud", "test.loud.below"]
+            heard.clear()
+            caplog.set_level(logging.ERROR, "test.loud.below")  # what is set later counts here
+            pool.apply(look)
+            assert [record.name for record in heard] == ["test.loud"]
+            heard.clear()
+            caplog.set_level(logging.NOTSET, "test.loud.below")
+
+
+def test_disabled_logging_is_disabled_in_workers(heard: list[Any]) -> None:
+    logging.disable(logging.ERROR)
+    try:
+        with Pool(counting(1)) as pool:
+            assert pool.apply(lambda env: logging.getLogger("x").isEnabledFor(logging.ERROR)) == [False]
+            assert pool.apply(lambda env: logging.getLogger("x").isEnabledFor(logging.CRITICAL)) == [True]
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_exceptions_become_text(heard: list[Any]) -> None:
+    def fail(env: Any) -> None:
+        import logging
+
+        try:
+            raise LookupError("lost")
+        except LookupError:
+            logging.getLogger("test.env").exception("it failed")
+
+    with Pool(counting(1)) as pool:
+        pool.apply(fail)
+    (record,) = heard
+    assert (record.exc_info, record.levelno) == (None, logging.ERROR)
+    text = logging.Formatter("%(message)s").format(record)
+    assert text.startswith("it failed\nTraceback (most recent call last)")
+    assert text.endswith("LookupError: lost")
+
+
+def test_arguments_are_formatted_and_extras_are_plain(heard: list[Any]) -> None:
+    def speak(env: Any, stubborn: Any) -> None:
+        import logging
+
+        import numpy as np
+
+        logger = logging.getLogger("test.env")
+        logger.info("%s", np.arange(3))
+        logger.info("%(a)s %(b)s", {"a": 1, "b": 2})
+        logger.info("%s", threading.Lock())
+        logger.info("%s", stubborn(3, "why"))
+        logger.info(ValueError("a message that is no text"))
+        extra = {"lock": threading.Lock(), "array": np.arange(2), "nested": {"a": [1, (2,)]}, "scalar": np.float32(0.5)}
+        logger.info("extra", extra={**extra, "level": logging.Handler, "signal": signal.SIGTERM, "huge": 1 << 99999})
+        logger.info("100% and a lone \udc80 surrogate", extra={"getMessage": "no method of mine"})
+
+    with Pool(counting(1)) as pool:
+        pool.apply(speak, NeedsArguments)
+    array, mapping, lock, needs, value, extra, odd = heard
+    assert [(record.getMessage(), record.args) for record in (array, mapping, needs, value)] == [
+        ("[0 1 2]", ()),
+        ("1 2", ()),
+        ("why (3)", ()),
+        ("a message that is no text", ()),
+    ]
+    assert lock.getMessage().startswith("<unlocked _thread.lock")
+    assert extra.lock.startswith("<unlocked _thread.lock")
+    assert (extra.array, extra.nested, extra.scalar) == ("array([0, 1])", {"a": [1, "(2,)"]}, 0.5)
+    assert (extra.level, extra.signal) == ("<class 'logging.Handler'>", 15)
+    assert extra.huge.startswith("0x8000")
+    assert odd.getMessage() == "100% and a lone \udc80 surrogate"
+
+
+def test_a_record_that_cannot_be_made_harms_nobody(heard: list[Any]) -> None:
+    """`logging` tells of it where it happens."""
+
+    def speak(env: Any) -> None:
+        import logging
+
+        logging.getLogger("test.env").info("%d %d", object())  # noqa: PLE1206 - that is the point
+        logging.getLogger("test.env").info("next")
+
+    with Pool(counting(1), worker_output="capture") as pool:
+        pool.apply(speak)
+        assert "--- Logging error ---" in pool.workers[0].output()
+    assert texts(heard) == ["next"]
+
+
+def test_threads_of_a_worker_speak_too(heard: list[Any], tmp_path: Path) -> None:
+    """Also while the worker has nothing to do; then no env is known."""
+    before, after = Gate(tmp_path, "before"), Gate(tmp_path, "after")
+
+    def start(env: Any) -> None:
+        import logging
+
+        def speak() -> None:
+            before.wait()
+            logging.getLogger("test.env").info("from a thread")
+            after.wait()
+
+        threading.Thread(target=speak, name="thinker").start()
+
+    with Pool(counting(2)) as pool:
+        pool.apply(start, env_ids=[1])
+        before.let_pass()
+        after.let_pass()
+        pool.call("pid")
+        (record,) = heard
+        assert (record.worker, record.env, record.threadName) == (1, None, "thinker")
+        assert record.getMessage() == "from a thread"
+
+
+def test_loggers_that_are_made_or_cut_off_later(heard: list[Any]) -> None:
+    """Handlers that an env adds are its own affair."""
+
+    def speak(env: Any) -> str:
+        import io
+        import logging
+
+        own = io.StringIO()
+        logger = logging.getLogger("test.cut")
+        logger.addHandler(logging.StreamHandler(own))
+        logging.basicConfig(level=logging.CRITICAL)  # does nothing where there is a handler
+        logger.warning("both")
+        logger.propagate = False
+        logger.warning("its own")
+        return own.getvalue()
+
+    with Pool(counting(1), worker_output="capture") as pool:
+        assert pool.apply(speak) == ["both\nits own\n"]
+        assert pool.workers[0].output() == ""
+    assert [record.getMessage() for record in heard] == ["both"]
+
+
+# -- which env -------------------------------------------------------------------------------------------
+
+
+def test_the_env_that_runs_is_known_to_other_threads(heard: list[Any], tmp_path: Path) -> None:
+    """A thread that logs while an env steps says which one steps."""
+    gate, after = Gate(tmp_path, "gate"), Gate(tmp_path, "after")
+
+    def start(env: Any) -> None:
+        import logging
+
+        def speak() -> None:
+            after.wait()
+            logging.getLogger("test.env").info("aside")
+            after.wait()
+
+        threading.Thread(target=speak).start()
+
+    with Pool(gated([None, gate]), num_workers=1) as pool:
+        pool.reset()
+        pool.apply(start, env_ids=[0])
+        pool.send([0, 0])
+        gate.await_arrival()
+        after.let_pass()
+        after.let_pass()
+        gate.open()
+        pool.recv()
+        pool.call("pid")
+    assert [(r.worker, r.env) for r in heard] == [(0, 1)]

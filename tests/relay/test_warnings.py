@@ -1,0 +1,185 @@
+"""Warnings of workers are issued in the pool's process, under its filters."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import counting, hooked
+
+from remuda import EnvError, Pool
+from remuda._relay.records import dump_record
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+]
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+def said(**changes: Any) -> bytes:
+    """A log record as a worker sends it, but for this."""
+    told = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
+    return json.dumps({**told, **changes}).encode()
+
+
+def warn(category: Any = RuntimeWarning, text: str = "odd") -> Callable[..., None]:
+    def hook(*_: Any) -> None:
+        import warnings
+
+        warnings.warn(text, category, stacklevel=1)
+
+    return hook
+
+
+LINE = warn.__code__.co_firstlineno + 4
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_place_is_shown_once_per_pool(start_method: Any) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for n in (1, 2):
+            with Pool(hooked(4, range(4), step=warn()), num_workers=2, start_method=start_method) as pool:
+                pool.reset()
+                for _ in range(3):
+                    pool.step([0] * 4)
+            ours = [w for w in caught if w.category is RuntimeWarning]
+            assert len(ours) == n
+        told = ours[-1]
+        assert (str(told.message), told.filename, told.lineno) == ("odd", __file__, LINE)
+
+
+def test_warnings_of_constructors_arrive() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        pool = Pool(hooked(2, build=warn()))
+        assert [str(w.message) for w in caught] == ["odd"]
+        pool.close()
+        with pytest.raises(EnvError):
+            Pool(hooked(2, build=lambda env: (warnings.warn("before", UserWarning, stacklevel=1), 1 / 0)))
+        assert str(caught[-1].message) == "before"
+
+
+def test_other_filters_of_the_pools_process() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warnings.filterwarnings("ignore", "quiet")
+        warnings.filterwarnings("always", "often", FutureWarning)
+        warnings.filterwarnings("once", "once")
+        warnings.filterwarnings("ignore", module=r"nobody\.knows")
+        with Pool(counting(2)) as pool:
+            for text, category in (("quiet please", UserWarning), ("often", FutureWarning), ("once", UserWarning)):
+                for _ in range(3):
+                    pool.apply(warn(category, text))
+    told = [str(w.message) for w in caught]
+    assert [told.count(text) for text in ("quiet please", "often", "once")] == [0, 6, 1]
+
+
+def test_filters_by_module_see_the_module() -> None:
+    def warn_in(env: Any) -> None:
+        code = "import warnings; warnings.warn('here', UserWarning)"
+        exec(compile(code, "/some/where.py", "exec"), {"__name__": "some.module"})
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        with Pool(counting(1)) as pool:
+            warnings.filterwarnings("ignore", module=r"some\.module")  # too late for the worker, not for us
+            pool.apply(warn_in)
+            assert caught == []
+            warnings.simplefilter("default")
+            warnings.filterwarnings("ignore", module=r"some\.other")
+            pool.apply(lambda env: warnings.warn("said", UserWarning, stacklevel=1))
+    assert [str(w.message) for w in caught] == ["said"]
+
+
+def test_a_category_that_cannot_travel_becomes_a_user_warning() -> None:
+    def warn_hard(env: Any) -> None:
+        import warnings
+
+        class HardToMake(UserWarning):
+            def __init__(self, code: int, reason: str) -> None:
+                super().__init__(f"{reason} ({code})")
+
+            def __reduce__(self) -> Any:
+                raise TypeError("not to be pickled")
+
+        warnings.warn(HardToMake(3, "why"), stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        with Pool(counting(1)) as pool:
+            pool.apply(warn_hard)
+    assert [(w.category, str(w.message)) for w in caught if w.filename == __file__] == [
+        (UserWarning, "HardToMake: why (3)")
+    ]
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_filter_that_raises_becomes_an_error_in_the_log(start_method: Any, heard: list[Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
+        with Pool(hooked(2, step=warn()), start_method=start_method) as pool:
+            pool.reset()
+            assert pool.step([1, 2]).reward.tolist() == [1, 2]
+            pool.call("pid")
+            (record,) = heard
+    assert (record.name, record.levelno, record.worker, record.env) == ("remuda", logging.ERROR, 1, 1)
+    assert record.getMessage() == f"{__file__}:{LINE}: RuntimeWarning: odd"
+
+
+def test_giant_warnings_are_cut() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        with Pool(counting(1)) as pool:
+            pool.apply(lambda env: warnings.warn("x" * 1_000_000, FutureWarning, stacklevel=1))
+    (told,) = caught
+    assert told.category is FutureWarning
+    assert str(told.message).endswith("x [cut: it was too big for one record]")
+
+
+def test_an_env_that_catches_its_warnings_keeps_them() -> None:
+    def catch(env: Any) -> int:
+        import warnings
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.warn("mine", UserWarning, stacklevel=1)
+        return len(caught)
+
+    with warnings.catch_warnings(record=True) as ours:
+        warnings.simplefilter("always")
+        with Pool(counting(1)) as pool:
+            assert pool.apply(catch) == [1]
+    assert ours == []
+
+
+def test_classes_of_main_are_the_same_on_both_sides() -> None:
+    code = f"""
+import sys, warnings
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pool_envs import counting
+from remuda import Pool
+
+class Mine(UserWarning):
+    pass
+
+warnings.simplefilter("ignore")
+warnings.simplefilter("default", Mine)
+for start_method in {START_METHODS!r}:
+    with warnings.catch_warnings(record=True) as caught:
+        with Pool(counting(2), start_method=start_method) as pool:
+            pool.apply(lambda env: warnings.warn("odd", Mine))
+            pool.apply(lambda env: warnings.warn("ignored", UserWarning))
+    assert [w.category for w in caught if w.category is not DeprecationWarning] == [Mine], caught
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

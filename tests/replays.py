@@ -1,0 +1,79 @@
+"""Crash records, made by envs that fail and played again by the `remuda` command."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Outcome, command
+from pool_envs import hooked
+
+from remuda import (
+    EnvError,
+    Pool,
+    Record,
+    WorkerDiedError,
+)
+
+
+def recording(env_fns: Any, directory: Path, **options: Any) -> Pool:
+    return Pool(env_fns, **{"record": directory / "records", "advise": False, **options})
+
+
+def replay(record: Path | Record | None, *options: str) -> Outcome:
+    path = record.path if isinstance(record, Record) else record
+    return command("replay", str(path), *options)
+
+
+def assert_reproduced(run: Outcome, what: str = "") -> None:
+    assert run.exit_code == 0, run.output
+    assert f"reproduced: {what}" in run.stdout and "not reproduced" not in run.stdout
+
+
+def fail(pool: Pool, make_action: Callable[[int], Any] = lambda i: i) -> Any:
+    """Steps until the pool raises, and returns what."""
+    with pytest.raises((EnvError, WorkerDiedError)) as raised:
+        for i in range(100_000):
+            if pool.step([make_action(i)] * pool.num_envs).truncated.any() and pool.autoreset == "disabled":
+                raise AssertionError("it ended before it failed")
+    return raised.value
+
+
+def drawing(limit: float) -> Callable[..., Any]:
+    """A hook for steps: raises as soon as the env draws less than that, and ends the episode now and then."""
+
+    def step(env: Any, _: Any) -> Any:
+        drawn = float(env.np_random.random())
+        if drawn < limit:
+            raise ValueError(f"drew {drawn}")
+        return (env.observe(), 0.0, drawn > 0.8, False, {}) if drawn > 0.8 else None
+
+    return step
+
+
+def at_step(number: int, act: Callable[[], Any]) -> Callable[..., Any]:
+    return lambda env, action: act() if env.steps == number else None
+
+
+def broken() -> Any:
+    raise ValueError("broken")
+
+
+def some_record(directory: Path, **hooks: Any) -> Path:
+    with recording(hooked(1, [0], step=at_step(2, broken), **hooks), directory, backend="serial") as pool:
+        pool.reset(seed=1)
+        path = fail(pool).record
+    assert isinstance(path, Path)
+    return path
+
+
+def rewrite(path: Path, **members: bytes) -> None:
+    """Replaces members of a record."""
+    with zipfile.ZipFile(path) as archive:
+        all_members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in {**all_members, **members}.items():
+            archive.writestr(name, data)

@@ -1,0 +1,110 @@
+"""Objects of any size in both directions: through the rings of bytes, and past them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import (
+    HookedEnv,
+    TextEnv,
+)
+
+from remuda import Pool
+
+BACKENDS = ("process", "thread", "serial")
+# The room for pickled matter is 64 KiB in each direction; what does not fit goes over the socket.
+SIZES = [0, 1, 1000, 60_000, 65_000, 65_400, 65_450, 65_480, 65_500, 65_528, 65_536, 70_000, 200_000, 5_000_000]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_texts_of_any_size(backend: Any) -> None:
+    with Pool([TextEnv] * 2, backend=backend, num_workers=1) as pool:
+        pool.reset(options={"text": "x" * 100_000})
+        for size in SIZES:
+            texts = ("a" * size, "b" * size)
+            assert pool.step(texts).obs == texts
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_big_and_small_blobs_in_any_order(backend: Any) -> None:
+    rng = np.random.default_rng(1)
+    sizes = rng.choice([10, 500, 20_000, 64_000, 90_000, 300_000], 120)
+    data = [rng.bytes(int(size)) for size in sizes]
+    with Pool([TextEnv] * 2, backend=backend, num_workers=1) as pool:
+        pool.reset()
+        calls = [pool.call_async("repeat", blob) for blob in data]
+        for call, blob in zip(calls, data, strict=True):
+            assert call.result() == [blob, blob]
+
+
+@pytest.mark.parametrize("room", [4096, 5000, 1 << 20])
+def test_another_room_for_blobs(room: int) -> None:
+    rng = np.random.default_rng(2)
+    with Pool([TextEnv] * 2, num_workers=2, object_bytes=room) as pool:
+        pool.reset()
+        for size in (0, 4000, room - 100, room - 40, room, room + 1, 2 * room):
+            text = "a" * size
+            assert pool.step((text, text)).obs == (text, text)
+            blob = rng.bytes(size)
+            assert pool.call("repeat", blob) == [blob, blob]
+
+
+def test_the_room_for_blobs_is_that_of_each_worker_and_direction() -> None:
+    sizes = []
+    for room in (1 << 16, 1 << 20):
+        with Pool([TextEnv] * 2, num_workers=2, object_bytes=room):
+            sizes.append(shared_bytes())
+    assert sizes[1] - sizes[0] == 2 * 2 * ((1 << 20) - (1 << 16))
+
+
+def shared_bytes() -> int:
+    """Of the one pool that there is."""
+    maps = Path("/proc/self/maps").read_text()
+    (line,) = (line for line in maps.splitlines() if "/memfd:remuda" in line)
+    begin, end = line.split()[0].split("-")
+    return int(end, 16) - int(begin, 16)
+
+
+def test_both_ends_write_a_lot_at_the_same_time() -> None:
+    """Neither may wait for the other to read first."""
+    with Pool([lambda: TextEnv(times=2)] * 4, num_workers=1) as pool:
+        pool.reset()
+        for _ in range(3):
+            texts = tuple(chr(97 + i) * 3_000_000 for i in range(4))
+            for i in range(4):
+                pool.send((texts[i],), env_ids=[i])
+            calls = [pool.call_async("repeat", b"z" * 1_000_000) for _ in range(4)]
+            got: dict[int, str] = {}
+            while pool.pending:
+                batch = pool.recv(min_envs=1)
+                got |= dict(zip(batch.env_ids.tolist(), batch.obs, strict=True))
+            assert got == {i: texts[i] * 2 for i in range(4)}
+            assert all(call.result() == [b"z" * 1_000_000] * 4 for call in calls)
+
+
+def test_big_arrays_in_calls() -> None:
+    with Pool([TextEnv] * 2, num_workers=2) as pool:
+        array = np.arange(2_000_000)
+        for got in pool.call("repeat", array):
+            assert (got == array).all()
+            got[0] = 1  # it is ours
+        fortran = np.asfortranarray(np.arange(600_000).reshape(600, 1000))
+        assert all((got == fortran).all() for got in pool.call("repeat", fortran))
+        assert all((got == array[::-7]).all() for got in pool.call("repeat", array[::-7]))
+        assert pool.call("repeat", [np.zeros(0), np.zeros((0, 5)), b""])[1][1].shape == (0, 5)
+
+
+def test_big_infos_and_terminal_observations() -> None:
+    def step(env: Any, action: Any) -> Any:
+        return env.observe(), 0.0, True, False, {"log": "x" * 100_000, "map": np.full((300, 300), int(action))}
+
+    fns = [lambda: HookedEnv(step=step)] * 3
+    with Pool(fns, num_workers=1, autoreset="same_step") as pool:
+        pool.reset()
+        for i in range(5):
+            batch = pool.step([i, i + 1, i + 2])
+            assert [info["final_info"]["map"][5, 5] for info in batch.infos] == [i, i + 1, i + 2]
+            assert [len(info["final_info"]["log"]) for info in batch.infos] == [100_000] * 3

@@ -1,0 +1,112 @@
+"""Whatever an env gives to be unpickled or told is a fault of that env at worst: it neither ends nor hangs anybody."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from odd_exceptions import EVIL, EndsWhoUnpickles
+from pool_envs import CountingEnv, counting, hooked
+
+from remuda import EnvError, Pool
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+BACKENDS = ["process", "thread", "serial"]
+
+
+@pytest.mark.parametrize("evil", EVIL)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_exceptions_that_cannot_be_asked_anything(backend: Any, evil: str) -> None:
+    """Their text, their class, their traceback, their notes: asking for each of them raises."""
+
+    def step(env: Any, _: Any) -> None:
+        raise EVIL[evil]("hello")
+
+    with Pool(hooked(2, step=step), backend=backend) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=rf"env 1 \(worker 1\) raised odd_exceptions.{evil} in step") as raised:
+            pool.step([1, 2])
+        assert raised.value.env_ids == (1,)
+        pool.discard()
+        pool.reset(env_ids=[1])
+        assert pool.call("tag") == [0, 1]  # the worker is as it was
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_they_are_restarted_like_others(evil: str) -> None:
+    def step(env: Any, _: Any) -> None:
+        raise EVIL[evil]("hello")
+
+    with Pool(hooked(2, step=step), faults="restart") as pool:
+        pool.reset()
+        batch = pool.step([1, 2])
+        assert batch.truncated.tolist() == [False, True]
+        assert batch.infos[1]["fault"].kind == "exception"
+        assert pool.stats().restarts == 0
+
+
+@pytest.mark.parametrize("evil", EVIL)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_in_a_constructor_too(backend: Any, evil: str) -> None:
+    def build(env: Any) -> None:
+        raise EVIL[evil]("hello")
+
+    with pytest.raises(EnvError, match=rf"env 1 .*raised odd_exceptions.{evil} in build"):
+        Pool(hooked(2, build=build), backend=backend)
+
+
+# -- what ends whoever unpickles it ----------------------------------------------------------------------
+
+
+def numeric_then_evil(env: Any, action: Any) -> Any:
+    return env.observe(), 1.0, False, False, {"evil": EndsWhoUnpickles(), "number": 3.0}
+
+
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_info_that_ends_whoever_unpickles_it(backend: Any, faults: Any) -> None:
+    """The step is as any other, and no fault; whoever reads that info gets an error of that env."""
+    with Pool(hooked(3, step=numeric_then_evil), backend=backend, faults=faults) as pool:
+        pool.reset()
+        for _ in range(3):
+            batch = pool.step([1, 2, 3])
+            assert batch.reward.tolist() == [1, 1, 3]
+            assert batch.infos[2] == {}
+            for read in (lambda batch=batch: batch.infos[1], lambda batch=batch: batch.infos.stack()):
+                with pytest.raises(EnvError, match=r"env 1 .*an info that can be unpickled.*SystemExit") as raised:
+                    read()
+                assert raised.value.env_ids == (1,)
+        assert pool.get_attr("total_steps") == [3, 3, 3]  # nobody was built anew
+
+
+def test_an_answer_that_ends_whoever_unpickles_it() -> None:
+    with Pool(counting(2)) as pool:
+        with pytest.raises(EnvError, match=r"env 1 .*in call: expected an answer that can be unpickled.*SystemExit"):
+            pool.apply(lambda env: EndsWhoUnpickles() if env.tag == 1 else None)
+        assert pool.call("tag") == [0, 1]
+
+
+class EvilMetadata(CountingEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.metadata = {"evil": EndsWhoUnpickles()}
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_report_that_ends_whoever_unpickles_it(start_method: Any) -> None:
+    with pytest.raises(EnvError, match=r"env 1 .*in build: expected spaces and metadata that can be unpickled"):
+        Pool([CountingEnv, EvilMetadata], start_method=start_method)
+
+
+def test_ctrl_c_while_something_is_unpickled_is_the_users() -> None:
+    def interrupted(env: Any, action: Any) -> Any:
+        return env.observe(), 1.0, False, False, {"evil": EndsWhoUnpickles(KeyboardInterrupt)}
+
+    with Pool(hooked(2, step=interrupted)) as pool:
+        pool.reset()
+        batch = pool.step([1, 2])
+        with pytest.raises(KeyboardInterrupt):
+            batch.infos.stack()

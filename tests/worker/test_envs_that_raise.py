@@ -1,0 +1,299 @@
+"""Envs that raise, in every phase and on every backend: the error names the env and brings its traceback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from failing import assert_goes_on_without
+from odd_exceptions import Falsy, Farewell, NeedsArguments, TwoArguments, Unpicklable, Unprintable, raising
+from pool_envs import HookedEnv, counting, hooked
+
+from remuda import (
+    EnvError,
+    Pool,
+    RemoteTraceback,
+    StateError,
+)
+
+BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
+
+
+# -- envs that raise -------------------------------------------------------------------------------------
+
+
+def local_exception() -> BaseException:
+    class Local(RuntimeError):
+        pass
+
+    return Local("known nowhere else")
+
+
+def chained() -> BaseException:
+    try:
+        raise KeyError("inner")
+    except KeyError as inner:
+        error = RuntimeError("outer")
+        error.__cause__ = inner
+        return error
+
+
+EXCEPTIONS: dict[str, tuple[Callable[[], BaseException], str]] = {
+    "plain": (lambda: ValueError("100% {wrong}"), "ValueError in {}: 100% {{wrong}}"),
+    "empty": (lambda: RuntimeError(), "RuntimeError in {}"),
+    "multiline": (lambda: RuntimeError("one\ntwo"), "RuntimeError in {}: one\ntwo"),
+    "stop iteration": (lambda: StopIteration(3), "StopIteration in {}: 3"),
+    "key error": (lambda: KeyError("key"), "KeyError in {}: 'key'"),
+    "chained": (chained, "RuntimeError in {}: outer"),
+    "local": (local_exception, "Local in {}: known nowhere else"),
+    "SystemExit": (lambda: SystemExit(3), "SystemExit in {}: 3"),
+    "GeneratorExit": (lambda: GeneratorExit(), "GeneratorExit in {}"),
+    "TwoArguments": (TwoArguments, "TwoArguments in {}: seven (7)"),
+    "NeedsArguments": (lambda: NeedsArguments(7, "seven"), "NeedsArguments in {}: seven (7)"),
+    "Unpicklable": (Unpicklable, "Unpicklable in {}: holds a generator"),
+    "Unprintable": (Unprintable, "Unprintable in {}: <"),
+    "Falsy": (lambda: Falsy("not nothing"), "Falsy in {}: not nothing"),
+    "Farewell": (lambda: Farewell("bye"), "Farewell in {}: bye"),
+}
+
+
+def assert_traceback(error: EnvError) -> None:
+    """The cause is the env's exception, its cause the worker's traceback; or at least the latter."""
+    failure = error.failures[0]
+    cause: BaseException | None = error.__cause__
+    if failure.exception is not None:
+        assert cause is failure.exception
+        cause = None if cause is None else cause.__cause__
+    assert isinstance(cause, RemoteTraceback)
+    assert failure.traceback in str(cause)
+    assert failure.traceback.startswith("Traceback (most recent call last)")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_envs_that_raise_in_step(name: str, backend: Any) -> None:
+    make, message = EXCEPTIONS[name]
+    with Pool(hooked(3, step=raising(make)), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        with pytest.raises(EnvError) as raised:
+            pool.step([1, 2, 3])
+        error = raised.value
+        assert str(error).startswith("env 1 (worker 0) raised ")
+        assert message.format("step") in str(error)
+        assert error.env_ids == (1,)
+        assert (error.failures[0].env_id, error.failures[0].operation) == (1, "step")
+        assert_traceback(error)
+        assert_goes_on_without(pool, 1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_envs_that_raise_when_built(name: str, backend: Any, tmp_path: Path) -> None:
+    make, message = EXCEPTIONS[name]
+    closed = tmp_path / "closed"
+    good = lambda: HookedEnv(close=lambda env: closed.touch())  # noqa: E731
+    with pytest.raises(EnvError) as raised:
+        Pool([good, lambda: HookedEnv(build=raising(make)), good], backend=backend, num_workers=2)
+    assert str(raised.value).startswith("env 1 (worker 0) raised ")
+    assert message.format("build") in str(raised.value)
+    assert_traceback(raised.value)
+    assert closed.exists()  # what was built in the same worker
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("phase", ["reset", "autoreset", "call", "render"])
+@pytest.mark.parametrize("name", ["plain", "SystemExit", "Unpicklable", "NeedsArguments"])
+def test_envs_that_raise_elsewhere(name: str, phase: str, backend: Any) -> None:
+    make, message = EXCEPTIONS[name]
+    operation = "call" if phase in ("call", "render") else "reset"
+    hooks: Any = {phase: raising(make)}
+    with Pool(hooked(3, length=1, **hooks), backend=backend, num_workers=2) as pool:
+        if phase != "reset":
+            pool.reset()
+        with pytest.raises(EnvError) as raised:
+            _provoke(pool, phase)
+        assert message.format(operation) in str(raised.value)
+        assert raised.value.env_ids == (1,)
+        assert_traceback(raised.value)
+        if operation == "call":  # it does not touch the episode
+            assert pool.pending == 0
+            pool.step([0, 0, 0])
+        else:
+            assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
+
+
+def _provoke(pool: Pool, phase: str) -> None:
+    if phase == "reset":
+        pool.reset()
+    elif phase == "autoreset":
+        pool.step([0, 0, 0])
+        pool.step([0, 0, 0])
+    elif phase == "call":
+        pool.call("poke")
+    else:
+        pool.render()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_envs_that_raise_in_close(name: str, backend: Any) -> None:
+    make, message = EXCEPTIONS[name]
+    pool = Pool(hooked(3, close=raising(make)), backend=backend, num_workers=2)
+    pool.reset()
+    with pytest.raises(EnvError) as raised:
+        pool.close()
+    assert message.format("close") in str(raised.value)
+    assert raised.value.env_ids == (1,)
+    assert_traceback(raised.value)
+    assert pool.closed
+    pool.close()
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_every_env_is_closed_though_some_raise(tmp_path: Path) -> None:
+    def close(env: Any) -> None:
+        (tmp_path / str(env.tag)).touch()
+        raise ValueError(f"env {env.tag} will not")
+
+    for backend in BACKENDS:
+        pool = Pool(hooked(4, (0, 1, 2, 3), close=close), backend=backend, num_workers=2)
+        with pytest.raises(EnvError) as raised:
+            pool.close()
+        assert raised.value.env_ids == (0, 1, 2, 3)
+        assert sorted(os.listdir(tmp_path)) == ["0", "1", "2", "3"]
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_an_interrupt_raised_by_an_env_elsewhere_is_its_fault(backend: Any) -> None:
+    with Pool(hooked(3, step=raising(KeyboardInterrupt)), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match="env 1 .* raised KeyboardInterrupt in step"):
+            pool.step([1, 2, 3])
+        assert_goes_on_without(pool, 1)
+
+
+@pytest.mark.parametrize("phase", ["reset", "step", "call", "close"])
+def test_an_interrupt_in_the_callers_own_thread_is_the_callers(phase: str) -> None:
+    """An env that is stepped by the caller gets the caller's Ctrl-C: `except Exception` must not catch it."""
+    hooks: Any = {phase: raising(KeyboardInterrupt)}
+    pool = Pool(hooked(2, **hooks), backend="serial")
+    with pytest.raises(KeyboardInterrupt) as raised:
+        pool.reset()
+        pool.step([0, 0])
+        pool.call("poke")
+        pool.close()
+    assert isinstance(raised.value.__cause__, EnvError)
+    assert f"env 1 (worker 1) raised KeyboardInterrupt in {phase}" in str(raised.value.__cause__)
+    pool.close()
+    assert pool.closed
+
+
+@pytest.mark.parametrize("backend", ["serial", "thread"])
+def test_an_interrupt_while_envs_are_built_here(backend: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Pool(hooked(2, build=raising(KeyboardInterrupt)), backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_several_envs_that_raise_are_all_named(backend: Any) -> None:
+    def step(env: Any, action: Any) -> None:
+        raise ValueError(f"no {env.tag}")
+
+    with Pool(hooked(5, (1, 2, 4), step=step), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        with pytest.raises(EnvError) as raised:
+            pool.step([0] * 5)
+        assert raised.value.env_ids == (1, 2, 4)
+        assert [str(failure.exception) for failure in raised.value.failures] == ["no 1", "no 2", "no 4"]
+        assert all(f"no {i}" in str(raised.value) for i in (1, 2, 4))
+        assert sorted(pool.recv().env_ids.tolist()) == [0, 3]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_pool_can_be_closed_at_once_after_a_fault(backend: Any) -> None:
+    with (
+        pytest.raises(EnvError, match="env 1"),
+        Pool(hooked(3, step=raising(ValueError)), backend=backend) as pool,
+    ):
+        pool.reset()
+        pool.step([0, 0, 0])
+    assert pool.closed
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_fault_that_meets_an_answer_is_told_all_the_same(backend: Any) -> None:
+    """Answers to calls wake the pool while it waits for results: the failures seen by then must still count."""
+    with Pool(hooked(3, step=raising(ValueError)), backend=backend, num_workers=2) as pool:
+        for _ in range(30):
+            pool.reset()
+            pool.send([0, 0, 0])
+            calls = [pool.call_async("pid") for _ in range(3)]
+            with pytest.raises(EnvError, match="env 1 "):
+                pool.recv()
+            assert all(len(call.result()) == 3 for call in calls)
+            assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
+
+
+def test_faults_are_told_by_whoever_waits_next() -> None:
+    with Pool(hooked(3, step=raising(ValueError)), backend="thread") as pool:
+        pool.reset()
+        pool.send([0, 0, 0])
+        assert pool.call("pid") == [os.getpid()] * 3  # each env's answer comes after its step
+        with pytest.raises(EnvError, match="env 1 "):
+            pool.recv()
+        assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
+
+
+def test_discard_drops_faults_too() -> None:
+    with Pool(hooked(3, step=raising(ValueError)), backend="thread") as pool:
+        pool.reset()
+        pool.send([0, 0, 0])
+        pool.discard()
+        assert pool.pending == 0
+        with pytest.raises(StateError, match="got env 1"):
+            pool.send([0, 0, 0])
+        pool.reset()
+
+
+# -- values that cannot be sent --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_answers_that_cannot_be_pickled(backend: Any) -> None:
+    with Pool(counting(2), backend=backend) as pool:
+        with pytest.raises(
+            EnvError, match=r"envs 0, 1 .* in call: expected a result that can be pickled, got <generator"
+        ):
+            pool.apply(lambda env: (i for i in range(3)))
+        assert pool.call("tag") == [0, 1]
+
+
+def test_calls_that_cannot_be_pickled() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        with pytest.raises(Exception, match="pickle"):
+            pool.call("echo", (i for i in range(3)))
+        with pytest.raises(Exception, match="pickle"):
+            pool.set_attrs("tag", [1, (i for i in range(3))])
+        assert pool.call("tag") == [0, 1]
+
+
+def test_an_attribute_that_is_not_there() -> None:
+    with Pool([lambda: gymnasium.make("CartPole-v1")] * 2, backend="serial") as pool:
+        with pytest.raises(EnvError, match=r"envs 0, 1 .*AttributeError in call: .*'velocity'"):
+            pool.get_attr("velocity")
+        with pytest.raises(EnvError, match="'fly'"):
+            pool.call("fly")
+
+
+def test_a_wrong_number_of_values() -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        with pytest.raises(ValueError, match="expected 3 .*got 2"):
+            pool.set_attrs("tag", [1, 2])
+        assert pool.get_attr("tag") == [0, 1, 2]

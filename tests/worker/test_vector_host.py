@@ -1,0 +1,279 @@
+"""What a worker takes for a vector env, and what such an env must not return."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from failing import MODES
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from pool_envs import CountingEnv, EnvFn, Info, assert_same, counting
+from vector_envs import GYMNASIUM_MODES, PlainVector, plain, synced
+
+from remuda import (
+    EnvError,
+    FaultPolicy,
+    InvalidEnvError,
+    Pool,
+    _core,
+)
+from remuda._wire.channel import LocalChannel
+from remuda._wire.layout import Layout
+from remuda._worker.vector_host import VectorHost
+from remuda._worker.vector_infos import VectorInfos
+from remuda._worker.worker_info import WorkerInfo
+
+BACKENDS = ("process", "thread", "serial")
+
+
+# -- as single envs --------------------------------------------------------------------------------------
+
+
+def test_a_box_of_another_float_is_cast() -> None:
+    with Pool([lambda: _Wrong(obs=np.ones((2, 4), np.int32))], vector_size=2, backend="serial") as pool:
+        pool.reset()
+        assert_same(pool.step([0, 0]).obs, np.ones((2, 4), np.int64))
+
+
+# -- vector envs that are not Gymnasium's ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_like_a_vector_env_will_do(mode: Any, backend: Any) -> None:
+    """Arrays that are used again, infos without masks, final observations as a batch."""
+    with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, backend=backend) as pool:
+        first = pool.reset()
+        assert first.infos[4] == {"count": 0, "half": 0.0, "pair": pytest.approx([1, 0])}
+        batch = [pool.step(np.arange(6)) for _ in range(2)][-1]
+        assert first.obs[:, 0].tolist() == list(range(6))
+        assert batch.terminated.tolist() == [True, False, False] * 2
+        assert batch.reward.tolist() == list(range(6))
+        if mode == "same_step":
+            assert batch.final_obs[[0, 3]].tolist() == [[0, 1, 2, 0], [3, 1, 2, 3]]
+            assert batch.obs[[0, 3]].tolist() == [[0, 2, 0, -1], [3, 2, 0, -1]]
+            assert_same(batch.infos[3]["final_obs"], np.array([3, 1, 2, 3]))
+            assert batch.infos[3]["final_info"] == {}
+            assert "final_obs" not in batch.infos[1]
+        else:
+            assert batch.obs[[0, 3]].tolist() == [[0, 1, 2, 0], [3, 1, 2, 3]]
+        assert type(batch.infos[1]["count"]) is int
+        assert type(batch.infos[1]["half"]) is float
+        assert_same(batch.infos[1]["pair"], np.array([1, 2], np.float32))
+
+
+def test_numeric_infos_cost_nothing_once_they_have_columns() -> None:
+    with Pool(plain(2, 3), vector_size=3) as pool:
+        pool.reset()
+        pool.step(np.arange(6))
+        batch = pool.step(np.arange(6))
+        assert [info["count"] for info in batch.infos] == [2] * 6
+        assert not batch._lazy  # nothing was pickled
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_vector_env_may_keep_the_actions_it_is_given(backend: Any) -> None:
+    def keep(env: Any, actions: Any) -> None:
+        env.resets.append(actions)
+
+    with Pool(plain(1, 2, step=keep), vector_size=2, backend=backend) as pool:
+        pool.reset()
+        for i in range(3):
+            pool.step([i, i + 10])
+        assert_same(pool.get_attr("resets")[0][1:], [np.array([i, i + 10]) for i in range(3)])
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_atari(mode: Any) -> None:
+    vector_env = pytest.importorskip("ale_py.vector_env", reason="ale_py has no vector env here")
+
+    def build() -> Any:
+        name = GYMNASIUM_MODES[mode]
+        return vector_env.AtariVectorEnv("pong", 2, num_threads=1, max_num_frames_per_episode=40, autoreset_mode=name)
+
+    reference = build()
+    with Pool([build, build], vector_size=2, autoreset=mode) as pool:
+        batch, (obs, infos) = pool.reset(seed=[3, 4, 3, 4]), reference.reset(seed=3)
+        for _ in range(25):
+            for first in (0, 2):
+                assert_same(batch.obs[first : first + 2], obs)
+                assert [info["lives"] for info in batch.infos[first : first + 2]] == infos["lives"].tolist()
+                if "final_obs" in infos:
+                    assert batch.truncated[first : first + 2].all()
+                    assert_same(batch.final_obs[first : first + 2], infos["final_obs"])
+            actions = reference.action_space.sample()
+            batch = pool.step(np.tile(actions, 2))
+            obs, reward, _, truncated, infos = reference.step(actions)
+            assert batch.reward.tolist() == [*reward, *reward]
+            assert batch.truncated.tolist() == [*truncated, *truncated]
+            assert (batch.final_obs is None) == ("final_obs" not in infos)
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ({"a": [1, 2]}, [{"a": 1}, {"a": 2}]),
+        ({"a": ("x", None), "_a": np.array([False, True])}, [{}, {"a": None}]),
+        ({"a": "all", "b": 7, "c": np.arange(3)}, [{"a": "all", "b": 7, "c": np.arange(3)}] * 2),
+        ({"_a": np.array([5, 6])}, [{"_a": 5}, {"_a": 6}]),
+        ({"a": np.array([1, 2]), "_a": np.array([3, 4])}, [{"a": 1}, {"a": 2}]),
+        ({"a": {"b": np.array([1, 2]), "_b": np.array([True, False])}}, [{"a": {"b": 1}}, {"a": {}}]),
+        ({"a": np.array(["x", "y"])}, [{"a": np.str_("x")}, {"a": np.str_("y")}]),
+        ({3: np.array([1.5, 2.5])}, [{3: 1.5}, {3: 2.5}]),
+    ],
+)
+def test_what_infos_mean(infos: Info, expected: list[Info]) -> None:
+    told = VectorInfos(2, np.zeros(2, np.uint64)).take_apart(infos)
+    assert_same(told.rest, expected)
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with Pool(plain(3, 2), vector_size=2, num_workers=2) as pool:
+        yield pool
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vector_size": 0}, "expected vector_size to be an int from 1 up, or None, got 0"),
+        ({"vector_size": True}, "got True"),
+        ({"vector_size": "2"}, "got '2'"),
+        ({"spares": 1, "num_workers": 2}, "expected spares=0 with vector_size=2, got 1"),
+        ({"autoreset": "background"}, "expected autoreset='next_step', .* got 'background'"),
+        ({"faults": FaultPolicy(renew_every=3)}, "expected renew_every=None .* got 3"),
+        ({"record": "crashes"}, "expected record=None with vector_size=2"),
+        ({"faults": "restart", "backend": "thread"}, "expected backend='process' .* faults='restart', got 'thread'"),
+        ({"faults": "restart", "backend": "serial"}, "got 'serial'"),
+        ({"seeding": "per_episode"}, "expected seeding='gymnasium' with vector_size=2, got 'per_episode'"),
+        ({"num_workers": 3}, r"from 1 to 2 \(the number of vector envs\), got 3"),
+    ],
+)
+def test_what_goes_together(
+    options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        Pool(plain(2, 2), **{"vector_size": 2, **options})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("size", "env_fn", "message"),
+    [
+        (2, lambda: CountingEnv(), r"env_fns\[1\] to return a gymnasium.vector.VectorEnv .* omit vector_size"),
+        (2, lambda: PlainVector(3), r"env_fns\[1\] .* of vector_size=2 envs, got one of 3"),
+        (2, lambda: None, r"env_fns\[1\] .*, got None \(it has no reset, step, close, num_envs"),
+        (2, lambda: PlainVector, r"env_fns\[1\] .*PlainVector.* \(it has no num_envs, single_observation_space"),
+        (None, lambda: PlainVector(3), r"env_fns\[1\] to return a gymnasium.Env, .* pass vector_size=3"),
+        (None, lambda: SyncVectorEnv(counting(3)), "pass vector_size=3"),
+    ],
+)
+def test_what_factories_must_return(size: int | None, env_fn: EnvFn, message: str, backend: Any) -> None:
+    good: EnvFn = CountingEnv if size is None else lambda: PlainVector(2)
+    with pytest.raises(InvalidEnvError, match=message):
+        Pool([good, env_fn], vector_size=size, backend=backend)
+
+
+def test_spaces_must_be_spaces() -> None:
+    def build() -> Any:
+        env = PlainVector(2)
+        env.single_action_space = 7  # type: ignore[assignment]
+        return env
+
+    with pytest.raises(InvalidEnvError, match="whose single_action_space is a gymnasium.Space, got 7"):
+        Pool([build], vector_size=2)
+
+
+def test_each_factory_builds_its_own() -> None:
+    env = PlainVector(2)
+    with pytest.raises(InvalidEnvError, match=r"env_fns\[1\] to build an env of its own, .* as env_fns\[0\]"):
+        Pool([lambda: env] * 2, vector_size=2, backend="serial")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_autoreset_of_a_vector_env_must_be_the_pools(mode: Any, backend: Any) -> None:
+    other = MODES[MODES.index(mode) - 1]
+    fns = [*synced(counting(2), 2, mode), *synced(counting(2), 2, other)]
+    with pytest.raises(ValueError, match=rf"autoreset='{mode}', got .* of env_fns\[1\]; pass autoreset='{other}'"):
+        Pool(fns, vector_size=2, autoreset=mode, backend=backend)
+
+
+# -- what a vector env must not do -----------------------------------------------------------------------
+
+
+class _Wrong(PlainVector):
+    """Returns a step of which something is as it says here."""
+
+    def __init__(self, **wrong: Any) -> None:
+        super().__init__(2)
+        self.wrong = wrong
+
+    def step(self, actions: Any) -> Any:
+        obs, reward, terminated, truncated, infos = super().step(actions)
+        names = {"obs": obs, "reward": reward, "terminated": terminated, "truncated": truncated, "infos": infos}
+        return tuple({**names, **self.wrong}.values())[: self.wrong.get("length", 5)]
+
+
+WRONG: list[tuple[Info, str]] = [
+    (
+        {"obs": np.zeros((3, 4), np.int64)},
+        r"expected an array of shape \(2, 4\) and dtype int64 at obs, got .*\(3, 4\)",
+    ),
+    ({"obs": np.full((2, 4), 0.5)}, "dtype int64 at obs, got .* dtype float64"),
+    ({"reward": np.zeros(3)}, r"shape \(2,\) and dtype float64 at rewards"),
+    ({"reward": None}, "at rewards, got NoneType: None"),
+    ({"terminated": np.array([0, 2])}, "dtype bool at terminations"),
+    ({"truncated": False}, "at truncations, got bool: False"),
+    ({"infos": [{}, {}]}, "expected a dict as the infos, got"),
+    ({"length": 4}, r"expected step\(\) to return \(observations, rewards, .*, got \("),
+    ({"infos": {"lock": np.array([None, (i for i in range(3))], object)}}, "that can be pickled"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_what_a_vector_env_must_not_return(wrong: Info, message: str) -> None:
+    with Pool([lambda: _Wrong(**wrong), lambda: PlainVector(2)], vector_size=2, backend="thread") as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=message) as raised:
+            pool.step([1, 2, 3, 4])
+        assert raised.value.env_ids == (0, 1)
+        assert pool.recv().env_ids.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_rows_are_untouched_where_a_hook_raises(wrong: Info, message: str) -> None:
+    space = spaces.Box(-(2**40), 2**40, (4,), np.int64)
+    layout = Layout((2,), 1, "same_step", space, spaces.Discrete(1000), vector_size=2)
+    arena = _core.Arena.create(layout.plan.bytes)
+    host = VectorHost(WorkerInfo(0, 1, (0, 1)), LocalChannel.pair()[1], 2, rebuilds=False)
+    host.build([lambda: _Wrong(**wrong)])
+    host.start(layout, arena)
+    places: list[Any] = [*layout.fixed_columns(arena), *layout.obs_columns(arena), *layout.final_columns(arena)]
+    host.reset_vector(0, 2, None)
+    before = [place.view(layout.plan.rows).copy() for place in places]
+    with pytest.raises((TypeError, ValueError), match=message):
+        host.step_vector(0, 2, 0, None)
+    assert_same([place.view(layout.plan.rows) for place in places], before)
+    host.close_quietly()
+    del arena, places, host
+    gc.collect()
+
+
+def test_same_step_autoreset_must_tell_of_the_end() -> None:
+    def forget(env: PlainVector, _: Any) -> Any:
+        return env.obs, np.zeros(2), np.ones(2, bool), np.zeros(2, bool), {}
+
+    with Pool(plain(1, 2, step=forget), vector_size=2, autoreset="same_step") as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match="expected 'final_obs' in the infos"):
+            pool.step([0, 0])
