@@ -38,6 +38,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "start_method": ("spawn", {}),
     "preload": (("colorsys",), {}),
     "threads_per_worker": (2, {}),
+    "worker_env": ({"HERD": "3"}, {"backend": "process"}),
     "start_timeout": (45.0, {}),
     "starts_serially": (True, {}),
     "max_concurrency": (1, {}),
@@ -76,7 +77,8 @@ def async_vector_env(**options: Any) -> Any:
 
 
 def make_vec(**options: Any) -> Any:
-    return remuda.make_vec("CartPole-v1", num_envs=2, **options)
+    of_workers = {"name": options.pop("name")} if "name" in options else {}  # else it is the env's
+    return remuda.make_vec("CartPole-v1", num_envs=2, vector_kwargs=of_workers, **options)
 
 
 def subproc_vec_env(**options: Any) -> Any:

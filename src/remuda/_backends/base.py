@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from remuda import _core
@@ -24,6 +24,7 @@ class Assignment:
     env_fns: Sequence[Callable[[], Any]]
     rebuilds: bool = False  # whether the worker is to be able to build them anew
     vector_size: int | None = None  # each is a vector env of so many
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, for the worker alone
 
 
 class Worker(Protocol):

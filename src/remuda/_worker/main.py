@@ -47,6 +47,7 @@ class WorkerConfig:
     output: WorkerOutput
     rebuilds: bool  # whether envs may have to be built anew later
     vector_size: int | None  # each env is a vector env of so many
+    variables: Mapping[str, str]  # of the environment
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -159,6 +160,7 @@ def _with_ids(ids: Mapping[str, EnvSpec], env_fn: Callable[[], Any]) -> Callable
 
 
 def _introduce(config: WorkerConfig) -> None:
+    os.environ.update(config.variables)  # first: factories are unpickled, and their modules imported, after this
     settle_in_process(config.info)
     settle_output(config.output)
     try:

@@ -37,6 +37,7 @@ class WorkerConfigs:
                 output,
                 a.rebuilds,
                 a.vector_size,
+                a.variables,
             )
             for a in assignments
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -18,6 +18,7 @@ from remuda._relay.output import WorkerOutput
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["process", "thread", "serial"]
 StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
+WorkerEnv: TypeAlias = Mapping[str, str] | Callable[[int], Mapping[str, str]]
 AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
 
 
@@ -28,6 +29,7 @@ class FaceOptions(TypedDict, total=False):
     backend: BackendName
     preload: Sequence[str]
     threads_per_worker: int | None
+    worker_env: WorkerEnv | None
     start_timeout: float | None
     starts_serially: bool
     pin_workers: bool
@@ -62,6 +64,10 @@ class PoolOptions(FaceOptions, total=False):
             reloaded, it is imported anew for pools that are made from then on.
         threads_per_worker (1): Threads that numeric libraries (OpenMP, OpenBLAS, MKL) may start in a worker; None
             leaves them alone.
+        worker_env (None): Environment variables of worker processes: a mapping of strings, or a function that gets the
+            index of a worker and returns its mapping, called here once for each. They are set before anything that the
+            factories need is imported, unless it was preloaded or, with "fork", here; successors of workers get the
+            same. So each simulator finds its GPU, or its port.
         start_timeout (60.0): Seconds for all envs to be built; None for no limit.
         starts_serially (False): Start a worker only when the one before has built its envs, in the order of `env_fns`:
             for envs that must not be built side by side. It takes the sum of their times.

@@ -407,6 +407,7 @@ _OF_MEASURING = (
     "start_method",
     "preload",
     "threads_per_worker",
+    "worker_env",
     "start_timeout",
     "worker_output",
     "name",

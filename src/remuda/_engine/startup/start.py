@@ -14,11 +14,12 @@ from remuda._backends.process.backend import ProcessBackend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.pool.arguments import check_timeout
-from remuda._engine.pool.options import AutoresetMode, BackendName, EnvFn, PoolOptions, StartMethod
+from remuda._engine.pool.options import AutoresetMode, BackendName, EnvFn, PoolOptions, StartMethod, WorkerEnv
 from remuda._engine.pool.progress import OperationOf
 from remuda._engine.pool.seeds import SEEDINGS, Seeding
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.space_checks import autoreset_name, check_agreement, check_autoreset
+from remuda._engine.startup.worker_env import variables_of
 from remuda._engine.supervision.fault_policy import FaultPolicy, policy_for
 from remuda._engine.supervision.recording import Factories, Recording, recording_for
 from remuda._relay.output import WorkerOutput, check_output
@@ -50,6 +51,7 @@ class Settings:
     observation_space: Space[Any] | None = None
     preload: Sequence[str] = field(default_factory=tuple)
     threads_per_worker: int | None = 1
+    worker_env: WorkerEnv | None = None
     start_timeout: float | None = 60.0
     max_concurrency: int | None = None
     pin_workers: bool = False
@@ -121,6 +123,11 @@ class Settings:
         self._check_spares()
         self._check_resets_ahead()
         check_output(self.worker_output)
+        if self.backend != "process" and self.worker_env is not None:
+            raise ValueError(
+                f"expected worker_env=None for backend={self.backend!r}, got {self.worker_env!r}: its workers run in "
+                "this process, and share its environment"
+            )
         if self.backend != "process" and self.worker_output != "inherit":
             raise ValueError(
                 f"expected worker_output='inherit' for backend={self.backend!r}, got {self.worker_output!r}: its "
@@ -288,7 +295,8 @@ def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignmen
         info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))
         rebuilds = settings.faults.restarts or settings.faults.renew_every is not None
         factories = env_fns[first // settings.width : (first + count) // settings.width]
-        assignments.append(Assignment(info, factories, rebuilds, settings.vector_size))
+        variables = variables_of(settings.worker_env, index)
+        assignments.append(Assignment(info, factories, rebuilds, settings.vector_size, variables))
         first += count
     return assignments
 

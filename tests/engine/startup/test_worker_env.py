@@ -1,0 +1,108 @@
+"""worker_env: environment variables of each worker, before anything of the envs is imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import CountingEnv
+
+from remuda import FaultPolicy, Pool
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
+
+
+def of_worker(i: int) -> dict[str, str]:
+    return {"HERD_GPU": str(i + 5), "HERD_HOME": "here"}
+
+
+def seen(env: Any) -> tuple[str | None, str | None]:
+    return os.environ.get("HERD_GPU"), os.environ.get("HERD_HOME")
+
+
+def of_child(env: Any) -> str:
+    return subprocess.run(["printenv", "HERD_GPU"], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
+def test_each_worker_and_what_it_starts_has_its_own(start_method: Any) -> None:
+    with Pool([CountingEnv] * 3, num_workers=2, start_method=start_method, worker_env=of_worker) as pool:
+        assert pool.apply(seen) == [("5", "here"), ("5", "here"), ("6", "here")]
+        assert pool.apply(of_child) == ["5\n", "5\n", "6\n"]
+    assert "HERD_GPU" not in os.environ
+
+
+def test_modules_of_factories_find_them_when_they_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "herd_simulator.py").write_text(
+        "import os\nfrom pool_envs import CountingEnv\nGPU = os.environ['HERD_GPU']\n"
+        "class Env(CountingEnv):\n    def gpu(self):\n        return GPU\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HERD_GPU", "none")
+    from herd_simulator import Env
+
+    with Pool([Env] * 2, worker_env=of_worker) as pool:
+        assert pool.call("gpu") == ["5", "6"]
+
+
+def test_a_mapping_is_for_all_and_replacements_get_the_same() -> None:
+    variables = {"HERD_GPU": "7"}
+    policy = FaultPolicy("restart", backoff=0)
+    with Pool([CountingEnv] * 2, worker_env=variables, faults=policy, autoreset="next_step") as pool:
+        variables["HERD_GPU"] = "8"
+        batch = pool.reset(seed=0)
+        os.kill(pool.workers[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
+        while "fault" not in batch.infos[1]:
+            batch = pool.step([0, 0])
+        assert pool.apply(seen) == [("7", None)] * 2
+
+
+def test_what_is_measured_has_the_first_workers() -> None:
+    def build() -> CountingEnv:
+        assert os.environ["HERD_GPU"] in {"5", "6"}
+        return CountingEnv()
+
+    with Pool([build] * 2, num_workers="auto", worker_env=of_worker) as pool:
+        assert len(pool.reset()) == 2
+
+
+def raises(_: int) -> dict[str, str]:
+    raise KeyError("no such GPU")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (["HERD=1"], TypeError, r"expected worker_env to be a mapping of environment variables, got \['HERD=1'\]"),
+        (lambda i: None, TypeError, r"expected worker_env\(0\) to be a mapping .* got None"),
+        (lambda i: {"HERD": i}, TypeError, r"strings only, got 'HERD': 0; write str"),
+        ({"A=B": "1"}, ValueError, "names and values that an environment can have in worker_env, got 'A=B'"),
+        ({"A": "1\0"}, ValueError, "names and values that an environment can have"),
+        ({"": "1"}, ValueError, "names and values that an environment can have"),
+        ({"REMUDA_WORKER_KEY": "1"}, ValueError, "no variables of remuda's own in worker_env, got 'REMUDA_WORKER_KEY'"),
+        (raises, KeyError, "no such GPU"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_starts(
+    given: Any, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def must_not(*_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("remuda._backends.process.backend.ProcessBackend._start", must_not)
+    with pytest.raises(error, match=message):
+        Pool([CountingEnv] * 2, worker_env=given)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_workers_in_this_process_have_no_environment_of_their_own(backend: Any) -> None:
+    with pytest.raises(ValueError, match=f"expected worker_env=None for backend='{backend}'"):
+        Pool([CountingEnv], backend=backend, worker_env=of_worker)
