@@ -250,7 +250,7 @@ NB_MODULE(_core, m) {
       .def("is_fresh", &Hub::is_fresh, "slot"_a)
       .def("end_episode", &Hub::end_episode, "slot"_a, "parts"_a)
       .def("reset_into_row", &Hub::reset_into_row, "slot"_a, "terminal"_a.none(), "is_complete"_a)
-      .def("defer_end", &Hub::defer_end, "slot"_a, "ending"_a, "revives"_a)
+      .def("defer_end", &Hub::defer_end, "slot"_a, "ending"_a, "into_reset"_a)
       .def("is_deferred", &Hub::is_deferred, "slot"_a)
       .def("last", &Hub::last, "slot"_a)
       .def("is_over", &Hub::is_over, "slot"_a)

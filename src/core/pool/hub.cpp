@@ -35,6 +35,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       slots_(plan_.slots),
       objects_(plan_.slots),
       last_results_(plan_, rows_of(columns), rows_of(final_columns)),
+      resolution_(slots_, seating_, last_results_, parts_),
       last_parts_(plan_.envs),
       frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns)),
       actions_(std::move(actions)),
@@ -136,7 +137,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     }
     if (!parts.is_none()) objects_[slot].command = parts;
     if (i + 1 < targets.size() && blobs.is_none() && extends_run(slot, targets[i + 1])) continue;
-    if (!tell_end(slot) && !answer_here(slot, op, parts))
+    if (!deliver_end(slot) && !answer_here(slot, op, parts))
       push_run(slots_[slot].op, targets[first], static_cast<std::uint32_t>(i + 1 - first), parts);
     first = i + 1;
   }

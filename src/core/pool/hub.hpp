@@ -13,7 +13,8 @@
 //   whose turn it is to run              Turns              workers: rings, bells, states     Port
 //   what does not ring                   Watch              frames, and what is ready         Part
 //   how long anything may take           Deadlines          batches                           FrameTaker
-//   what sockets have in part            Transfers          what is made for envs gone        LastResults
+//   what sockets have in part            Transfers          what becomes of failed envs       Resolution
+//   each env's last result               LastResults
 #pragma once
 
 #include <deque>
@@ -30,6 +31,7 @@
 #include "pool/lendings.hpp"
 #include "pool/part.hpp"
 #include "pool/port.hpp"
+#include "pool/resolution.hpp"
 #include "pool/seating.hpp"
 #include "pool/slots.hpp"
 #include "pool/transfers.hpp"
@@ -151,18 +153,17 @@ class Hub {
   // The op that a slot was sent last.
   Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
 
-  // An orphaned slot is pending, without a command: one of these ends that.
-  void drop(std::uint32_t slot);    // it has no result
-  void resend(std::uint32_t slot);  // its command once more
-  // A result made here: the last observation once more, reward 0.  `parts` is handed out with it.
+  // An orphaned slot is pending, without a command: one of these ends that, see `Resolution`.
+  void drop(std::uint32_t slot);
+  void resend(std::uint32_t slot);
+  // `parts` is handed out with the result that is made here.
   void repeat_last(std::uint32_t slot, nb::handle parts);
-  void end_episode(std::uint32_t slot, nb::handle parts);  // the same, truncated
-  // Its env resets, and the row is the end of an episode; `terminal` is handed out with it.  `is_complete`:
-  // reward, flags and terminal observation are in the row; else they are written as `end_episode` does.
+  void end_episode(std::uint32_t slot, nb::handle parts);
+  // `terminal` is handed out with the result.
   void reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete);
-  // A slot that is idle, or ready, and whose episode was cut off: its next step or observe is answered by
-  // `end_episode`, or by `reset_into_row`.  A slot that awaits a spare is left alone: its episode has ended.
-  void defer_end(std::uint32_t slot, nb::handle ending, bool revives);
+  // A slot that is idle, or ready, and whose episode was cut off.  `ending` is handed out with the result that tells
+  // so.
+  void defer_end(std::uint32_t slot, nb::handle ending, bool into_reset);
   bool is_deferred(std::uint32_t slot) const { return slots_.is_cut_off(slot); }
   // Whether its env was built anew since its last result and has not reset yet, so that it knows of no observation: an
   // observe is answered by `repeat_last`, with the parts it was sent with.
@@ -247,7 +248,6 @@ class Hub {
   Arrival receive_from_socket(std::uint32_t worker, nb::object& parts);
   void accept_rows(std::uint32_t worker, const Result& result);
   void finish_rows(std::uint32_t first, const Result& result);
-  void await_spare(std::uint32_t slot, nb::object terminal);
   void serve_spares();
   void tell(Message message);
   bool attention() const { return inbox_.has_others() || !dead_.empty() || !late_.empty() || has_news(); }
@@ -262,10 +262,10 @@ class Hub {
   std::vector<std::uint32_t> slots_in_flight(const Port& port) const;
   Op oldest_op(const Port& port) const;
 
-  bool tell_end(std::uint32_t slot);
+  bool deliver_end(std::uint32_t slot);
   bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
-  void hand_out(std::uint32_t slot, nb::handle parts);
-  void reset_orphaned_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete);
+  void keep_result(std::uint32_t slot, nb::handle parts);
+  void follow(Resolution::Next next, std::uint32_t slot, nb::handle ending);
 
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
@@ -286,6 +286,7 @@ class Hub {
   // Of how the pool was divided before: their rows lie elsewhere now, but some are still held.
   std::vector<std::shared_ptr<FrameBook>> books_before_;
   LastResults last_results_;
+  Resolution resolution_;
   std::vector<nb::object> last_parts_;  // by env: of its last result, where observations have parts without a column
   FrameTaker frame_taker_;
   Actions actions_;

@@ -170,83 +170,66 @@ nb::tuple Hub::last(std::uint32_t slot) const {
 // -- what becomes of slots whose env is gone ---------------------------------------------------------------
 
 void Hub::drop(std::uint32_t slot) {
-  slots_.drop(slot);
+  resolution_.drop(slot);
   objects_[slot].command.reset();
   objects_[slot].terminal.reset();
-  part_of(slot).drop(slots_[slot].row);
 }
 
 void Hub::resend(std::uint32_t slot) {
-  slots_.resend(slot);
+  resolution_.resend(slot);
   push_again(slot);
   raise_interrupt();
 }
 
 void Hub::repeat_last(std::uint32_t slot, nb::handle parts) {
-  slots_.answer(slot);
-  last_results_.repeat(env_of(slot), slots_[slot].row);
-  hand_out(slot, parts);
+  resolution_.repeat_last(slot);
+  keep_result(slot, parts);
 }
 
 void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
-  slots_.answer(slot);
-  last_results_.end_episode(env_of(slot), slots_[slot].row);
-  hand_out(slot, parts);
+  resolution_.end_episode(slot);
+  keep_result(slot, parts);
 }
 
-// A result that was made here.
-void Hub::hand_out(std::uint32_t slot, nb::handle parts) {
+// Of a result that was made here.
+void Hub::keep_result(std::uint32_t slot, nb::handle parts) {
   objects_[slot].command.reset();
   objects_[slot].terminal.reset();
   objects_[slot].result = nb::borrow(parts);
-  part_of(slot).finish({slot, slots_[slot].row, 1, kHasBlob});
 }
 
 void Hub::reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete) {
-  reset_orphaned_into_row(slot, terminal, is_complete);
+  follow(resolution_.reset_into_row(slot, is_complete), slot, terminal);
   raise_interrupt();
 }
 
-void Hub::reset_orphaned_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete) {
-  if (!is_complete) {
-    last_results_.end_before_reset(env_of(slot), slots_[slot].row);
-    if (seating_.has_spares()) return await_spare(slot, nb::borrow(terminal));  // nobody waits for the env built anew
-  }
-  slots_.resend(slot);
-  slots_.set_op(slot, Op::kResetIntoRow);
+// What is to be done about a slot whose episode was cut off. `ending`: goes with its result.
+void Hub::follow(Resolution::Next next, std::uint32_t slot, nb::handle ending) {
+  if (next == Resolution::Next::kAnswered) return keep_result(slot, ending);
   objects_[slot].command.reset();
-  objects_[slot].terminal = nb::borrow(terminal);
-  push_again(slot);
+  objects_[slot].terminal = nb::borrow(ending);
+  if (next == Resolution::Next::kSend) push_again(slot);
 }
 
-void Hub::defer_end(std::uint32_t slot, nb::handle ending, bool revives) {
-  if (slots_[slot].state == SlotState::kAwaitingSpare) return;
-  slots_.cut_off(slot, revives);
-  objects_[slot].ending = nb::borrow(ending);
+void Hub::defer_end(std::uint32_t slot, nb::handle ending, bool into_reset) {
+  if (resolution_.defer_end(slot, into_reset)) objects_[slot].ending = nb::borrow(ending);
 }
 
-// Whether the end of an episode that was cut off is the answer to this command. A reset ends it anyway.
-bool Hub::tell_end(std::uint32_t slot) {
+// Whether the end of an episode that was cut off is the answer to this command.
+bool Hub::deliver_end(std::uint32_t slot) {
   if (!slots_.is_cut_off(slot)) return false;
-  const bool into_reset = slots_[slot].episode == Episode::kCutOffIntoReset;
   const nb::object ending = std::move(objects_[slot].ending);
   objects_[slot].ending.reset();
-  slots_.go_on(slot);
-  if (slots_[slot].op == Op::kReset) return false;
-  slots_.orphan(slot);
-  slots_.set_sequence(slot, ++sequence_);  // it was sent now, though nobody is told
-  if (into_reset)
-    reset_orphaned_into_row(slot, ending, false);
-  else
-    end_episode(slot, ending);
-  return true;
+  const auto next = resolution_.deliver_end(slot, ++sequence_);
+  if (next) follow(*next, slot, ending);
+  return next.has_value();
 }
 
 // An observe of what only we know.
 bool Hub::answer_here(std::uint32_t slot, Op op, nb::handle parts) {
   if (op != Op::kObserve || parts.is_none()) return false;
-  slots_.orphan(slot);
-  repeat_last(slot, parts);
+  resolution_.answer_observe(slot);
+  keep_result(slot, parts);
   return true;
 }
 

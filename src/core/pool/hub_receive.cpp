@@ -136,7 +136,8 @@ void Hub::accept_rows(std::uint32_t worker, const Result& result) {
   // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
   // belongs to it.
   if (ends && (result.flags & kHasSpares) && !failed && !(result.flags & kUndone)) {
-    await_spare(first, std::move(objects.result));
+    resolution_.await_spare(first);
+    objects.terminal = std::move(objects.result);
   } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
     slots_.orphan(first);
     objects.result.reset();
@@ -156,12 +157,6 @@ void Hub::finish_rows(std::uint32_t first, const Result& result) {
   part_of(first).finish({first, result.row, result.count, result.flags & ~kRenewalDue});
 }
 
-void Hub::await_spare(std::uint32_t slot, nb::object terminal) {
-  slots_.await_spare(slot);
-  objects_[slot].terminal = std::move(terminal);
-  seating_.ask_for_spare(slot, slots_[slot].sequence);
-}
-
 // Gives a fresh env to each slot that ended an episode, or was cut off, and is to begin another in the same step, if
 // its turn has come.
 void Hub::serve_spares() {
@@ -170,7 +165,7 @@ void Hub::serve_spares() {
   for (std::uint32_t slot : seating_.take_due(slots_.first_open_step())) {
     swap_in_spare(slot);
     slots_.orphan(slot);
-    reset_orphaned_into_row(slot, objects_[slot].terminal, true);
+    follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
     watch_.raise_news();  // workers that are the caller himself must be given the chance to run
   }
   raise_interrupt();
