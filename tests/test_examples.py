@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+import remuda
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -23,6 +26,36 @@ def test_double_buffering(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert thought_about == [16] * 3 + [8] * 6
     output = capsys.readouterr().out
     assert re.fullmatch(r"lockstep: \S+ env steps/s\nsplit:    \S+ env steps/s\nratio:    \d+\.\d\d\n", output)
+
+
+def test_two_halves(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("two_halves")
+    for name, value in {"SIZES": (4,), "ROUNDS": 1, "NUM_STEPS": 3, "FIXED_SECONDS": 0.0}.items():
+        monkeypatch.setattr(example, name, value)
+    example.main()
+    output = capsys.readouterr().out
+    assert re.fullmatch(r"(4 CartPoles, (lockstep|split), \d+ workers: \S+ env steps/s\n){2}", output)
+
+
+def test_two_halves_collect_what_lockstep_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("two_halves")
+    collected = []
+    for parts, num_workers in ((1, 2), (2, 2), (3, 1)):
+        asked: list[int] = []
+        envs = remuda.make_vec("CartPole-v1", 6, num_workers=num_workers, max_episode_steps=9)
+        with closing(envs):
+            policy = lambda obs: (asked.append(len(obs)), example.policy(obs))[1]  # noqa: B023, E731
+            collector = example.Collector(envs, policy, num_steps=20, seed=3, parts=parts)
+            collected.append([collector.collect() for _ in range(2)])
+        assert asked == [6 // parts] * parts * 40
+    lockstep, *others = collected
+    for split in others:
+        for one, other in zip(lockstep, split, strict=True):
+            for name, array in vars(one).items():
+                assert array.tobytes() == vars(other)[name].tobytes(), name
+    assert lockstep[0].dones.any()
 
 
 def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.calls import Call
 from remuda._engine.pool.infos import Infos
 from remuda._engine.pool.options import FaceOptions, PoolOptions
+from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
 from remuda._engine.pool.stats import PoolStats
 from remuda._engine.supervision.fault_policy import FaultPolicy
@@ -72,6 +73,7 @@ __all__ = [
     "InvalidActionError",
     "InvalidEnvError",
     "MissingFrameworkError",
+    "Part",
     "Pool",
     "PoolOptions",
     "PoolStats",

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import multiprocessing
+import weakref
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Env, logger
 from gymnasium.core import ActType, ObsType
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import Batch, Call, EnvError, EnvTimeoutError, FaceOptions, Pool, PoolOptions, RemudaError
+from remuda import Batch, Call, EnvError, EnvTimeoutError, FaceOptions, Part, Pool, PoolOptions, RemudaError
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
+from remuda.gymnasium.calls import EnvCalls
 from remuda.gymnasium.errors import raise_original, start_pool
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join
@@ -31,12 +32,9 @@ T = TypeVar("T")
 Flags = npt.NDArray[np.bool_]
 Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
-# These have a method of their own here, or are private messages of Gymnasium's.
-_NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
-
 
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
-class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
+class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
     No env is ever built in the calling process: spaces, metadata and ``render_mode`` come from the workers.
@@ -118,6 +116,13 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         except BaseException:
             self._pool.close(terminate=True)
             raise
+        self._begin(self._pool)
+        self._shares: tuple[Part, ...] = (self._pool,)
+        self._split_off: weakref.WeakSet[AsyncVectorEnv[ObsType, ActType]] = weakref.WeakSet()
+
+    def _begin(self, envs: Part) -> None:
+        """Begin with nothing pending. ``envs``: what is stepped and called, the pool's own or some of them."""
+        self._envs = envs
         self._state = AsyncState.DEFAULT
         self._late = AsyncState.DEFAULT  # the call that timed out, and may be waited for again
         self._unclaimed = False  # something is in flight that no pending call waits for
@@ -150,16 +155,6 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
     def processes(self) -> list[Any]:
         """The workers; each has ``name``, ``pid``, ``exitcode``, ``is_alive()`` and its envs' ``env_ids``."""
         return list(self._pool.workers)
-
-    @property
-    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Each env's ``np_random_seed``."""
-        return self.get_attr("np_random_seed")
-
-    @property  # type: ignore[misc]
-    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """A copy of each env's ``np_random``."""
-        return self.get_attr("np_random")
 
     # -- reset -------------------------------------------------------------------------------------------
 
@@ -198,11 +193,11 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         mask, options = arguments.split_mask(options, self.num_envs)
         self._drop_unclaimed()
         if mask is None:
-            self._pool.send_reset(seed=seed, options=options)
+            self._envs.send_reset(seed=seed, options=options)
         else:
-            chosen, others = np.flatnonzero(mask).tolist(), np.flatnonzero(~mask).tolist()
-            self._pool.send_observe(env_ids=others)
-            self._pool.send_reset(seed=arguments.seeds_of(chosen, seed), options=options, env_ids=chosen)
+            env_ids, seeds = self._envs.env_ids, arguments.seeds_of(np.flatnonzero(mask).tolist(), seed)
+            self._envs.send_observe(env_ids=env_ids[~mask].tolist())
+            self._envs.send_reset(seed=seeds, options=options, env_ids=env_ids[mask].tolist())
         self._state, self._scattered = AsyncState.WAITING_RESET, mask is not None
 
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
@@ -256,7 +251,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         arguments.check_iterable(actions)
         if self._unclaimed:
             self._drop_unclaimed()
-        self._pool.send(actions)
+        self._envs.send(actions)
         self._state, self._scattered = AsyncState.WAITING_STEP, False
 
     def step_wait(self, timeout: float | None = None) -> Step[ObsType]:
@@ -277,87 +272,38 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         got = self._wait(AsyncState.WAITING_STEP, self._receive, timeout)
         return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
 
-    # -- calls -------------------------------------------------------------------------------------------
+    # -- halves ------------------------------------------------------------------------------------------
 
-    def render(self) -> tuple[Any, ...]:
-        """Each env's ``render()``."""
-        return self.call("render")
+    def split(self, parts: int = 2) -> tuple[AsyncVectorEnv[ObsType, ActType], ...]:
+        """Divide the envs, to step some while a policy deals with the others ("double buffering").
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of every env, or of a wrapper around it, or get an attribute.
-
-        Args:
-            name: looked up from the outermost wrapper inwards.
-            *args: for the method.
-            **kwargs: for the method.
+        From then on only the parts are reset and stepped; calls reach all envs as before, and :meth:`close` closes the
+        parts too. What an earlier split returned is of no use any more; ``split(1)`` makes this vector env whole again.
 
         Returns:
-            What each env's method returned, or each env's attribute.
-        """
-        self.call_async(name, *args, **kwargs)
-        return self.call_wait()
-
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Send the envs to :meth:`call`, and return at once; :meth:`call_wait` has the results.
+            Vector envs of their own (:class:`~remuda.gymnasium.part.AsyncVectorEnvPart`), each with an equal share of
+            every worker's envs: ``env_ids`` says which.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
-            AlreadyPendingCallError: another call waits for its ``*_wait``.
-            ValueError: ``name`` has a method of its own here: "reset", "step" or "close".
+            ValueError: ``parts`` is not from 1 to the number of envs, or of vector envs with ``vector_size``.
+            AlreadyPendingCallError: a call of this, or of a part, waits for its ``*_wait``.
         """
+        from remuda.gymnasium.part import AsyncVectorEnvPart  # a subclass of this one
+
         self._assert_is_running()
-        self._assert_nothing_pending("call_async")
-        if name in _NOT_CALLABLE:
-            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._drop_unclaimed()
-        self._call = self._pool.call_async(name, *args, **kwargs)
-        self._state = AsyncState.WAITING_CALL
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the results of :meth:`call_async`.
-
-        Args:
-            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
-
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            NoAsyncCallError: without :meth:`call_async`.
-            multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
-                ``multiprocessing.TimeoutError``.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
-            Exception: what an env raised.
-        """
-        return tuple(self._wait(AsyncState.WAITING_CALL, self._answers, timeout))
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return each env's attribute, looked up from the outermost wrapper inwards; a method is called."""
-        return self.call(name)
-
-    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
-        """Set an attribute of every env: on the wrapper that has it, else on the innermost env.
-
-        With ``faults="restart"`` it is set again on an env that is built anew.
-
-        Args:
-            name: of the attribute.
-            values: a list or tuple has one value for each env; anything else goes to all, spares too.
-
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            ValueError: not as many values as envs.
-            AlreadyPendingCallError: another call waits for its ``*_wait``.
-        """
-        self._assert_is_running()
-        has_each = isinstance(values, (list, tuple))
-        if has_each:
-            arguments.check_one_each(values, self.num_envs)
-        self._assert_nothing_pending("set_attr")
-        set_them = self._pool.set_attrs if has_each else self._pool.set_attr
-        try:
-            set_them(name, values, lasting=True)
-        except EnvError as error:
-            raise_original(error)
+        for envs in (self, *self._split_off):
+            envs._assert_nothing_pending("split")
+        for share in self._shares:
+            if share.pending:  # what timed out, or was given up with the part
+                share.discard()
+        self._shares = self._pool.split(parts)
+        if len(self._shares) == 1:
+            self._begin(self._pool)
+            return (self,)
+        split_off = tuple(AsyncVectorEnvPart(self, share) for share in self._shares)
+        self._split_off.update(split_off)
+        return split_off
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -382,10 +328,16 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         except multiprocessing.TimeoutError:
             terminate = True
         finally:
-            self.closed = True
-            self._settle()
-            self.observations = deepcopy(self.observations)  # the shared memory ends with the last view of it
+            self._let_go()
+            for part in self._split_off:
+                part._let_go()
             self._close_pool(timeout, terminate)
+
+    def _let_go(self) -> None:
+        """Be closed, and hold no shared memory, which ends with the last view of it."""
+        self.closed = True
+        self._settle()
+        self.observations = deepcopy(self.observations)
 
     def _close_pool(self, timeout: float | None, terminate: bool) -> None:
         try:
@@ -435,7 +387,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
     def _drop_unclaimed(self) -> None:
         """Wait for what an earlier call left in flight and drop it, so that answers meet their questions."""
         if self._unclaimed:
-            self._pool.discard()
+            self._envs.discard()
             self._settle()
 
     def _receive(self, timeout: float | None) -> Results:
@@ -444,7 +396,7 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
         Raises:
             TimeoutError: some were not in time.
         """
-        batch = self._pool.recv(timeout=timeout)
+        batch = self._envs.recv(timeout=timeout)
         got: Results = batch
         if self._scattered or len(batch.env_ids) < self.num_envs:
             self._parts.append(batch)
@@ -453,10 +405,6 @@ class AsyncVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsT
             got = join(self._parts, self.single_observation_space, self._add_info)
         self.observations = got.obs
         return got
-
-    def _answers(self, timeout: float | None) -> list[Any]:
-        assert self._call is not None  # there is one where a call is waited for
-        return self._call.result(timeout)
 
     def _infos(self, got: Results) -> dict[str, Any]:
         return LazyInfos(got.stack_infos) if self.lazy_infos else got.stack_infos()

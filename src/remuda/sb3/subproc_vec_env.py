@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
-from remuda import FaceOptions, Pool, PoolOptions
+from remuda import FaceOptions, Part, Pool, PoolOptions, StateError
 from remuda._faces.close_errors import log_close_errors
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
@@ -91,9 +92,12 @@ class SubprocVecEnv(VecEnv):
         except BaseException:
             self._pool.close(terminate=True)
             raise
+        self._shares: tuple[Part, ...] = (self._pool,)
+        self._split_off: weakref.WeakSet[SubprocVecEnv] = weakref.WeakSet()
 
     def _adopt(self, pool: Pool) -> None:
         """Take over what the workers reported."""
+        self._envs: Part = pool  # what is stepped and called: all of the pool's
         super().__init__(pool.num_envs, pool.single_observation_space, pool.single_action_space)
         self._batches_actions = come_apart(self.action_space)
         if "render_fps" in pool.metadata:  # where recorders of videos look for it
@@ -126,7 +130,7 @@ class SubprocVecEnv(VecEnv):
         self._under_way = True
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
         options = [one or None for one in self._options] if any(self._options) else None
-        batch = self._pool.reset(seed=seeds, options=options)
+        batch = self._envs.reset(seed=seeds, options=options)
         self._under_way = False
         self.reset_infos = tuple(batch.infos)  # type: ignore[assignment]  # a tuple, as the original's
         self._reset_seeds()
@@ -154,7 +158,7 @@ class SubprocVecEnv(VecEnv):
         if self._batches_actions:
             actions = batch_actions(self.action_space, actions, self.num_envs)
         self._under_way = True
-        self._pool.send(actions)
+        self._envs.send(actions)
         self.waiting = True
 
     @translated
@@ -175,7 +179,7 @@ class SubprocVecEnv(VecEnv):
             ClosedError: after :meth:`close`.
         """
         try:
-            batch = self._pool.recv()
+            batch = self._envs.recv()
         except Exception:
             self.waiting = False
             raise
@@ -186,8 +190,8 @@ class SubprocVecEnv(VecEnv):
 
     def _drop_what_is_under_way(self) -> None:
         """A step that nobody will wait for, or what an error or an interruption has left of one, or of a reset."""
-        if self._pool.pending:
-            self._pool.discard()
+        if self._envs.pending:
+            self._envs.discard()
         self.waiting = self._under_way = False
 
     # -- for the next reset ------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ class SubprocVecEnv(VecEnv):
         super().set_options(options)
         if self.keep_options:
             standing = options if options is None or isinstance(options, dict) else [one or None for one in options]
-            self._pool.set_reset_options(standing or None)
+            self._envs.set_reset_options(standing or None)
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -249,10 +253,10 @@ class SubprocVecEnv(VecEnv):
 
         Raises: as :meth:`get_attr`.
         """
-        self._pool.apply_async(
+        self._envs.apply_async(
             worker.set_attribute,
             (attr_name, value),
-            env_ids=None if indices is None else sorted(set(env_ids(indices, self.num_envs))),
+            env_ids=None if indices is None else sorted(set(self._env_ids(indices))),
             with_spares=indices is None,
             about=("attribute", attr_name),
         ).result()
@@ -283,10 +287,50 @@ class SubprocVecEnv(VecEnv):
 
     @translated
     def _apply(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:
-        ids = env_ids(indices, self.num_envs)
+        ids = self._env_ids(indices)
         if len(set(ids)) < len(ids):  # one that is named twice is asked twice
-            return [self._pool.apply(function, *args, env_ids=[env_id])[0] for env_id in ids]
-        return self._pool.apply(function, *args, env_ids=None if indices is None else ids)
+            return [self._envs.apply(function, *args, env_ids=[env_id])[0] for env_id in ids]
+        return self._envs.apply(function, *args, env_ids=None if indices is None else ids)
+
+    def _env_ids(self, indices: Indices) -> list[int]:
+        """As the pool counts them."""
+        return [int(self._envs.env_ids[i]) for i in env_ids(indices, self.num_envs)]
+
+    # -- halves ------------------------------------------------------------------------------------------
+
+    @translated
+    def split(self, parts: int = 2) -> tuple[SubprocVecEnv, ...]:
+        """Divide the envs, to step some while a policy deals with the others ("double buffering").
+
+        From then on only the parts are reset and stepped; calls reach all envs as before, and :meth:`close` closes the
+        parts too. Seeds and options that wait for the next :meth:`reset` go over to the parts. What an earlier split
+        returned is of no use any more; ``split(1)`` makes this vector env whole again.
+
+        Returns:
+            Vector envs of their own (:class:`~remuda.sb3.part.SubprocVecEnvPart`), each with an equal share of every
+            worker's envs: ``env_ids`` says which.
+
+        Raises:
+            ClosedError: after :meth:`close`.
+            ValueError: ``parts`` is not from 1 to ``num_envs``.
+            remuda.StateError: a RuntimeError: a step of this, or of a part, is under way.
+        """
+        from remuda.sb3.part import SubprocVecEnvPart  # a subclass of this one
+
+        for envs in (self, *self._split_off):
+            if envs.waiting:
+                raise StateError("expected no step under way when a vector env is split; call step_wait first")
+        for share in self._shares:
+            if share.pending:  # what an error or an interruption has left, or was given up with the part
+                share.discard()
+        self._shares, self._under_way = self._pool.split(parts), False
+        if len(self._shares) == 1:
+            return (self,)
+        split_off = tuple(SubprocVecEnvPart(self, share) for share in self._shares)
+        self._split_off.update(split_off)
+        self._reset_seeds()
+        self._reset_options()
+        return split_off
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -300,6 +344,7 @@ class SubprocVecEnv(VecEnv):
         """
         if self.closed:
             return
-        self.closed, self.waiting = True, False
+        for envs in (self, *self._split_off):
+            envs.closed, envs.waiting = True, False
         with log_close_errors():
             self._pool.close()

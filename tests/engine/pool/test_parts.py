@@ -116,6 +116,28 @@ def test_dividing_costs_the_same_however_often_it_was_done_while_a_batch_is_held
         assert held[:, 2].tolist() == [0] * 4
 
 
+def test_calls_of_a_part_reach_its_envs_alone() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        first, second = pool.split(2)
+        first.set_attr("label", "a")
+        second.set_attrs("label", ["b", "c"])
+        assert first.get_attr("label") == ["a", "a"]
+        assert pool.get_attr("label") == ["a", "b", "a", "c"]
+        assert second.apply(lambda env: env.label, env_ids=[3]) == ["c"]
+        with pytest.raises(ValueError, match="env_ids"):
+            first.get_attr("label", env_ids=[1])
+
+
+def test_reset_options_of_a_part_are_its_envs_alone() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        first, second = pool.split(2)
+        first.set_reset_options({"level": 1})
+        for part in (first, second):
+            part.reset()
+        assert first.get_attr("last_options") == [{"level": 1}] * 2
+        assert second.get_attr("last_options") == [None] * 2
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_zero_copy(backend: Any) -> None:
     with Pool(counting(4), backend=backend, num_workers=2) as pool:
@@ -175,6 +197,7 @@ def test_a_split_pool_is_used_through_its_parts() -> None:
         (whole,) = pool.split(1)
         assert whole is pool
         assert pool.step([1] * 4).obs[:, 2].tolist() == [2 if i in first.env_ids else 1 for i in range(4)]
+        assert second.pending == 0
         with pytest.raises(StateError, match="split"):
             first.step([1, 1])
 
@@ -232,6 +255,30 @@ def test_a_fault_of_one_part_leaves_the_other_whole(backend: Any) -> None:
         assert other.step([1, 1]).reward.tolist() == [1.0, 1.0]
         assert len(theirs.recv()) == 1
         theirs.reset()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_fault_is_told_to_its_own_part_while_both_are_in_flight(backend: Any) -> None:
+    with Pool(hooked(4, (3,), step=fail), backend=backend, num_workers=1) as pool:
+        parts = pool.split(2)
+        theirs = next(part for part in parts if 3 in part.env_ids)
+        other = next(part for part in parts if part is not theirs)
+        for _ in range(2):
+            for part in (theirs, other):
+                part.reset()
+            for part in (theirs, other):
+                part.send([1, 1])
+            assert len(other.recv()) == 2
+            with pytest.raises(EnvError) as raised:
+                theirs.recv()
+            assert raised.value.env_ids == (3,)
+        for part in (theirs, other):
+            part.reset()
+        theirs.send([1, 1])
+        other.send([1, 1])
+        other.discard()
+        with pytest.raises(EnvError):  # it was not dropped with the other's
+            theirs.recv()
 
 
 @pytest.mark.parametrize("num_workers", [2, 4])

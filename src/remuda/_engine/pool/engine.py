@@ -80,6 +80,7 @@ class Engine:
     def divide(self, shares: list[list[int]]) -> None:
         """Makes of the pool's slots the parts 0, 1, ...; there are none besides."""
         self.running.hub.split(shares)
+        self.faults.divide(shares)
         self.division += 1
         self.short_way = self.division if self._has_short_way else _NEVER
 

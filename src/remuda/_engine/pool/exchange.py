@@ -99,10 +99,10 @@ class Exchange:
         """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._backend.pump()
-        hub, noted = self._running.hub, self.faults.noted
+        hub, noted = self._running.hub, self.faults.noted[part]
         while True:
             # Envs whose failure we attend to on the way are done, but the hub forgets them.
-            done = hub.wait(max(0, wanted - (self.faults.noted - noted)), _remaining_ns(deadline), part)
+            done = hub.wait(max(0, wanted - (self.faults.noted[part] - noted)), _remaining_ns(deadline), part)
             if hub.has_unheard:  # it was said before what is handed out now
                 self._hear()
             if not hub.needs_attention:  # if it is not done either, it was the deadline
@@ -120,7 +120,7 @@ class Exchange:
         while pending := self._running.hub.pending(part):
             self.wait(pending, None, part)
             self._running.hub.drop_ready(part)
-        self.faults.forget()
+        self.faults.forget(part)
 
     # -- messages ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from remuda import _core
 from remuda._engine.pool.arguments import (
-    check_env_ids,
     check_limit,
     check_order,
     check_timeout,
@@ -17,13 +16,14 @@ from remuda._engine.pool.arguments import (
     dump_objects,
 )
 from remuda._engine.pool.batch import Batch
+from remuda._engine.pool.callee import Callee
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
 from remuda.errors import InvalidActionError, StateError
 
 
-class Part:
+class Part(Callee):
     """Envs of a pool that are sent and received together, apart from its other parts: what `Pool.split` makes.
 
         halves = pool.split(2)
@@ -34,7 +34,7 @@ class Part:
                 batch = half.recv()
                 half.send(policy(batch.obs))
 
-    Env ids are those of the pool. A whole pool is a part too.
+    Env ids are those of the pool. A whole pool is a part too. Calls reach the envs of the part.
 
     Attributes:
         env_ids: (n,) int64, ascending.
@@ -48,7 +48,7 @@ class Part:
         self.num_envs = len(env_ids)
         self.env_ids = np.array(env_ids, np.int64)
         self.env_ids.flags.writeable = False
-        self._ids = list(env_ids)
+        self._ids, self._is_whole = list(env_ids), pool is None
         self._failed_after: int | None = None  # so many batches, the last time that faults were raised
         self._advise_after: int | None = None  # so many batches, if ever
 
@@ -194,7 +194,8 @@ class Part:
     @property
     def pending(self) -> int:
         """How many envs have been sent something whose result has not been received."""
-        return 0 if self._engine.closed else self._exchange.pending(self._part)
+        is_over = self._engine.closed or self._division != self._engine.division
+        return 0 if is_over else self._exchange.pending(self._part)
 
     def discard(self) -> None:
         """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
@@ -210,7 +211,7 @@ class Part:
     def _raise_any(self) -> None:
         """Raises faults, and remembers that what is in flight then is left over."""
         try:
-            self._engine.faults.raise_any()
+            self._engine.faults.raise_any(self._part)
         except BaseException:
             self._failed_after = self._engine.batches.made
             raise
@@ -226,9 +227,6 @@ class Part:
         if env_ids is not None and self._engine.layout.width > 1:
             check_whole(targets, self._engine.layout.width)
         return targets
-
-    def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:
-        return self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
 
     def _check_open(self) -> None:
         self._engine.check_open()

@@ -20,16 +20,18 @@ from remuda.errors import (
 class Faults:
     """Keeps faults until they are raised, and remembers which envs they cost.
 
-    A slot whose env raised must be reset before it can step again; an env whose worker died is lost.
+    A slot whose env raised must be reset before it can step again; an env whose worker died is lost. What an env raised
+    is for the part of the pool that has its slot; what is no slot's, and every death, is for whoever looks first.
     """
 
     def __init__(self, num_slots: int, in_callers_thread: bool) -> None:
         self.not_reset = set(range(num_slots))
-        self.noted = 0  # how many failures of envs there have been
+        self._part_of = [0] * num_slots
+        self.noted = [0]  # how many failures of envs there have been, for each part
         self._in_callers_thread = in_callers_thread
         self.deferred: set[int] = set()  # slots whose next result says that their episode was cut off
         self._lost: dict[int, RemudaError] = {}
-        self._failures: list[Failure] = []
+        self._failures: list[tuple[int | None, Failure]] = []  # with the slot
         self._deaths: list[WorkerDiedError] = []
         self._limits: list[RestartLimitError] = []
 
@@ -45,14 +47,15 @@ class Faults:
 
     def add_failure(self, failure: Failure, changes: Changes, slot: int | None = None) -> None:
         """`slot`: that had the env, and waits for its result."""
-        changes.do(self._failures.append, failure)
+        changes.do(self._failures.append, (slot, failure))
         if slot is not None:
-            changes.do(setattr, self, "noted", self.noted + 1)
+            part = self._part_of[slot]
+            changes.do(self.noted.__setitem__, part, self.noted[part] + 1)
             changes.do(self.not_reset.add, slot)
 
     def add_interrupt(self, failure: Failure, changes: Changes) -> None:
         """It is to be raised, but its env goes on."""
-        changes.do(self._failures.append, failure)
+        changes.do(self._failures.append, (None, failure))
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, tell: bool) -> None:
         """These envs died with their worker. `tell`: somebody waits for it, so the death is to be raised."""
@@ -84,27 +87,42 @@ class Faults:
         """Why an env was lost."""
         return self._lost[env_id]
 
-    def forget(self) -> None:
-        """Drops what has not been raised; envs that are lost or not reset stay so."""
-        for told in (self._failures, self._deaths, self._limits):
+    def divide(self, shares: Sequence[Sequence[int]]) -> None:
+        """From now on these slots are the parts 0, 1, ..."""
+        self.noted = [0] * len(shares)
+        for part, slots in enumerate(shares):
+            for slot in slots:
+                self._part_of[slot] = part
+
+    def forget(self, part: int = 0) -> None:
+        """Drops what has not been raised, but for other parts' failures; envs that are lost or not reset stay so."""
+        self._failures = self._of_others(part)
+        for told in (self._deaths, self._limits):
             told.clear()
 
-    def raise_any(self) -> None:
+    def raise_any(self, part: int = 0) -> None:
         """Raises the faults that have come up since the last time, as one error: deaths first, for they cost more."""
         if self._limits:
             raise self._limits.pop(0)
-        if (error := self._first_error()) is not None:
+        if (error := self._first_error(part)) is not None:
             changes = Changes()
-            for told in (self._deaths, self._failures):
-                changes.do(told.clear)
+            changes.do(self._deaths.clear)
+            changes.do(self._failures.__setitem__, slice(None), self._of_others(part))
             changes.make()
             raise error
 
-    def _first_error(self) -> BaseException | None:
+    def _is_for(self, part: int, slot: int | None) -> bool:
+        return slot is None or self._part_of[slot] == part
+
+    def _of_others(self, part: int) -> list[tuple[int | None, Failure]]:
+        return [(slot, failure) for slot, failure in self._failures if not self._is_for(part, slot)]
+
+    def _first_error(self, part: int) -> BaseException | None:
         """With all others of its time."""
+        failures = [failure for slot, failure in self._failures if self._is_for(part, slot)]
         if not self._deaths:
-            return self.error_for(list(self._failures)) if self._failures else None
-        raised = [EnvError(list(self._failures))] if self._failures else []
+            return self.error_for(failures) if failures else None
+        raised = [EnvError(failures)] if failures else []
         first = self._deaths[0]
         first.others = (*self._deaths[1:], *raised)
         return first

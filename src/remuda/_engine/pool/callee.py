@@ -1,0 +1,139 @@
+"""Calls methods of envs, and sets their attributes and their options, beside their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from remuda._engine.pool.arguments import check_common, check_env_ids
+from remuda._engine.pool.calls import Call, call_attribute, get_attribute, set_attribute
+from remuda._engine.pool.engine import Engine
+from remuda._engine.pool.resets import Options
+from remuda._wire.pickling import dump_for_worker
+from remuda._wire.requests import CallEnv
+
+
+class Callee:
+    """Envs that can be called: those of a pool, or of a part of it, which may be called whoever else is split off."""
+
+    _engine: Engine
+    _ids: list[int]
+    _is_whole: bool
+    """Whether these are all of the pool's envs, its spares included."""
+
+    def call(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
+        """`env.name(*args, **kwargs)` for each env, or the attribute itself where it cannot be called.
+
+        Wrappers are looked through. An env that is in flight answers when it is done. A vector env is asked once, and
+        its answer stands for each of its envs.
+
+        Returns: One value for each env, pickled there and unpickled here.
+        Raises: As `Call.result` does.
+        """
+        return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
+
+    def call_async(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> Call:
+        """As `call`, but returns at once; the answers are the returned object's `result()`.
+
+        Raises:
+            ValueError, TypeError: `env_ids` that are none. Nothing was sent.
+            BrokenPoolError, ClosedError: One of the envs can never answer. Nothing was sent.
+        """
+        return self.apply_async(call_attribute, (name, args, kwargs), env_ids=env_ids)
+
+    def apply(
+        self, fn: Callable[..., Any], /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Runs `fn(env, *args, **kwargs)` in each env's worker; `fn` is pickled (lambdas too).
+
+        Returns, raises: As `call` does.
+        """
+        return self.apply_async(fn, args, kwargs, env_ids).result()
+
+    def apply_async(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        env_ids: Iterable[int] | None = None,
+        per_env_args: Sequence[tuple[Any, ...]] | None = None,
+        with_spares: bool = False,
+        about: Hashable = None,
+        again: Callable[..., Any] | None = None,
+    ) -> Call:
+        """As `apply`, but returns at once.
+
+        Args:
+            per_env_args: Arguments for each env, instead of `args` for all. Those of a vector env's must be equal.
+            with_spares: The same in every spare of a pool, whose answers are not returned; not where a part is called.
+            about: What the envs are told by it: envs that are built anew are told it again, in the order in which they
+                were told of different things, until they are told otherwise about the same. None: nothing lasting.
+            again: Told to them in the place of `fn`: `again(env, derive, ...)`. `derive(seed)` is another seed, which
+                follows from that one (from 0 up), the env and how often it was built anew; of 31 bits.
+        """
+        self._engine.check_open()
+        targets = self._named(env_ids)
+        if per_env_args is None:
+            messages = [dump_for_worker(CallEnv(fn, args, kwargs, about, again))] * len(targets)
+        elif len(per_env_args) != len(targets):
+            raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
+        else:
+            if self._engine.layout.width > 1:
+                check_common("arguments", per_env_args, targets, self._engine.layout.width)
+            messages = [dump_for_worker(CallEnv(fn, one, kwargs, about, again)) for one in per_env_args]
+        call = self._engine.exchange.call(targets, messages, about)
+        if with_spares and self._is_whole and self._engine.layout.spares:
+            self._engine.exchange.tell_spares(call, dump_for_worker(CallEnv(fn, args, kwargs, about, again)), about)
+        return call
+
+    def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
+        """The attribute of each env, found through its wrappers: unpickled copies. Raises as `call` does."""
+        return self.apply(get_attribute, name, env_ids=env_ids)
+
+    def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None, *, lasting: bool = False) -> None:
+        """Sets the attribute of each env to the same value; a pool with `env_ids` None that of its spares, too.
+
+        `lasting`: also of envs that are built anew, until it is set to something else in this way.
+        """
+        self.apply_async(
+            set_attribute,
+            (name, value),
+            env_ids=env_ids,
+            with_spares=env_ids is None,
+            about=("attribute", name) if lasting else None,
+        ).result()
+
+    def set_attrs(
+        self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None, *, lasting: bool = False
+    ) -> None:
+        """Sets the attribute of each env to a value of its own. `lasting` as in `set_attr`."""
+        each = [(name, value) for value in values]
+        about = ("attribute", name) if lasting else None
+        self.apply_async(set_attribute, env_ids=env_ids, per_env_args=each, about=about).result()
+
+    def render(self) -> list[Any]:
+        """`env.render()` of each env. What a vector env returns stands for each of its envs, whole."""
+        return self.call("render")
+
+    def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
+        """Sets the options of all resets to come that name none, autoresets included, until it is called again.
+
+        They hold for resets that begin after what the envs have been sent so far, and outlive restarts of workers and
+        envs. An env that has been reset in advance, and not been asked for it yet, is reset once more. What is passed
+        is copied at once, and each reset gets a copy.
+
+        Args:
+            options: For every env alike; a sequence with one mapping (or None) for each env; None: no more options.
+            env_ids: Which envs; None for all. With spares there is but one mapping, for all of the pool.
+
+        Raises:
+            ValueError, TypeError: Options of another form, or that cannot be pickled. Those before stay in force.
+                With `vector_size` always: vector envs reset theirs by themselves.
+            BrokenPoolError, ClosedError: It can never be done.
+        """
+        self._engine.check_open()
+        every_env = env_ids is None and self._is_whole
+        self._engine.resets.remember(None if every_env else self._named(env_ids), options)
+
+    def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:
+        return self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
