@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
-import re
 import signal
 import sys
 from collections.abc import Container, Generator, Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from programs import script  # noqa: F401 - a fixture for all tests
+from programs import children, script  # noqa: F401 - a fixture for all tests
 from reaper import watch_over_this_run
 
 # The same examples in every run, and no limit on speed.
@@ -28,6 +27,8 @@ REAPER = pytest.StashKey[object]()  # Python warns of a process that nobody hold
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"watchdog(seconds): how long the test may take, instead of {SECONDS}")
     config.addinivalue_line("markers", "leaves_things: the test is about what is left behind, and looks itself")
+    if sys.platform == "linux" and not Path("/proc/thread-self/children").exists():
+        raise pytest.UsageError("expected a kernel with CONFIG_PROC_CHILDREN: else no test sees what it leaves behind")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it, to what inherits this too
     config.stash[REAPER] = watch_over_this_run()
@@ -35,7 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the tests have imported stays for good: the collection after each test need not look at it again."""
+    """What the tests have imported stays for good: the collection after each test need not look at it again.
+
+    Small networks are slower with several threads, which wait for each other in loops, and sums come in one order.
+    """
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     gc.collect()
     gc.freeze()
 
@@ -93,18 +99,16 @@ def arenas() -> list[str]:
 
 def descendants() -> dict[int, str]:
     """Our processes below this one, but for those that serve it to its end: pid -> command line."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (found := _parent_and_command(entry)):
-            parents[int(entry.name)] = found
-    ours = {os.getpid()}
-    grown = True
-    while grown:
-        more = {pid for pid, (parent, _) in parents.items() if parent in ours and pid not in ours}
-        grown = bool(more)
-        ours |= more
+    found, todo = dict[int, str](), children()
+    while todo:
+        pid = todo.pop()
+        todo |= children(pid)
+        try:
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            pass  # it ended just now
     # The server's own command line is also that of the workers it forked, until they end: they name themselves.
-    return {pid: parents[pid][1] for pid in ours if pid != os.getpid() and not _is_server(pid, parents[pid][1])}
+    return {pid: command for pid, command in found.items() if not _is_server(pid, command)}
 
 
 def _is_server(pid: int, command: str) -> bool:
@@ -118,13 +122,3 @@ def _is_server(pid: int, command: str) -> bool:
         return not Path(f"/proc/{pid}/comm").read_text().startswith(("remuda", "Worker"))
     except OSError:
         return True  # it ended just now
-
-
-def _parent_and_command(entry: Path) -> tuple[int, str] | None:
-    try:
-        stat = (entry / "stat").read_text()
-        command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return None  # it ended just now
-    fields = re.sub(r"^.*\)", "", stat, flags=re.DOTALL).split()
-    return int(fields[1]), command

@@ -183,15 +183,22 @@ def holdings() -> dict[str, Any]:
     }
 
 
-def children() -> set[int]:
-    """Of this process; where it is the first of all, orphans are among them."""
-    return {int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+def children(parent: int | str = "self") -> set[int]:
+    """Of this process, or of another; where it is the first of all, orphans are among them."""
+    found = set()
+    for path in Path(f"/proc/{parent}/task").glob("*/children"):
+        with suppress(OSError):  # it ended just now
+            found |= {int(pid) for pid in path.read_text().split()}
+    return found
 
 
 def await_sleep(pid: int) -> None:
-    """Until all threads of a process sleep, and for long: they wait for somebody."""
+    """Until all threads of a process sleep, and for longer than it takes to be woken: they wait for somebody.
+
+    (A pool that waits wakes every 10 ms to look around.)
+    """
     calm = 0
-    while calm < 1000:
+    while calm < 100:
         states = [_state(path) for path in Path(f"/proc/{pid}/task").iterdir()]
         calm = calm + 1 if set(states) == {"S"} else 0
 

@@ -114,7 +114,7 @@ def test_an_info_key_is_read_wherever_it_is(kind: type[Contender]) -> None:
     workload = Workload("counting", CountingEnv, info_key="phase")
     if kind is PufferLib:
         pytest.skip("passes on numbers only")
-    with closing(kind(plan(workload))) as contender:
+    with closing(kind(plan(workload, start_method="fork"))) as contender:  # `test_it_steps` has their own way
         contender.reset(seed=0)
         contender.begin_turn(seed=0)
         actions = sample_actions(CountingEnv.action_space, NUM_ENVS, count=8, seed=0)

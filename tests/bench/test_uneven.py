@@ -135,7 +135,7 @@ SHORT = Sleeps("short", (0.0,), reset=1e-4, episode_steps=3)
 @pytest.mark.parametrize("min_envs", [1, 2, 4])
 def test_those_that_are_installed_step_envs_that_sleep(min_envs: int) -> None:
     kinds, _ = uneven.line_up(UNEVEN_PEERS)
-    plan = Plan(TINY.workload(), 4, 4, min_envs=min_envs, loops=4)
+    plan = Plan(TINY.workload(), 4, 4, min_envs=min_envs, loops=4, start_method="fork")  # their imports are long
     found = race(kinds, plan, seconds=0.05, rounds=2)
     assert {entry.name: entry.error for entry in found.entries} == dict.fromkeys([kind.name for kind in kinds])
     assert all(turn.env_steps >= min_envs for entry in found.entries for turn in entry.turns)

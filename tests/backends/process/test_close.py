@@ -96,7 +96,7 @@ def test_an_end_that_does_not_come_is_told(impatient: None, monkeypatch: pytest.
             lambda self, timeout: False if self.pid == immortal else wait(self, timeout),
         )
         with pytest.raises(CloseTimeoutError) as raised:
-            pool.close()
+            pool.close(timeout=0.3)
         assert (raised.value.pids, raised.value.workers) == ((immortal,), (0,))
     while pool.workers[0].is_alive():
         pass

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
@@ -30,15 +28,6 @@ from remuda.sb3 import SubprocVecEnv
 def small() -> dict[str, Any]:
     """Algorithms write into their arguments."""
     return {"device": "cpu", "policy_kwargs": {"net_arch": [16]}}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """So small networks are slower with more, and sums come in one order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def pendulums(num_envs: int) -> Any:
