@@ -15,6 +15,7 @@
 #include "pool/hub.hpp"
 #include "python/call_all.hpp"
 #include "python/numpy_api.hpp"
+#include "shm/info_reader.hpp"
 #include "worker/episode_log.hpp"
 #include "worker/loop.hpp"
 
@@ -128,6 +129,7 @@ NB_MODULE(_core, m) {
   m.attr("FIRST_LEAF") = kFirstLeaf;
   m.attr("INFO_COLUMN") = kInfo;
   m.attr("MAX_INFO_COLUMNS") = InfoWriter::kMaxColumns;
+  m.attr("MAX_INFO_COLUMN_BYTES") = InfoWriter::kMaxColumnBytes;
   m.attr("BEGINNING_BYTES") = sizeof(LogBeginning::text);
   m.attr("MAX_FRAMES") = FrameBook::kMaxFrames;
 
@@ -295,7 +297,16 @@ NB_MODULE(_core, m) {
       .def("next_seed", &WorkerLoop::next_seed, "env"_a, "base"_a)
       .def("note_seed", &WorkerLoop::note_seed, "env"_a, "base"_a, "n"_a)
       .def("reset_anew", &WorkerLoop::reset_anew, "env"_a)
-      .def("add_info_column", &WorkerLoop::add_info_column, "key"_a, "type"_a, "column"_a);
+      .def("add_info_column", &WorkerLoop::add_info_column, "path"_a, "type"_a, "column"_a);
+
+  nb::class_<InfoReader>(m, "InfoReader")
+      .def(nb::init<>())
+      .def("add", &InfoReader::add, "path"_a, "type"_a)
+      .def_prop_ro("num_columns", &InfoReader::num_columns)
+      .def_prop_ro("has_final_obs", &InfoReader::has_final_obs)
+      .def("infos", &InfoReader::infos, "mask"_a, "arrays"_a.none())
+      .def("info", &InfoReader::info, "mask"_a, "arrays"_a.none(), "row"_a)
+      .def("stack", &InfoReader::stack, "mask"_a, "arrays"_a.none(), "finals"_a.none());
 
   m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,
         "The flat index of the first number outside low..high in a contiguous int64 array, or -1.");

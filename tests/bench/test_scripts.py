@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import envs
+import episode_ends
 import pytest
 import python_calls
 import startup
@@ -95,3 +96,29 @@ def test_a_section_that_is_missing_is_an_error(tmp_path: Path) -> None:
     readme.write_text("nothing here")
     with pytest.raises(ValueError, match="expected <!-- t -->"):
         write_section("t", "new", readme)
+
+
+def test_ends_of_episodes_say_what_they_are_measured_by() -> None:
+    env = episode_ends.EndingEnv(has_statistics=True)
+    env.reset()
+    told = [env.step(0) for _ in range(episode_ends.EPISODE_STEPS)]
+    assert [done for _, _, done, _, _ in told] == [False] * 7 + [True]
+    assert [set(info) for *_, info in told] == [set()] * 7 + [{"episode"}]
+    assert episode_ends.EndingEnv(has_statistics=False).step(0)[4] == {}
+
+
+@pytest.mark.parametrize("mode", episode_ends.MODES)
+def test_ends_of_episodes_are_timed(mode: str) -> None:
+    assert isinstance(episode_ends.time_ends("remuda.Pool", mode, rounds=1, batches=9), float)
+
+
+def test_the_table_of_ends() -> None:
+    costs = [
+        episode_ends.Cost("remuda.Pool", "next_step", 1.25, 1500.0),
+        episode_ends.Cost("gymnasium", "same_step", 9, None),
+    ]
+    rows = list(episode_ends.markdown(costs))[2:]
+    assert rows == [
+        "| `remuda.Pool` | next_step | <= 2 us | 1.2 us | 1,500 | 0.50 us |",
+        "| `gymnasium` | same_step |  | 9.0 us |  |  |",
+    ]

@@ -20,6 +20,7 @@ void LastResults::end_episode(std::uint32_t env, std::uint32_t row) {
 void LastResults::end_before_reset(std::uint32_t env, std::uint32_t row) {
   copy_leaves(env, final_columns_.data(), row);
   set_flags(row, true);
+  *at<std::uint64_t>(kInfoMask, row) = 0;
   set_fresh(env);
 }
 

@@ -2,19 +2,41 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
 #include <cstring>
 #include <string>
 
 namespace remuda {
 
 namespace {
+
 constexpr npy_int64 kSmall = 64;
+
+// The object that arrays of this dtype have, where it is one of NumPy's own numbers: an unpickled dtype is another one,
+// and comparing what they say takes longer than writing a number.
+nb::object interned(nb::object dtype) {
+  auto* descr = reinterpret_cast<PyArray_Descr*>(dtype.ptr());
+  const bool is_number = PyTypeNum_ISNUMBER(descr->type_num) || PyTypeNum_ISBOOL(descr->type_num);
+  if (!is_number || !PyArray_ISNBO(descr->byteorder) || PyDataType_METADATA(descr) != nullptr) return dtype;
+  return nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(descr->type_num)));
 }
 
+// Whether a cast to float32 is nothing that NumPy might warn of, which depends on what the caller has set.
+bool is_ordinary(double number, float cast) {
+  const float size = std::fabs(cast);
+  return (size > FLT_MIN && size <= FLT_MAX) || number == 0.0;
+}
+
+}  // namespace
+
 Column::Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base)
-    : dtype_(std::move(dtype)), shape_(std::move(shape)), base_(base) {
+    : dtype_(interned(std::move(dtype))), shape_(std::move(shape)), base_(base) {
   row_bytes_ = static_cast<std::size_t>(PyDataType_ELSIZE(descr()));
-  is_int64_ = descr()->type_num == NPY_INT64 && PyArray_ISNBO(descr()->byteorder);
+  const bool is_native = PyArray_ISNBO(descr()->byteorder);
+  is_int64_ = is_native && descr()->type_num == NPY_INT64;
+  is_float32_ = is_native && descr()->type_num == NPY_FLOAT32;
   for (npy_intp n : shape_) row_bytes_ *= static_cast<std::size_t>(n);
 }
 
@@ -24,12 +46,17 @@ bool Column::fits(nb::handle value, std::uint32_t rows) const {
   return has_layout(array, 1) && PyArray_DIM(array, 0) == static_cast<npy_intp>(rows);
 }
 
-// Whether the axes after the `leading` ones, the dtype and the order are the column's.
-bool Column::has_layout(PyArrayObject* array, int leading) const {
+// Whether the axes after the `leading` ones and the order are the column's.
+bool Column::has_shape(PyArrayObject* array, int leading) const {
   if (PyArray_NDIM(array) != static_cast<int>(shape_.size()) + leading || !PyArray_IS_C_CONTIGUOUS(array)) return false;
   for (std::size_t i = 0; i < shape_.size(); ++i)
     if (PyArray_DIM(array, static_cast<int>(i) + leading) != shape_[i]) return false;
-  return PyArray_DESCR(array) == descr() || PyArray_EquivTypes(PyArray_DESCR(array), descr());
+  return true;
+}
+
+// ... and the dtype, too.
+bool Column::has_layout(PyArrayObject* array, int leading) const {
+  return has_shape(array, leading) && has_dtype(PyArray_DESCR(array));
 }
 
 bool Column::write(PyObject* value, std::uint32_t row) const {
@@ -41,10 +68,24 @@ bool Column::write(PyObject* value, std::uint32_t row) const {
   return true;
 }
 
+bool Column::write_cast(PyObject* value, std::uint32_t row) const {
+  if (!is_float32_ || !PyArray_CheckExact(value)) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(value);
+  if (PyArray_TYPE(array) != NPY_FLOAT64 || !PyArray_ISBEHAVED_RO(array) || !has_shape(array, 0)) return false;
+  const auto* from = static_cast<const double*>(PyArray_DATA(array));
+  auto* to = reinterpret_cast<float*>(this->row(row));
+  bool all_ordinary = true;
+  for (npy_intp i = 0, size = PyArray_SIZE(array); i < size; ++i) {
+    to[i] = static_cast<float>(from[i]);
+    all_ordinary &= is_ordinary(from[i], to[i]);
+  }
+  return all_ordinary;
+}
+
 bool Column::write_number(PyObject* value, std::byte* target) const {
   if (PyArray_IsScalar(value, Generic)) {
     PyArray_Descr* type = PyArray_DescrFromScalar(value);
-    bool same = PyArray_EquivTypes(type, descr());
+    bool same = has_dtype(type);
     Py_DECREF(type);
     if (same) PyArray_ScalarAsCtype(value, target);
     return same;
@@ -136,29 +177,61 @@ Nest::Nest(nb::handle description) {
   }
 }
 
-bool Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
+Fit Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
   switch (kind_) {
     case Kind::kColumn:
-      return columns[index_].write(value, row);
+      if (columns[index_].write(value, row)) return Fit::kAsIs;
+      return columns[index_].write_cast(value, row) ? Fit::kCast : Fit::kNone;
     case Kind::kObject:
       objects.push_back(nb::borrow(value));
-      return true;
+      return Fit::kAsIs;
     case Kind::kDict:
-      if (!PyDict_Check(value)) return false;  // keys that the space does not know are left out, as everywhere
-      for (std::size_t i = 0; i < keys_.size(); ++i) {
-        PyObject* child = PyDict_GetItemWithError(value, keys_[i].ptr());
-        if (child == nullptr) {
-          PyErr_Clear();  // an unhashable key cannot be: ours are strings; a missing one is reported by the slow path
-          return false;
-        }
-        if (!children_[i].write(child, columns, row, objects)) return false;
-      }
+      return write_dict(value, columns, row, objects);
+    case Kind::kTuple:
+      return write_tuple(value, columns, row, objects);
+  }
+  return Fit::kNone;
+}
+
+// Keys that the space does not know are left out, as everywhere.
+Fit Nest::write_dict(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
+  if (!PyDict_Check(value)) return Fit::kNone;
+  Fit whole = Fit::kAsIs;
+  for (std::size_t i = 0; i < keys_.size() && whole != Fit::kNone; ++i) {
+    PyObject* child = PyDict_GetItemWithError(value, keys_[i].ptr());
+    if (child == nullptr) {
+      PyErr_Clear();  // an unhashable key cannot be: ours are strings; a missing one is reported by the slow path
+      return Fit::kNone;
+    }
+    whole = std::min(whole, children_[i].write(child, columns, row, objects));
+  }
+  return whole;
+}
+
+Fit Nest::write_tuple(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
+  if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return Fit::kNone;
+  Fit whole = Fit::kAsIs;
+  for (std::size_t i = 0; i < children_.size() && whole != Fit::kNone; ++i)
+    whole =
+        std::min(whole, children_[i].write(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), columns, row, objects));
+  return whole;
+}
+
+bool Nest::is_plain(PyObject* value) const {
+  switch (kind_) {
+    case Kind::kColumn:
+      return PyArray_CheckExact(value);
+    case Kind::kObject:
+      return false;
+    case Kind::kDict:
+      if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(keys_.size())) return false;
+      for (std::size_t i = 0; i < keys_.size(); ++i)
+        if (!children_[i].is_plain(PyDict_GetItem(value, keys_[i].ptr()))) return false;
       return true;
     case Kind::kTuple:
-      if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return false;
+      if (!PyTuple_CheckExact(value)) return false;
       for (std::size_t i = 0; i < children_.size(); ++i)
-        if (!children_[i].write(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), columns, row, objects))
-          return false;
+        if (!children_[i].is_plain(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)))) return false;
       return true;
   }
   return false;

@@ -27,6 +27,11 @@ class Column {
   // scalar column).  False: nothing was written, and no Python error is set.
   bool write(PyObject* value, std::uint32_t row) const;
 
+  // Writes an array of this shape that a cast makes fit: of float64 where this is of float32, as the observations of
+  // many envs are.  False: it is no such array, or holds what NumPy may have something to say about when it casts (too
+  // large, too small, not a number); some may have been written, and no Python error is set.
+  bool write_cast(PyObject* value, std::uint32_t row) const;
+
   // A fresh object that shares nothing with the column: an array, or a NumPy scalar for shape ().
   nb::object read(std::uint32_t row) const;
 
@@ -39,14 +44,16 @@ class Column {
   PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype_.ptr()); }
   nb::object array(std::uint32_t rows, void* data) const;
   nb::object scalar(std::uint32_t row) const;
+  bool has_shape(PyArrayObject* array, int leading) const;
   bool has_layout(PyArrayObject* array, int leading) const;
+  bool has_dtype(PyArray_Descr* dtype) const { return dtype == descr() || PyArray_EquivTypes(dtype, descr()); }
   bool write_number(PyObject* value, std::byte* target) const;
 
   nb::object dtype_;
   std::vector<npy_intp> shape_;
   std::byte* base_;
   std::size_t row_bytes_;
-  bool is_int64_;  // in this machine's byte order: what C++ reads and writes as it is
+  bool is_int64_, is_float32_;  // in this machine's byte order: what C++ reads and writes as it is
   // Scalars never change, so those of small discrete choices are made once: reading one is most of what
   // handing an action to a cheap env costs.
   mutable std::vector<nb::object> small_;
@@ -57,6 +64,13 @@ npy_intp first_outside(nb::handle array, npy_int64 low, npy_int64 high);
 
 using Objects = std::vector<nb::object>;
 
+// How a value went into its columns.
+enum class Fit {
+  kNone,  // not at all, or not as a whole
+  kCast,  // in another dtype than it had
+  kAsIs,
+};
+
 // The shape of a nested value.  Built from nested Python tuples:
 //   ("column", i)   ("object", j)   ("dict", ((key, node), ...))   ("tuple", (node, ...))
 class Nest {
@@ -64,14 +78,21 @@ class Nest {
   explicit Nest(nb::handle description);
 
   // Writes the leaves of `value` into `columns` at `row` and appends its object leaves to `objects`, in
-  // order.  False when the value does not fit as it is; some columns may have been written then.
-  bool write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const;
+  // order.  Where it does not fit, some columns may have been written.
+  Fit write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const;
+
+  // Whether a value that went into its columns as it was can be built anew from them without a difference: its leaves
+  // are arrays, and its dicts and tuples nothing but that.
+  bool is_plain(PyObject* value) const;
 
   // Builds the nested value anew.
   nb::object read(const std::vector<Column>& columns, std::uint32_t row, nb::handle objects) const;
 
  private:
   enum class Kind { kColumn, kObject, kDict, kTuple };
+  Fit write_dict(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const;
+  Fit write_tuple(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const;
+
   Kind kind_;
   std::size_t index_ = 0;  // of the column or the object
   std::vector<nb::object> keys_;

@@ -1,64 +1,181 @@
 #include "shm/infos.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace remuda {
 
 namespace {
 
-bool may_have_column(PyObject* value) {
-  return PyFloat_Check(value) || PyLong_Check(value) || PyArray_IsScalar(value, Number) ||
-         PyArray_IsScalar(value, Bool) || PyArray_Check(value);
+// The first nodes.  Those of the end of an episode, and their masks in Gymnasium's format, are no keys for an env to
+// have columns under.
+enum : std::size_t { kRoot, kFinalInfo, kFinalObs, kFinalInfoMask, kFinalObsMask, kFirstOfEnv };
+constexpr const char* kReserved[] = {"final_info", "final_obs", "_final_info", "_final_obs"};
+
+constexpr std::size_t kNone = kRoot;     // it is nobody's child
+constexpr std::size_t kMaxNodes = 1024;  // an env may have new keys for ever
+constexpr int kMaxDepth = 8;             // of dicts in dicts: one may even contain itself
+
+bool is_small_array(PyObject* value) {
+  if (!PyArray_CheckExact(value)) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(value);
+  const int type = PyArray_TYPE(array);
+  const bool is_real = PyTypeNum_ISBOOL(type) || PyTypeNum_ISINTEGER(type) || PyTypeNum_ISFLOAT(type);
+  return is_real && static_cast<std::size_t>(PyArray_NBYTES(array)) <= InfoWriter::kMaxColumnBytes;
+}
+
+bool may_have_columns(PyObject* value, int depth);
+
+bool may_have_columns(PyObject* key, PyObject* value, int depth) {
+  // Where it stands deeper, too, Gymnasium has arrays of objects under this key.
+  return PyUnicode_CheckExact(key) && PyUnicode_CompareWithASCIIString(key, kReserved[kFinalObs - 1]) != 0 &&
+         may_have_columns(value, depth);
+}
+
+bool may_have_columns(PyObject* value, int depth) {
+  if (PyFloat_CheckExact(value) || PyLong_CheckExact(value) || PyBool_Check(value)) return true;
+  if (PyArray_IsScalar(value, Number) || PyArray_IsScalar(value, Bool) || is_small_array(value)) return true;
+  if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) == 0 || depth == kMaxDepth) return false;
+  PyObject *key, *child;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(value, &position, &key, &child))
+    if (!may_have_columns(key, child, depth + 1)) return false;
+  return true;
 }
 
 }  // namespace
 
-void InfoWriter::add(nb::object key, nb::object type, Column column) {
-  index_[key] = entries_.size();
-  entries_.push_back({std::move(type), std::move(column)});
+InfoWriter::InfoWriter() : nodes_(1) {
+  for (const char* key : kReserved) add_child(kRoot, nb::str(key));
 }
 
-std::uint64_t InfoWriter::write(nb::handle info, std::uint32_t row, Rest& rest) {
+void InfoWriter::add(const nb::tuple& path, nb::object type, Column column) {
+  std::size_t node = kRoot;
+  for (nb::handle key : path) {
+    const std::size_t known = child(node, key.ptr());
+    node = known == kNone ? add_child(node, key) : known;
+  }
+  const bool is_of_step = child(kRoot, nb::object(path[0]).ptr()) >= kFirstOfEnv;
+  if (is_of_step) columns_of_steps_ |= std::uint64_t{1} << leaves_.size();
+  nodes_[node].leaf = leaves_.size();
+  leaves_.push_back({std::move(type), std::move(column)});
+}
+
+std::size_t InfoWriter::child(std::size_t node, PyObject* key) const {
+  const nb::object& children = nodes_[node].children;
+  if (!children.is_valid() || !PyUnicode_CheckExact(key)) return kNone;
+  PyObject* number = PyDict_GetItemWithError(children.ptr(), key);
+  if (number == nullptr) {
+    if (PyErr_Occurred()) nb::raise_python_error();
+    return kNone;
+  }
+  return PyLong_AsSize_t(number);
+}
+
+std::size_t InfoWriter::add_child(std::size_t node, nb::handle key) {
+  nb::object& children = nodes_[node].children;
+  if (!children.is_valid()) children = nb::dict();
+  const std::size_t number = nodes_.size();
+  if (PyDict_SetItem(children.ptr(), key.ptr(), nb::int_(number).ptr()) < 0) nb::raise_python_error();
+  nodes_.emplace_back();
+  return number;
+}
+
+// -- writing ---------------------------------------------------------------------------------------
+
+std::uint64_t InfoWriter::write(nb::handle info, std::uint32_t row, nb::object& rest) {
   std::uint64_t mask = 0;
   PyObject *key, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(info.ptr(), &position, &key, &value)) {
-    PyObject* number = PyDict_GetItemWithError(index_.ptr(), key);
-    if (number != nullptr) {
-      std::size_t column = PyLong_AsSize_t(number);
-      if (write_value(entries_[column], value, row)) {
-        mask |= std::uint64_t{1} << column;
-        continue;
-      }
-    } else if (PyErr_Occurred()) {
-      nb::raise_python_error();
-    }
-    leave_over(key, value, rest);
+    const std::size_t node = child(kRoot, key);
+    const std::uint64_t written = node >= kFirstOfEnv ? write_node(node, value, row) : 0;
+    mask |= written;
+    if (written != 0) continue;
+    if (!rest.is_valid()) rest = nb::dict();
+    if (PyDict_SetItem(rest.ptr(), key, value) < 0) nb::raise_python_error();
+    const bool is_reserved = node != kNone && node < kFirstOfEnv;
+    if (!is_reserved && may_have_columns(key, value, 0)) want_child(kRoot, key, value, {});
   }
   return mask;
 }
 
-bool InfoWriter::write_value(const Entry& entry, PyObject* value, std::uint32_t row) const {
-  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != entry.type.ptr()) return false;
+std::optional<std::uint64_t> InfoWriter::write_final_info(nb::handle info, std::uint32_t row) {
+  return PyDict_GET_SIZE(info.ptr()) == 0 ? std::optional(std::uint64_t{0}) : write_final(kFinalInfo, info, row);
+}
+
+std::optional<std::uint64_t> InfoWriter::write_final_obs(nb::handle obs, std::uint32_t row) {
+  return write_final(kFinalObs, obs, row);
+}
+
+std::optional<std::uint64_t> InfoWriter::write_final(std::size_t node, nb::handle value, std::uint32_t row) {
+  const std::uint64_t written = write_node(node, value.ptr(), row);
+  if (written != 0) return written;
+  if (may_have_columns(value.ptr(), 0)) {
+    const nb::str name(kReserved[node - 1]);
+    want(node, value.ptr(), {name});
+  }
+  return std::nullopt;
+}
+
+// The mask of its columns; 0: some of it has none.
+std::uint64_t InfoWriter::write_node(std::size_t node, PyObject* value, std::uint32_t row) const {
+  if (PyDict_CheckExact(value)) return write_dict(node, value, row);
+  const std::optional<std::size_t>& leaf = nodes_[node].leaf;
+  return leaf && write_leaf(leaves_[*leaf], value, row) ? std::uint64_t{1} << *leaf : 0;
+}
+
+std::uint64_t InfoWriter::write_dict(std::size_t node, PyObject* dict, std::uint32_t row) const {
+  std::uint64_t mask = 0;
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    const std::size_t one = child(node, key);
+    const std::uint64_t written = one == kNone ? 0 : write_node(one, value, row);
+    if (written == 0) return 0;  // without their bits, the columns written so far say nothing
+    mask |= written;
+  }
+  return mask;
+}
+
+bool InfoWriter::write_leaf(const Leaf& leaf, PyObject* value, std::uint32_t row) const {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != leaf.type.ptr()) return false;
   if (PyFloat_CheckExact(value)) {
     double number = PyFloat_AS_DOUBLE(value);
-    std::memcpy(entry.column.row(row), &number, sizeof number);
+    std::memcpy(leaf.column.row(row), &number, sizeof number);
     return true;
   }
   if (PyBool_Check(value)) {
-    *entry.column.row(row) = std::byte{value == Py_True};
+    *leaf.column.row(row) = std::byte{value == Py_True};
     return true;
   }
-  return entry.column.write(value, row);
+  return leaf.column.write(value, row);
 }
 
-void InfoWriter::leave_over(PyObject* key, PyObject* value, Rest& rest) {
-  if (!rest.info.is_valid()) rest.info = nb::dict();
-  if (PyDict_SetItem(rest.info.ptr(), key, value) < 0) nb::raise_python_error();
-  if (!PyUnicode_CheckExact(key) || !may_have_column(value) || asked_.contains(nb::handle(key))) return;
-  asked_.add(nb::handle(key));
-  if (!rest.new_keys.is_valid()) rest.new_keys = nb::list();
-  nb::borrow<nb::list>(rest.new_keys).append(nb::handle(key));
+// -- telling the pool what might have a column -------------------------------------------------------
+
+void InfoWriter::want_child(std::size_t node, PyObject* key, PyObject* value, Path path) {
+  std::size_t one = child(node, key);
+  if (one == kNone && nodes_.size() == kMaxNodes) return;
+  if (one == kNone) one = add_child(node, key);
+  path.emplace_back(key);
+  want(one, value, path);
+}
+
+void InfoWriter::want(std::size_t node, PyObject* value, const Path& path) {
+  if (PyDict_CheckExact(value)) {
+    PyObject *key, *child;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(value, &position, &key, &child)) want_child(node, key, child, path);
+    return;
+  }
+  if (nodes_[node].is_wanted || nodes_[node].leaf) return;
+  nodes_[node].is_wanted = true;
+  nb::list keys;
+  for (nb::handle key : path) keys.append(key);
+  if (!wanted_.is_valid()) wanted_ = nb::list();
+  nb::borrow<nb::list>(wanted_).append(nb::make_tuple(nb::tuple(keys), nb::handle(value)));
 }
 
 }  // namespace remuda

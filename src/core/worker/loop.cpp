@@ -226,22 +226,17 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
 
   bool done = terminated || truncated;
   env.needs_reset = done;
-  nb::object final;
+  End end;
   if (done && !spec_.renews_in_place && renewal_due(env)) result.flags |= kRenewalDue;
   env.is_due = done && !(result.flags & kRenewalDue);  // else it is not this env that will be reset
   if (done && spec_.autoreset == Autoreset::kSameStep) {
-    // The terminal observation and info are copied before the reset: envs reuse their buffers.
-    Objects final_objects;
-    bool as_is = write_obs(final_obs_, obs, result.row, final_objects);
+    end = keep_end(obs, info, result.row);
     result.flags |= kHasFinal;
-    // An array that went into its column as it is comes back from there; anything else (a Python int, a list,
-    // an array of another dtype, a dict) is kept as the env gave it.
-    if (!as_is || !PyArray_CheckExact(obs.ptr()) || PyDict_GET_SIZE(info.ptr()) != 0)
-      final = hooks_.attr("freeze")(obs, info);
     if (spec_.resets_ahead) result.flags |= kHasSpares;
     if (result.flags & (kRenewalDue | kHasSpares)) {  // the reset is another's: this is not the whole result yet
       write_flags(result.row, reward, terminated, truncated);
-      return post(result, final.is_valid() ? nb::object(nb::make_tuple(final)) : nb::object());
+      info_mask_[result.row] = end.columns;
+      return post(result, end.frozen.is_valid() ? nb::object(nb::make_tuple(end.frozen)) : nb::object());
     }
     nb::tuple fresh = outcome_of_reset(env, nb::object());
     env.needs_reset = false;
@@ -252,7 +247,26 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   write_obs(obs_, obs, result.row, objects);
   env.last_obs = obs;
   write_flags(result.row, reward, terminated, truncated);
-  finish_row(env, objects, info, final, result);
+  finish_row(env, objects, info, end, result);
+}
+
+// The terminal observation and info are copied before the reset: envs reuse their buffers.
+WorkerLoop::End WorkerLoop::keep_end(nb::handle obs, nb::handle info, std::uint32_t row) {
+  End end;
+  Objects objects;
+  // Arrays that went into the columns of observations as they are come back from there.  Anything else (a Python int, a
+  // list, an array of another dtype) is kept as the env gave it, in info columns or frozen.
+  bool is_kept = write_obs(final_obs_, obs, row, objects) == Fit::kAsIs && obs_nest_.is_plain(obs.ptr());
+  if (!is_kept && objects.empty()) {
+    const auto columns = infos_.write_final_obs(obs, row);
+    is_kept = columns.has_value();
+    end.columns |= columns.value_or(0);
+  }
+  const auto columns = infos_.write_final_info(info, row);
+  end.columns |= columns.value_or(0);
+  if (is_kept && columns) return end;
+  end.frozen = hooks_.attr("freeze")(is_kept ? nb::handle(Py_None) : obs, columns ? nb::handle(nb::dict()) : info);
+  return end;
 }
 
 void WorkerLoop::observe(Env& env, Result& result) {
@@ -260,7 +274,7 @@ void WorkerLoop::observe(Env& env, Result& result) {
   Objects objects;
   write_obs(obs_, env.last_obs, result.row, objects);
   write_flags(result.row, 0.0, false, false);
-  post(result, pack_rest(objects, nb::dict(), nb::object(), result));
+  post(result, pack_rest(objects, nb::dict(), {}, result));
 }
 
 void WorkerLoop::message(const Command& command, Result& result) {
@@ -308,9 +322,10 @@ void WorkerLoop::keep_last(Env& env, std::uint32_t row) {
   progress_[index].results.store(env.results, std::memory_order_release);
 }
 
-bool WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {
-  if (obs_nest_.write(obs.ptr(), columns, row, objects)) return true;
-  // It needs a cast, or it is wrong: the slow path knows how to say which.
+Fit WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {
+  const Fit fit = obs_nest_.write(obs.ptr(), columns, row, objects);
+  if (fit != Fit::kNone) return fit;
+  // It needs more than a plain cast, or it is wrong: the slow path knows how to say which.
   nb::object flat = hooks_.attr("flatten")(obs);
   std::size_t i = 0;
   for (nb::handle array : flat[0])
@@ -318,26 +333,27 @@ bool WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, s
       throw nb::value_error("an observation leaf was not flattened to its column");
   objects.clear();
   for (nb::handle object : flat[1]) objects.push_back(nb::borrow(object));
-  return false;
+  return Fit::kCast;
 }
 
 // Last of all, keeps the row and posts it: a row is counted only once nothing of its result can fail any more, or what
 // is kept would be one ahead of what the pool has received.
-void WorkerLoop::finish_row(Env& env, const Objects& objects, nb::handle info, nb::object final, Result& result) {
-  nb::object rest = pack_rest(objects, info, std::move(final), result);
+void WorkerLoop::finish_row(Env& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
+  nb::object rest = pack_rest(objects, info, end, result);
   keep_last(env, result.row);
   post(result, rest);
 }
 
 // Writes the info into its columns; returns what has none, to be sent along; null when there is nothing.
-nb::object WorkerLoop::pack_rest(const Objects& objects, nb::handle info, nb::object final, Result& result) {
-  InfoWriter::Rest rest;
-  bool plain = PyDict_GET_SIZE(info.ptr()) == 0;
-  info_mask_[result.row] = plain ? 0 : infos_.write(info, result.row, rest);
-  if (objects.empty() && !rest.info.is_valid() && !final.is_valid()) return nb::object();
-  if (rest.new_keys.is_valid()) result.flags |= kHasNewKeys;
+nb::object WorkerLoop::pack_rest(const Objects& objects, nb::handle info, const End& end, Result& result) {
+  nb::object rest;
+  const bool is_empty = PyDict_GET_SIZE(info.ptr()) == 0;
+  info_mask_[result.row] = end.columns | (is_empty ? 0 : infos_.write(info, result.row, rest));
+  const nb::object wanted = infos_.take_wanted();
+  if (objects.empty() && !rest.is_valid() && !end.frozen.is_valid() && !wanted.is_valid()) return nb::object();
+  if (wanted.is_valid()) result.flags |= kHasNewKeys;
   auto or_none = [](const nb::object& o) { return o.is_valid() ? o : nb::object(nb::none()); };
-  return hooks_.attr("pack")(as_list(objects), or_none(rest.info), or_none(rest.new_keys), or_none(final));
+  return hooks_.attr("pack")(as_list(objects), or_none(rest), or_none(wanted), or_none(end.frozen));
 }
 
 // -- in and out ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 // or needs pickling is left to its Python side, the `hooks`:
 //
 //   flatten(obs) -> (arrays, objects)            an observation that does not fit as it is, or raise
-//   pack(objects, info, new_keys, final) -> parts
+//   pack(objects, info, wanted, final) -> parts
 //   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
 //   reset_arguments(env, parts) -> dict          what the caller names for this reset
 //   complete_reset(env, dict | None) -> (dict, additions to its info | None)   where that is on
@@ -83,8 +83,8 @@ class WorkerLoop {
   // What an env was reset for ahead is no longer so: if it was, it is to be reset once more.
   void reset_anew(std::uint32_t index);
 
-  void add_info_column(nb::object key, nb::object type, Column column) {
-    infos_.add(std::move(key), std::move(type), std::move(column));
+  void add_info_column(const nb::tuple& path, nb::object type, Column column) {
+    infos_.add(path, std::move(type), std::move(column));
   }
 
  private:
@@ -101,6 +101,11 @@ class WorkerLoop {
     bool has_begun = false;                            // was reset since it was made; of a vector env's first sub-env
   };
 
+  struct End {                  // of an episode, whose row is to hold the beginning of the next one too
+    std::uint64_t columns = 0;  // its info columns
+    nb::object frozen = {};     // what has no column; null: nothing
+  };
+
   struct Gathered {  // of the commands to the sub-envs of a vector env
     Command first = {};
     nb::object blobs = {};  // a list, if any of them has one
@@ -111,9 +116,10 @@ class WorkerLoop {
   void reset(Env& env, const Command& command, Result& result);
   void step(Env& env, const Command& command, Result& result);
   void finish_step(Env& env, nb::object outcome, Result& result);
+  End keep_end(nb::handle obs, nb::handle info, std::uint32_t row);
   void observe(Env& env, Result& result);
   void reset_into_row(Env& env, Result& result);
-  void finish_reset(Env& env, const nb::tuple& outcome, Result& result);
+  void finish_reset(Env& env, const nb::tuple& outcome, const End& end, Result& result);
   void message(const Command& command, Result& result);
   void rebuild(Env& env, Result& result);
   void prepare(Env& env, const Command& command, Result& result);
@@ -142,10 +148,10 @@ class WorkerLoop {
   void begin(Op op, std::uint32_t index, std::uint64_t now);
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
   void keep_last(Env& env, std::uint32_t row);
-  // Whether it went into its columns as it is; else it was cast on the way.
-  bool write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
-  void finish_row(Env& env, const Objects& objects, nb::handle info, nb::object final, Result& result);
-  nb::object pack_rest(const Objects& objects, nb::handle info, nb::object final, Result& result);
+  // Raises what does not fit.
+  Fit write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
+  void finish_row(Env& env, const Objects& objects, nb::handle info, const End& end, Result& result);
+  nb::object pack_rest(const Objects& objects, nb::handle info, const End& end, Result& result);
 
   nb::object read_blob(const Command& command);
   nb::object read_reset_arguments(const Command& command);

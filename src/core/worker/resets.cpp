@@ -26,10 +26,11 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
   }
   nb::tuple outcome = outcome_of_reset(env, std::move(arguments));
   write_flags(result.row, 0.0, false, false);
-  finish_reset(env, outcome, result);
+  finish_reset(env, outcome, {}, result);
 }
 
-// With a reset that completes the row of somebody else's step: its flags stay.
+// With a reset that completes the row of somebody else's step: its flags stay, and what it told of the end.  (The mask
+// may have bits of a worker, too, that died when it had begun to complete the row.)
 void WorkerLoop::reset_into_row(Env& env, Result& result) {
   if (!spec_.renews_in_place && renewal_due(env)) {  // it became a spare a moment ago, and was taken before it could go
     result.flags |= kRenewalDue | kUndone;
@@ -37,15 +38,15 @@ void WorkerLoop::reset_into_row(Env& env, Result& result) {
   }
   nb::tuple outcome = outcome_of_reset(env, nb::object());
   result.flags |= kHasFinal;
-  finish_reset(env, outcome, result);
+  finish_reset(env, outcome, {info_mask_[result.row] & ~infos_.columns_of_steps()}, result);
 }
 
-void WorkerLoop::finish_reset(Env& env, const nb::tuple& outcome, Result& result) {
+void WorkerLoop::finish_reset(Env& env, const nb::tuple& outcome, const End& end, Result& result) {
   env.needs_reset = false;
   Objects objects;
   write_obs(obs_, item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));
-  finish_row(env, objects, item(outcome, 1), nb::object(), result);
+  finish_row(env, objects, item(outcome, 1), end, result);
 }
 
 // An episode has begun that somebody asked for. (Whether one that is thrown away was begun in time is chance.)

@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 from remuda import _core
 from remuda._wire.channel import Peeked
-from remuda._wire.layout import InfoColumn, Layout
+from remuda._wire.info_columns import InfoColumn
+from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
 from remuda._worker.host import EnvReport
 from remuda._worker.reset_defaults import ResetDefaults

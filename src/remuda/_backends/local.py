@@ -10,7 +10,8 @@ from remuda._backends.base import Assignment
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
-from remuda._wire.layout import InfoColumn, Layout
+from remuda._wire.info_columns import InfoColumn
+from remuda._wire.layout import Layout
 from remuda._worker.host import BuildError, EnvReport
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.vector_host import make_host

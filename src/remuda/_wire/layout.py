@@ -12,6 +12,7 @@ from gymnasium import Space
 
 from remuda import _core
 from remuda._wire.codec import ColumnSpec, SpaceCodec
+from remuda._wire.info_columns import InfoColumn
 
 AUTORESET = {
     "next_step": _core.Autoreset.NEXT_STEP,
@@ -31,17 +32,6 @@ _FIXED = [
 
 _LOG_ROWS = 1 << 31
 _LEAST_ENTRIES = 16  # of a log, however long an action is
-
-
-@dataclass(frozen=True)
-class InfoColumn:
-    """A numeric info key that has a column: values of exactly `type` travel in it."""
-
-    key: str
-    type: type
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int  # within a row's room for infos
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,19 @@ def dump_for_worker(value: Any) -> Parts:
     return _dump_with(cloudpickle.dumps, value) if b"__main__" in parts[0] else parts
 
 
+def dump_whole(value: Any) -> bytes:
+    """Pickles `value` in one piece, arrays and all, so that it may change afterwards. The classes and functions of this
+    process's `__main__` travel too: another one's is another."""
+    try:
+        whole = pickle.dumps(value, protocol=5)
+        if b"__main__" not in whole:  # where a pickle refers to that, it names it
+            return whole
+    except Exception:  # as in `dump`
+        pass
+    by_value: bytes = cloudpickle.dumps(value, protocol=5)
+    return by_value
+
+
 def _dump_with(dumps: Callable[..., bytes], value: Any) -> Parts:
     buffers: list[pickle.PickleBuffer] = []
     head = dumps(value, protocol=5, buffer_callback=buffers.append)

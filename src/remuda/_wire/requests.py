@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from remuda._wire.layout import InfoColumn
+from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import Parts
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -18,8 +17,9 @@ from remuda._crash.episode_start import describe_beginning
 from remuda._relay.log import logger
 from remuda._wire.channel import Channel
 from remuda._wire.failures import portable
-from remuda._wire.layout import AUTORESET, InfoColumn, Layout
-from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.info_columns import InfoColumn, field_of
+from remuda._wire.layout import AUTORESET, Layout
+from remuda._wire.pickling import Parts, dump, dump_whole, load
 from remuda._wire.requests import AddInfoColumns, CallEnv, RememberOptions, TellAgain, WorkerRequest, remember
 from remuda._wire.texts import text_of
 from remuda._worker.reset_defaults import ResetDefaults, derive_seed
@@ -227,13 +227,29 @@ class EnvHost:
 
     def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
         """Terminal data as it is now: the reset that follows may overwrite it."""
-        with told_what("a terminal observation and info", (obs, info)):
-            frozen: bytes = cloudpickle.dumps((obs, info), protocol=5)
-        return frozen
+        try:
+            return dump_whole((obs, info))
+        except Exception as error:
+            raise not_pickled("a terminal observation and info", (obs, info), error) from error
 
-    def pack(self, objects: list[Any], info: Any, new_keys: list[str] | None, final: bytes | None) -> Parts:
-        with told_what("an observation and an info", (objects, info)):
-            return dump((objects, info, new_keys, final))
+    def pack(
+        self,
+        objects: list[Any],
+        info: dict[str, Any] | None,
+        wanted: list[tuple[tuple[str, ...], Any]] | None,
+        final: bytes | None,
+    ) -> Parts:
+        """What goes along with a row.
+
+        Args:
+            objects: What of its observation has no column.
+            info: What of its info has none.
+            wanted: Values of infos that might have a column, and their paths.
+            final: What `freeze` has returned.
+        """
+        fields = [field_of(path, value) for path, value in wanted] if wanted else []
+        parts = objects, info, [field for field in fields if field is not None], final
+        return dump_named("an observation and an info", parts, shown=2)
 
     def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any]:
         arguments: dict[str, Any] = load(parts)
@@ -260,8 +276,7 @@ class EnvHost:
             return dump(None)
         call: CallEnv = load(parts)
         result = call.run(self._env_at(slot))
-        with told_what("a result", result):
-            answer = dump(result)
+        answer = dump_named("a result", result)
         if call.about is not None and self._rebuilds:
             remember(self._told.setdefault(slot, {}), call.about, parts)
         return answer
@@ -330,7 +345,7 @@ class EnvHost:
             self._info_columns += 1
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
-        self._get_loop().add_info_column(column.key, column.type, place)
+        self._get_loop().add_info_column(column.path, column.type, place)
 
     def _tell_again(self, told: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
         """What the workers before us, of which there were so many, had told their envs."""
@@ -381,14 +396,17 @@ def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
             )
 
 
-@contextmanager
-def told_what(what: str, value: Any) -> Iterator[None]:
-    """An error that says what it is that cannot be pickled, instead of only the innermost type."""
+def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
+    """As `dump`; an error says what it is that cannot be pickled. `shown`: it shows so many of the values only."""
     try:
-        yield
+        return dump(value)
     except Exception as error:
-        told = f"got {text_of(value, reprlib.repr)} ({text_of(error)})"
-        raise TypeError(f"expected {what} that can be pickled, {told}") from error
+        raise not_pickled(what, value if shown is None else value[:shown], error) from error
+
+
+def not_pickled(what: str, value: Any, error: Exception) -> TypeError:
+    """An error that says what it is that cannot be pickled, instead of only the innermost type."""
+    return TypeError(f"expected {what} that can be pickled, got {text_of(value, reprlib.repr)} ({text_of(error)})")
 
 
 def report(env: Any, observation_space: Space[Any], action_space: Space[Any]) -> EnvReport:

@@ -21,9 +21,9 @@ from remuda._relay.sender import DatagramSender, start_relaying
 from remuda._relay.verbosity import Verbosity
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address, fetch
-from remuda._wire.pickling import dump, load
+from remuda._wire.pickling import load
 from remuda._wire.registrations import load_registrations
-from remuda._worker.host import BuildError, told_what
+from remuda._worker.host import BuildError, dump_named
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
 
@@ -116,8 +116,7 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         return report(b"failed", *host.describe(error, None, "build"))
     try:
         reports = host.build(env_fns)
-        with told_what("spaces and metadata", reports):
-            parts = dump(reports)
+        parts = dump_named("spaces and metadata", reports)
     except BuildError as error:
         return report(b"failed", *error.failure)
     except Exception as error:

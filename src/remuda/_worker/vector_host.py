@@ -11,7 +11,8 @@ import numpy as np
 from remuda import _core
 from remuda._wire.channel import Channel
 from remuda._wire.codec import SpaceCodec, coerce
-from remuda._wire.layout import InfoColumn, Layout
+from remuda._wire.info_columns import InfoColumn
+from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, load
 from remuda._worker.host import EnvHost, EnvReport, check_names, check_spaces, report
 from remuda._worker.reset_defaults import ResetDefaults, common_seed
@@ -86,7 +87,7 @@ class VectorHost(EnvHost):
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         rows: Any = place.view(self._get_layout().plan.rows)
-        self._dealer.add_column(column, rows)
+        self._dealer.add_column(self._info_columns, column, rows)
 
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         errors = super().close_quietly()
@@ -202,7 +203,7 @@ class VectorHost(EnvHost):
             self._extra(
                 objects[sub_env] if objects is not None else [],
                 told.rest[sub_env] if told.rest is not None else {},
-                told.new_keys[sub_env] if told.rest is not None else [],
+                told.wanted[sub_env] if told.rest is not None else [],
                 finals is not None and sub_env in finals.frozen,
                 finals.frozen.get(sub_env) if finals is not None else None,
             )
@@ -210,12 +211,17 @@ class VectorHost(EnvHost):
         ]
 
     def _extra(
-        self, objects: list[Any], rest: dict[str, Any], new_keys: list[str], is_final: bool, frozen: bytes | None
+        self,
+        objects: list[Any],
+        rest: dict[str, Any],
+        wanted: list[tuple[tuple[str, ...], Any]],
+        is_final: bool,
+        frozen: bytes | None,
     ) -> tuple[int, Parts | None] | None:
-        flags = (_core.HAS_FINAL if is_final else 0) | (_core.HAS_NEW_KEYS if new_keys else 0)
+        flags = (_core.HAS_FINAL if is_final else 0) | (_core.HAS_NEW_KEYS if wanted else 0)
         if not objects and not rest and frozen is None:
             return (flags, None) if flags else None
-        return flags, self.pack(objects, rest or None, new_keys or None, frozen)
+        return flags, self.pack(objects, rest or None, wanted or None, frozen)
 
     @property
     def _table(self) -> VectorRows:

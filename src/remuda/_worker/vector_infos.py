@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda._wire.layout import InfoColumn
+from remuda._wire.info_columns import InfoColumn
 
 # An array over envs does not tell Python's numbers from NumPy's: of the two the likelier.
 _PYTHON_TYPES: dict[np.dtype[Any], type] = {
@@ -48,12 +48,12 @@ class Told:
     Attributes:
         columns: The values that go into columns, and which envs have them (None: all).
         rest: What does not, for each env; None when there is nothing of the kind.
-        new_keys: For each env, those of its `rest` that may get a column; told once each.
+        wanted: For each env, the paths and values of those of its `rest` that may get a column; told once each.
     """
 
     columns: list[tuple[_Place, np.ndarray[Any, Any], np.ndarray[Any, Any] | None]]
     rest: list[dict[str, Any]] | None
-    new_keys: list[list[str]]
+    wanted: list[list[tuple[tuple[str, ...], Any]]]
 
 
 class VectorInfos:
@@ -64,8 +64,10 @@ class VectorInfos:
         self._places: dict[str, _Place] = {}
         self._asked: set[str] = set()
 
-    def add_column(self, column: InfoColumn, rows: np.ndarray[Any, Any]) -> None:
-        self._places[column.key] = _Place(column, rows, np.uint64(1 << len(self._places)))
+    def add_column(self, number: int, column: InfoColumn, rows: np.ndarray[Any, Any]) -> None:
+        """`number`: of the column among all of the pool; those of dicts within infos are not used here."""
+        if len(column.path) == 1:
+            self._places[column.path[0]] = _Place(column, rows, np.uint64(1 << number))
 
     def take_apart(self, infos: dict[str, Any], without: Collection[str] = ()) -> Told:
         """Nothing is written yet. `without`: keys that are somebody else's."""
@@ -85,17 +87,17 @@ class VectorInfos:
 
     def _deal_out(
         self, rest: list[tuple[str, Any, np.ndarray[Any, Any] | None]]
-    ) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    ) -> tuple[list[dict[str, Any]], list[list[tuple[tuple[str, ...], Any]]]]:
         dicts: list[dict[str, Any]] = [{} for _ in range(self._n)]
-        new_keys: list[list[str]] = [[] for _ in range(self._n)]
+        wanted: list[list[tuple[tuple[str, ...], Any]]] = [[] for _ in range(self._n)]
         for key, value, present in rest:
             sub_envs = range(self._n) if present is None else np.flatnonzero(present).tolist()
             for sub_env in sub_envs:
                 dicts[sub_env][key] = of_sub_env(value, sub_env, self._n)
             if sub_envs and key not in self._asked and type(key) is str and _may_have_column(value):
                 self._asked.add(key)
-                new_keys[sub_envs[0]].append(key)
-        return dicts, new_keys
+                wanted[sub_envs[0]].append(((key,), dicts[sub_envs[0]][key]))
+        return dicts, wanted
 
     def write(self, told: Told, row: int) -> None:
         """Fills the columns of the envs' rows, which begin with this one."""

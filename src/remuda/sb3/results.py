@@ -33,6 +33,10 @@ class Step(NamedTuple):
 def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
     """Reads a batch of all envs; ``reset_infos`` are those before. Nothing of the result is a view of the batch."""
     dones = batch.terminated | batch.truncated
+    rewards: npt.NDArray[Any] = batch.reward.copy()
+    if batch.infos.are_empty:  # as on most steps of most envs
+        infos = [{"TimeLimit.truncated": False} for _ in range(len(batch))]
+        return Step(rewards, dones, tuple(infos), tuple(reset_infos))
     infos, resets = list(batch.infos), list(reset_infos)
     for i, done in enumerate(dones.tolist()):
         if done:
@@ -40,7 +44,7 @@ def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
             infos[i] = _terminal_info(resets[i], bool(batch.truncated[i] and not batch.terminated[i]))
         else:
             infos[i]["TimeLimit.truncated"] = False
-    return Step(_rewards(batch, infos), dones, tuple(infos), tuple(resets))
+    return Step(_in_their_type(rewards, infos), dones, tuple(infos), tuple(resets))
 
 
 def _terminal_info(info: Info, was_truncated: bool) -> Info:
@@ -51,14 +55,12 @@ def _terminal_info(info: Info, was_truncated: bool) -> Info:
     return terminal
 
 
-def _rewards(batch: Batch, infos: Sequence[Info]) -> npt.NDArray[Any]:
+def _in_their_type(rewards: npt.NDArray[Any], infos: Sequence[Info]) -> npt.NDArray[Any]:
     """Takes the notes of the rewards' types out of the infos, and obeys them."""
-    rewards: npt.NDArray[Any] = batch.reward.copy()
-    noted = [info for info in infos if REWARD_TYPE in info]
-    if noted:
-        codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}
-        rewards = rewards.astype(np.result_type(*(np.dtype(chr(code)) for code in codes)))
-    return rewards
+    if not [info for info in infos if REWARD_TYPE in info]:
+        return rewards
+    codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}
+    return rewards.astype(np.result_type(*(np.dtype(chr(code)) for code in codes)))
 
 
 _FLOAT64 = ord(np.dtype(np.float64).char)

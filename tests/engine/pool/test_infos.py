@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pool_envs import assert_same
 
-from remuda import Infos
+from remuda import Infos, _core
 from remuda._engine.pool.infos import Extras, InfoColumns
-from remuda._wire.layout import InfoColumn
+from remuda._wire.info_columns import InfoColumn, InfoField, field_of
 
 NUMBERS: list[st.SearchStrategy[Any]] = [
     st.integers(-(2**63), 2**63 - 1),
@@ -65,10 +65,11 @@ def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
         expected = theirs(infos)
     except Exception:
         return
-    extras: Any = {i: (0, [pickle.dumps(([], info, None, None))]) for i, info in enumerate(infos)}
-    ours = Infos(np.zeros(len(infos), np.uint64), [], [], Extras(extras), lambda row: None)
+    extras: Any = {i: (0, [pickle.dumps(([], info, None, None))], None) for i, info in enumerate(infos)}
+    ours = Infos(np.zeros(len(infos), np.uint64), _core.InfoReader(), None, Extras(extras), lambda row: None)
     assert_same(ours.stack(), expected)
     assert_same(list(ours), infos)
+    assert_same([ours[i] for i in range(len(infos))], infos)
 
 
 @given(
@@ -79,51 +80,139 @@ def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
 )
 @settings(max_examples=200, deadline=None)
 def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.DataObject) -> None:
-    """`table` has the values of each key for 4 envs."""
-    book = InfoColumns(room=10_000)
+    """`table` has the values of each path for 4 envs."""
+    book, reader = InfoColumns(room=10_000), _core.InfoReader()
     infos: list[dict[str, Any]] = [{} for _ in range(4)]
     mask = np.zeros(4, np.uint64)
     arrays = []
     for k, values in enumerate(table):
-        key = f"key {k}"
-        (column,) = book.assign({key: values[0]}, [key])
+        path = data.draw(st.sampled_from([("key",), ("sub", "key"), ("sub", "sub", "key"), ("final_info", "key")]))
+        path = (*path[:-1], f"key {k}")
+        (column,) = book.assign([asked(path, values[0])])
+        reader.add(column.path, column.type)
         arrays.append(np.zeros((4, *column.shape), column.dtype))
         for i, value in enumerate(values):
             if data.draw(st.booleans()):
                 arrays[-1][i] = value
-                infos[i][key] = value
+                put(infos[i], path, value)
                 mask[i] |= np.uint64(1 << k)
-    ours = Infos(mask, book.columns, arrays, Extras(None), lambda row: None)
+    ours = Infos(mask, reader, arrays, Extras(None), lambda row: None)
     assert_same(ours.stack(), theirs(infos))
     assert_same(list(ours), infos)
+    assert_same([ours[i] for i in range(4)], infos)
+
+
+def put(info: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        info = info.setdefault(key, {})
+    info[path[-1]] = value
+
+
+def asked(path: tuple[str, ...] | str, value: Any) -> InfoField:
+    field = field_of((path,) if isinstance(path, str) else path, value)
+    assert field is not None
+    return field
+
+
+def columns_of(book: InfoColumns, **values: Any) -> list[str]:
+    """Which of these keys get a column; `a__b` stands for "b" in the dict "a"."""
+    fields = [asked(tuple(key.split("__")), value) for key, value in values.items()]
+    return ["__".join(column.path) for column in book.assign(fields)]
 
 
 def test_columns_are_given_once_while_there_is_room() -> None:
     book = InfoColumns(room=32)
-    assert [c.key for c in book.assign({"a": 1, "b": 2.0, "s": "x"}, ["a", "b", "s"])] == ["a", "b"]
-    assert book.assign({"a": 1}, ["a"]) == []
-    (vector,) = book.assign({"v": np.zeros(2, np.float32)}, ["v"])
-    assert vector == InfoColumn("v", np.ndarray, np.dtype(np.float32), (2,), 16)
-    assert book.assign({"w": np.zeros(2)}, ["w"]) == []  # 8 bytes are left
-    assert [c.offset for c in book.assign({"x": True, "y": 1}, ["x", "y"])] == [24]
-    assert [c.key for c in book.columns] == ["a", "b", "v", "x"]
+    assert columns_of(book, a=1, b=2.0) == ["a", "b"]
+    assert columns_of(book, a=1) == []
+    (vector,) = book.assign([asked("v", np.zeros(2, np.float32))])
+    assert vector == InfoColumn(("v",), np.ndarray, np.dtype(np.float32), (2,), 16)
+    assert columns_of(book, w=np.zeros(2)) == []  # 8 bytes are left
+    assert [c.offset for c in book.assign([asked("x", True), asked("y", 1)])] == [24]
+    assert [c.path for c in book.columns] == [("a",), ("b",), ("v",), ("x",)]
 
 
 def test_no_more_columns_than_bits() -> None:
+    assert len(columns_of(InfoColumns(room=10_000), **{f"k{i}": i for i in range(100)})) == 64
+
+
+def test_what_means_two_things_has_no_second_column() -> None:
+    """A number here and a dict there; and a key that is the mask of another one in Gymnasium's format."""
+    assert columns_of(InfoColumns(room=10_000), a=1, a__b=1, b__a=1, b=1) == ["a", "b__a"]
+    assert columns_of(InfoColumns(room=10_000), a=1, _a=True, _b=1, b__c=1, c=1) == ["a", "_b", "c"]
+    assert columns_of(InfoColumns(room=10_000), a__b=1, a___b=1, a__c=1, _a__b=1) == ["a__b", "a__c"]
+
+
+def test_dots_are_nothing_special() -> None:
     book = InfoColumns(room=10_000)
-    info = {f"k{i}": i for i in range(100)}
-    assert len(book.assign(info, list(info))) == 64
+    assert len(book.assign([asked("a.b", 1), asked(("a", "b"), 1), asked(("a.b", "c"), 1)])) == 2
 
 
 @pytest.mark.parametrize(
-    "value", [None, "x", [1], {}, np.zeros(17), np.array(["a"]), np.datetime64(1, "s"), np.array([None])]
+    "value",
+    [
+        None,
+        "x",
+        [1],
+        {},
+        np.zeros(17),
+        np.array(["a"]),
+        np.datetime64(1, "s"),
+        np.timedelta64(1, "s"),
+        np.array([None]),
+    ],
 )
 def test_what_gets_no_column(value: Any) -> None:
-    assert InfoColumns(room=10_000).assign({"a": value}, ["a"]) == []
+    assert field_of(("a",), value) is None
+
+
+def test_bits_of_columns_that_are_not_there_are_ignored() -> None:
+    reader = _core.InfoReader()
+    reader.add(("a",), int)
+    reader.add(("b",), int)
+    infos = Infos(np.array([255, 2], np.uint64), reader, [np.array([7, 8])], Extras(None), None)
+    assert list(infos) == [{"a": 7}, {}]
+    assert infos.stack()["_a"].tolist() == [True, False]
+    assert list(Infos(np.array([255], np.uint64), reader, None, Extras(None), None)) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("mask", "arrays"),
+    [
+        (np.zeros(2, np.int64), None),
+        (np.zeros((2, 1), np.uint64), None),
+        (np.zeros(4, np.uint64)[::2], None),
+        (np.zeros(2, np.uint64), [np.zeros(3)]),
+        (np.zeros(2, np.uint64), [np.zeros(())]),
+        (np.zeros(2, np.uint64), [[0.0, 0.0]]),
+        (np.zeros(2, np.uint64), [np.zeros((2, 4))[:, ::2]]),
+    ],
+)
+def test_a_reader_checks_the_arrays(mask: Any, arrays: Any) -> None:
+    reader = _core.InfoReader()
+    reader.add(("a",), float)
+    for read in (lambda: reader.infos(mask, arrays), lambda: reader.stack(mask, arrays, None)):
+        with pytest.raises(TypeError, match="expected"):
+            read()
+
+
+def test_a_reader_of_one_row_out_of_several() -> None:
+    reader = _core.InfoReader()
+    reader.add(("a",), np.ndarray)
+    array = np.arange(8.0).reshape(4, 2)[::4]  # its stride is that of four rows
+    assert reader.infos(np.ones(1, np.uint64), [array])[0]["a"].tolist() == [0.0, 1.0]
+    assert reader.stack(np.ones(1, np.uint64), [array], None)["a"].tolist() == [[0.0, 1.0]]
+    assert reader.stack(np.ones(0, np.uint64), [array[:0]], None) == {}
+
+
+def test_a_reader_checks_the_rows() -> None:
+    reader, mask = _core.InfoReader(), np.zeros(2, np.uint64)
+    for read in (lambda: reader.info(mask, None, 2), lambda: reader.stack(mask, None, {2: None})):
+        with pytest.raises(IndexError):
+            read()
 
 
 def test_infos_are_a_sequence() -> None:
-    infos = Infos(np.zeros(3, np.uint64), [], [], Extras(None), lambda row: None)
+    infos = Infos(np.zeros(3, np.uint64), _core.InfoReader(), None, Extras(None), lambda row: None)
     assert (len(infos), list(infos), infos[1:], infos[-1]) == (3, [{}] * 3, [{}] * 2, {})
     assert infos.stack() == {}
     assert repr(infos) == "Infos([{}, {}, {}])"

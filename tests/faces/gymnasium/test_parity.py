@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv as TheirAsyncVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium_face_envs import ColourSpace, EchoEnv, SpaceEnv, assert_identical
 
 from remuda.gymnasium import AsyncVectorEnv
@@ -72,6 +73,26 @@ def compare(
 def test_cartpole(mode: AutoresetMode, num_workers: int | None) -> None:
     fns = [lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS
     compare(fns, SyncVectorEnv, 300, mode, num_workers=num_workers)
+
+
+class TimelessEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Statistics of episodes without the time that they took."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        *result, info = super().step(action)
+        if "episode" in info:
+            info["episode"]["t"] = 0.5
+        return *result, info  # type: ignore[return-value]
+
+
+def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
+    return TimelessEnv(RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=20)))
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1"])
+@pytest.mark.parametrize(("mode", "other"), product(MODES[:2], [SyncVectorEnv, TheirAsyncVectorEnv]))
+def test_statistics_of_episodes(mode: AutoresetMode, other: Callable[..., VectorEnv], env_id: str) -> None:
+    compare([lambda: with_statistics(env_id)] * NUM_ENVS, other, 100, mode, num_workers=2)
 
 
 @pytest.mark.parametrize("mode", MODES)

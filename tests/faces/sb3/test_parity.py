@@ -12,6 +12,8 @@ from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
 from sb3_face_envs import EnvFns, PlanningEnv, RewardEnv, TellingEnv, both, cartpoles
 
+from remuda.sb3 import SubprocVecEnv
+
 NUM_ENVS = 3
 
 SPACES: dict[str, spaces.Space[Any]] = {
@@ -38,6 +40,41 @@ def compare(env_fns: EnvFns, steps: int, seed: int | None = 3, **options: Any) -
             actions = np.array([theirs.action_space.sample() for _ in range(ours.num_envs)])
             assert_same(ours.step(actions), theirs.step(actions), f"step {i}")
             assert_same(ours.reset_infos, theirs.reset_infos, f"reset_infos of step {i}")
+
+
+class TimelessEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Statistics of episodes without the time that they took."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        *result, info = super().step(action)
+        if "episode" in info:
+            info["episode"]["t"] = 0.5
+        return *result, info  # type: ignore[return-value]
+
+
+def monitored(env_id: str) -> gymnasium.Env[Any, Any]:
+    from stable_baselines3.common.monitor import Monitor
+
+    return TimelessEnv(Monitor(gymnasium.make(env_id, max_episode_steps=20)))
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
+def test_statistics_of_episodes(env_id: str) -> None:
+    compare([lambda: monitored(env_id)] * NUM_ENVS, 100, num_workers=2)
+
+
+def test_statistics_of_episodes_of_dummy_envs() -> None:
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    env_fns = [lambda: monitored("CartPole-v1")] * NUM_ENVS
+    ours, theirs = SubprocVecEnv(env_fns, num_workers=2), DummyVecEnv(env_fns)  # type: ignore[list-item]
+    for env in (ours, theirs):
+        env.seed(3)
+        env.reset()
+    for i in range(100):
+        actions = np.full(NUM_ENVS, i % 2)
+        assert_same(list(ours.step(actions)[3]), list(theirs.step(actions)[3]), f"step {i}")
+    ours.close()
 
 
 @pytest.mark.parametrize("num_workers", [None, 1, 2])

@@ -22,7 +22,8 @@ from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
 from remuda._wire.channel import NonsenseError, Peeked, SocketChannel
 from remuda._wire.failures import build_error, load_failure, not_loaded
-from remuda._wire.layout import InfoColumn, Layout
+from remuda._wire.info_columns import InfoColumn
+from remuda._wire.layout import Layout
 from remuda._wire.parcel import Address, Parcel
 from remuda._wire.pickling import Parts, dump_for_worker, load_from_env
 from remuda._worker.host import EnvReport

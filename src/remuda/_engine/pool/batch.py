@@ -12,7 +12,6 @@ from remuda import _core
 from remuda._engine.pool.infos import Extras, Infos, final_obs_reader
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded
-from remuda._wire.layout import InfoColumn
 from remuda.errors import EnvError
 
 
@@ -36,7 +35,7 @@ class Batch:
         codec: SpaceCodec,
         fixed_and_leaves: list[Any],
         final_leaves: list[Any] | None,
-        info_columns: list[InfoColumn],
+        info_reader: _core.InfoReader,
         info_arrays: list[Any] | None,
         extras: dict[int, Any] | None,
         worker_of: Callable[[int], int],
@@ -49,7 +48,7 @@ class Batch:
         self._leaves = fixed_and_leaves[_FIRST_LEAF:]
         self._final_leaves = final_leaves
         self._codec = codec
-        self._info_columns, self._info_arrays = info_columns, info_arrays
+        self._info_reader, self._info_arrays = info_reader, info_arrays
         self._extras, self._worker_of = extras, worker_of
         if codec.is_single_column:
             self.obs = self._leaves[0]  # as almost always: without the way through the property
@@ -67,7 +66,7 @@ class Batch:
             self._codec,
             [array[rows] for array in [*fixed, *self._leaves]],
             None if self._final_leaves is None else [array[rows] for array in self._final_leaves],
-            self._info_columns,
+            self._info_reader,
             None if self._info_arrays is None else [array[rows] for array in self._info_arrays],
             None if extras is None else {i: extras[row] for i, row in enumerate(rows) if row in extras},
             self._worker_of,
@@ -103,11 +102,11 @@ class Batch:
         read_final = None
         if self._final_leaves is not None:
             read_final = final_obs_reader(self._codec, self._final_leaves, self._lazy)
-        return Infos(self._info_mask, self._info_columns, self._info_arrays or [], self._lazy, read_final)
+        return Infos(self._info_mask, self._info_reader, self._info_arrays, self._lazy, read_final)
 
     def stack_infos(self) -> dict[str, Any]:
         """What `infos.stack()` returns; quicker where there are none."""
-        if self._extras is None and not self._info_columns:
+        if self._extras is None and self._info_arrays is None:
             return {}
         return self.infos.stack()
 

@@ -1,4 +1,4 @@
-"""Makes batches of what the hub hands out, and gives columns to numeric infos that are new."""
+"""Makes batches of what the hub hands out, and gives columns to numbers in infos that are new."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda.errors import BrokenPoolError
 
 
 class BatchMaker:
-    """Makes a pool's batches, and gives a column to each numeric key of infos when it first comes up.
+    """Makes a pool's batches, and gives a column to each number in infos when it first comes up.
 
     Attributes:
         made: How many batches.
@@ -28,6 +28,7 @@ class BatchMaker:
         self.made = 0
         self._running, self._layout = running, running.layout
         self._infos, self._exchange = infos, exchange
+        self._reader = _core.InfoReader()  # of the columns in `infos`
         self._announced = [0] * len(running.backend.workers)  # how many columns each was told of, or its predecessor
 
     def make(self, taken: tuple[Any, ...], all_ids: np.ndarray[Any, Any]) -> Batch:
@@ -41,7 +42,7 @@ class BatchMaker:
             self._layout.observation,
             columns,
             finals,
-            self._infos.columns,
+            self._reader,
             info_arrays,
             extras,
             self._layout.worker_of,
@@ -52,17 +53,19 @@ class BatchMaker:
         for flags, parts, _ in extras.values():
             if flags & _core.HAS_NEW_KEYS:
                 with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
-                    _, info, keys, _ = load_from_env(parts)
-                    self._infos.assign(info, keys)
+                    _, _, fields, _ = load_from_env(parts)
+                    self._infos.assign(fields)
         if min(self._announced) < len(self._infos.columns):
             self._announce()
 
     def _announce(self) -> None:
-        """Tells the hub and each worker the columns that they do not know yet, the hub first: it reads what they write.
+        """Tells all the columns that they do not know yet: who reads them first, then each worker, who writes them.
 
         Where this is interrupted, the next time begins with what is missing.
         """
         columns = self._infos.columns
+        for column in columns[self._reader.num_columns :]:
+            self._reader.add(column.path, column.type)
         for column in columns[self._running.hub.num_info_columns :]:
             self._running.hub.add_info_column(self._layout.info_column(self._running.arena, column))
         for worker, first in enumerate(self._announced):

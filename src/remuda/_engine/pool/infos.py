@@ -1,6 +1,6 @@
 """Infos that cost nothing until somebody looks.
 
-Numeric keys arrive in columns (see InfoColumns), the rest as pickled bytes; dicts are built on demand.
+Numbers in them arrive in columns (see InfoColumns), the rest as pickled bytes; dicts are built on demand.
 """
 
 from __future__ import annotations
@@ -12,64 +12,58 @@ import numpy as np
 
 from remuda import _core
 from remuda._wire.codec import SpaceCodec
-from remuda._wire.layout import InfoColumn
+from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField
 from remuda._wire.pickling import Parts, load_from_env
 
-_MAX_COLUMN_BYTES = 128  # of one value: room is dealt out to whoever comes first
+Path: TypeAlias = tuple[str, ...]
 
 
 class InfoColumns:
-    """Which numeric info keys have a column. A key gets one when it is first seen, while there is room."""
+    """Which numbers in infos have a column. One gets a column when it is first seen, while there is room.
+
+    Attributes:
+        columns: In the order of their bits in the mask of a row.
+    """
 
     def __init__(self, room: int) -> None:
         self.columns: list[InfoColumn] = []
-        self._keys: set[str] = set()
-        self._seen: set[str] = set()  # also those without a column
+        self._paths: set[Path] = set()  # that have a column
+        self._leaves: set[Path] = set()  # also those that have none
+        self._dicts: set[Path] = set()  # that lead to leaves
         self._room, self._used = room, 0
 
-    def assign(self, info: dict[str, Any], keys: Sequence[str]) -> list[InfoColumn]:
-        """Gives columns to those of `keys` that have none yet, by their values in `info`; returns the new ones."""
+    def assign(self, fields: Sequence[InfoField]) -> list[InfoColumn]:
+        """Gives columns to those of the fields whose paths have none yet; returns the new ones."""
         new = []
-        for key in keys:
-            column = self._column_for(key, info[key]) if key not in self._keys else None
-            if column is not None and not self._meets_a_mask(key):
-                self._keys.add(key)
-                self._used += _room_for(column)
-                self.columns.append(column)
-                new.append(column)
+        for field in fields:
+            if field.path in self._paths or self._clashes(field.path) or not self._has_room(field):
+                continue
+            column = InfoColumn(field.path, field.type, field.dtype, field.shape, self._used)
+            self._paths.add(field.path)
+            self._used += field.nbytes
+            self.columns.append(column)
+            new.append(column)
         return new
 
-    def _meets_a_mask(self, key: str) -> bool:
-        """Whether the key, or its mask in Gymnasium's format, has a name that is in use: then their order counts."""
-        self._seen.add(key)
-        return f"_{key}" in self._seen or (key.startswith("_") and key[1:] in self._seen)
+    def _has_room(self, field: InfoField) -> bool:
+        return self._used + field.nbytes <= self._room and len(self.columns) < _core.MAX_INFO_COLUMNS
 
-    def _column_for(self, key: str, value: Any) -> InfoColumn | None:
-        kind = type(value)
-        if kind in _PYTHON_NUMBERS:
-            column = InfoColumn(key, kind, _PYTHON_NUMBERS[kind], (), self._used)
-        elif isinstance(value, (np.number, np.bool_)) or (kind is np.ndarray and value.dtype.kind in "biuf"):
-            column = InfoColumn(key, kind, value.dtype, value.shape, self._used)
-        else:
-            return None
-        size = _room_for(column)
-        fits = size <= _MAX_COLUMN_BYTES and self._used + size <= self._room
-        return column if fits and len(self.columns) < _core.MAX_INFO_COLUMNS else None
+    def _clashes(self, path: Path) -> bool:
+        """Whether it means something else in other infos, whose order counts then: a number here and a dict there, or a
+        key that another one's mask has in Gymnasium's format."""
+        above = [path[:depth] for depth in range(1, len(path))]
+        self._leaves.add(path)
+        self._dicts.update(above)
+        is_both = path in self._dicts or not self._leaves.isdisjoint(above)
+        return is_both or any(self._meets_a_mask(*key) for key in [*above, path])
 
-
-_PYTHON_NUMBERS: dict[type, np.dtype[Any]] = {
-    float: np.dtype(np.float64),
-    int: np.dtype(np.int64),
-    bool: np.dtype(np.bool_),
-}
+    def _meets_a_mask(self, *path: str) -> bool:
+        *above, key = path
+        others = [f"_{key}", *([key[1:]] if key.startswith("_") else [])]
+        return any((*above, other) in self._leaves or (*above, other) in self._dicts for other in others)
 
 
-def _room_for(column: InfoColumn) -> int:
-    size = column.dtype.itemsize * int(np.prod(column.shape, dtype=np.int64))
-    return -(-size // 8) * 8  # whole words, so that every column is aligned
-
-
-# Flags; (objects, info, new keys, terminal data), pickled unless the pool itself made it; and, of a row that the pool
+# Flags; (objects, info, new fields, terminal data), pickled unless the pool itself made it; and, of a row that the pool
 # completed, (terminal observation, terminal info), pickled or not.
 RawExtra: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[Any, dict[str, Any]] | None]"
 
@@ -91,6 +85,11 @@ class Extras:
     def __bool__(self) -> bool:
         return bool(self.raw)
 
+    @property
+    def are_flags(self) -> bool:
+        """Whether nothing is pickled: columns have all."""
+        return all(parts is None and terminal is None for _, parts, terminal in self.raw.values())
+
     def has_final(self, row: int) -> bool:
         return row in self.raw and bool(self.raw[row][0] & _core.HAS_FINAL)
 
@@ -101,7 +100,7 @@ class Extras:
         return self._load(row)[1] or {}
 
     def final(self, row: int) -> tuple[Any, dict[str, Any]]:
-        """The terminal observation, or None where its column has it as it was; and the terminal info."""
+        """The terminal observation and the terminal info; None and {} where columns have them, if anybody has."""
         terminal = self.raw[row][2]  # of a row that the pool completed
         if isinstance(terminal, tuple):
             return terminal
@@ -137,14 +136,27 @@ class Infos(Sequence[dict[str, Any]]):
     def __init__(
         self,
         mask: np.ndarray[Any, Any],
-        columns: Sequence[InfoColumn],
-        arrays: Sequence[np.ndarray[Any, Any]],
+        reader: _core.InfoReader,
+        arrays: list[Any] | None,
         extras: Extras,
         final_obs: Callable[[int], Any] | None,
     ) -> None:
-        """`final_obs`: builds the terminal observation of a row; None where no row has one."""
-        self._mask, self._columns, self._arrays = mask, columns, arrays
+        """Of the rows of a batch.
+
+        Args:
+            mask: (n,) uint64: a bit for each info column that a row has filled.
+            reader: Knows these columns.
+            arrays: The columns; None where no row has any.
+            extras: What has none.
+            final_obs: Builds the terminal observation of a row that no info column has; None where no row has one.
+        """
+        self._mask, self._reader, self._arrays = mask, reader, arrays
         self._extras, self._final_obs = extras, final_obs
+
+    @property
+    def are_empty(self) -> bool:
+        """Whether no env has said anything: then all dicts are empty."""
+        return self._arrays is None and not self._extras
 
     def __len__(self) -> int:
         return len(self._mask)
@@ -157,35 +169,30 @@ class Infos(Sequence[dict[str, Any]]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         row = range(len(self))[index]
-        return {**self._final(row), **self._from_columns(row), **self._extras.info(row)}
+        info: dict[str, Any] = self._reader.info(self._mask, self._arrays, row)
+        if row in self._extras.raw:
+            self._complete(info, row)
+        return info
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Builds all of them, column by column: that is much cheaper than one by one."""
-        infos: list[dict[str, Any]] = [{} for _ in range(len(self._mask))]
-        for i, (column, array) in enumerate(zip(self._columns, self._arrays, strict=False)):
-            rows = np.flatnonzero(self._mask & np.uint64(1 << i))
-            for row, value in zip(rows.tolist(), _values(column, array, rows), strict=True):
-                infos[row][column.key] = value
+        """Builds all of them at once: that is much cheaper than one by one."""
+        infos: list[dict[str, Any]] = self._reader.infos(self._mask, self._arrays)
         for row in self._extras.raw:
-            infos[row] = {**self._final(row), **infos[row], **self._extras.info(row)}
+            self._complete(infos[row], row)
         return iter(infos)
 
     def __repr__(self) -> str:
         return f"Infos({list(self)!r})"
 
-    def _from_columns(self, row: int) -> dict[str, Any]:
-        bits = int(self._mask[row])
-        return {
-            column.key: _value(column, array, row)
-            for i, (column, array) in enumerate(zip(self._columns, self._arrays, strict=False))
-            if bits >> i & 1
-        }
-
-    def _final(self, row: int) -> dict[str, Any]:
-        if not self._extras.has_final(row):
-            return {}
-        assert self._final_obs is not None  # an episode has ended
-        return {"final_info": self._extras.final(row)[1], "final_obs": self._final_obs(row)}
+    def _complete(self, info: dict[str, Any], row: int) -> None:
+        """Adds what columns do not have."""
+        if self._extras.has_final(row):
+            assert self._final_obs is not None  # an episode has ended
+            if "final_info" not in info:
+                info["final_info"] = self._extras.final(row)[1]
+            if "final_obs" not in info:
+                info["final_obs"] = self._final_obs(row)
+        info.update(self._extras.info(row))
 
     # -- Gymnasium's format ------------------------------------------------------------------------------
 
@@ -195,51 +202,23 @@ class Infos(Sequence[dict[str, Any]]):
 
         The result equals what `gymnasium.vector.VectorEnv._add_info` makes of the dicts one by one.
         """
-        if not self._extras:
-            return self._stack_columns()
+        if self._extras.are_flags:
+            columns: dict[str, Any] = self._reader.stack(self._mask, self._arrays, self._final_observations())
+            return columns
         stacked: dict[str, Any] = {}
         for i, info in enumerate(self):
             _add(stacked, info, i, len(self))
         return stacked
 
-    def _stack_columns(self) -> dict[str, Any]:
-        stacked: dict[str, Any] = {}
-        for i, (column, array) in enumerate(zip(self._columns, self._arrays, strict=False)):
-            present = (self._mask & np.uint64(1 << i)) != 0
-            if not present.any():
-                continue
-            stacked[column.key] = _masked(column, array, present)
-            stacked[f"_{column.key}"] = present
-        return stacked
-
-
-def _value(column: InfoColumn, array: np.ndarray[Any, Any], row: int) -> Any:
-    """The value as the env gave it, of the same type."""
-    if column.type is np.ndarray:
-        return array[row].copy() if column.shape else np.array(array[row])
-    value = array[row]
-    return value.item() if column.type in _PYTHON_NUMBERS else value
-
-
-def _values(column: InfoColumn, array: np.ndarray[Any, Any], rows: np.ndarray[Any, np.dtype[np.intp]]) -> Sequence[Any]:
-    if column.type in _PYTHON_NUMBERS:
-        numbers: list[Any] = array[rows].tolist()
-        return numbers
-    return [_value(column, array, row) for row in rows]
-
-
-def _masked(column: InfoColumn, array: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if column.type is np.bool_:  # no np.number: Gymnasium keeps these as objects
-        objects = np.full(len(present), None, dtype=object)
-        for i in np.flatnonzero(present):
-            objects[i] = array[i]
-        return objects
-    if present.all():
-        copied: np.ndarray[Any, Any] = array.copy()
-        return copied
-    masked = np.zeros_like(array)
-    masked[present] = array[present]
-    return masked
+    def _final_observations(self) -> dict[int, Any] | None:
+        """By row; None: there are none."""
+        rows = [row for row in self._extras.raw if self._extras.has_final(row)]
+        if not rows:
+            return None
+        if self._reader.has_final_obs:
+            return {row: self[row]["final_obs"] for row in rows}
+        assert self._final_obs is not None
+        return {row: self._final_obs(row) for row in rows}
 
 
 def _add(stacked: dict[str, Any], info: dict[str, Any], i: int, n: int) -> None:
@@ -257,7 +236,7 @@ def _add(stacked: dict[str, Any], info: dict[str, Any], i: int, n: int) -> None:
 
 def _empty_for(key: str, value: Any, n: int) -> np.ndarray[Any, Any]:
     if key != "final_obs":
-        if type(value) in _PYTHON_NUMBERS or isinstance(value, np.number):
+        if type(value) in PYTHON_NUMBERS or isinstance(value, np.number):
             return np.zeros(n, dtype=type(value))
         if isinstance(value, np.ndarray):
             return np.zeros((n, *value.shape), dtype=value.dtype)
