@@ -19,7 +19,8 @@ MINUTES ?= 10
 JOBS   ?= 2
 PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench clean
+.PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench \
+    wheels docs test-portable test-lowest test-newest test-pythons clean
 
 # Where there is no Spin, `make test` does without, and says so.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),formal,formal-unchecked)
@@ -83,10 +84,7 @@ $(MLAGENTS)/test.stamp: $(MLAGENTS)/peers.stamp $(WHEEL)
 	@touch $@
 
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop; leaves a table and a picture in demo/
-	@mkdir -p demo
-	$(BIN)/remuda bench CartPole-v1 --num-envs 64 --num-workers 2 --against gymnasium --seconds 3 \
-	    --plot demo/bench.png --json demo/bench.json
-	@echo "The picture is demo/bench.png, every round's figures are in demo/bench.json."
+	$(BIN)/python -m remuda demo --dir demo
 
 test: $(VENV)/test.stamp lint core-test $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)  ## everything that must hold: style, types, the core's own tests, its models, the tests
 	$(BIN)/python $(PYTEST)
@@ -134,5 +132,47 @@ mlagents-untested:
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 	$(BIN)/python benchmarks/throughput.py --quick --against gymnasium
 
+wheels: $(BIN)/python  ## wheels for the Pythons that are found here, each tried in an environment without a compiler: dist/
+	$(BIN)/python packaging/wheels.py
+
+# A link that leads nowhere, a name that is not there: warnings are errors.
+docs: $(VENV)/docs.stamp  ## the documentation site: build/docs/index.html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
+$(VENV)/docs.stamp: $(WHEEL) docs/requirements.txt
+	$(BIN)/python $(INSTALL_WHEEL)
+	$(BIN)/python -m pip install --quiet remuda --requirement docs/requirements.txt
+	@touch $@
+
+# Environments of their own, each with the package as it is built for it; `TESTS=` is what is run.
+TESTS ?= tests/engine tests/faults tests/backends tests/wire
+OTHER  = build/$@
+define other_environment
+	$(PYTHON) -m venv --clear $(OTHER)
+	$(OTHER)/bin/python -m pip install --quiet --upgrade pip
+endef
+
+test-portable:  ## what other systems than Linux get, built and tried on Linux: threads and serial
+	$(other_environment)
+	SKBUILD_BUILD_DIR=$(OTHER)/cmake SKBUILD_CMAKE_DEFINE=REMUDA_PORTABLE=ON $(OTHER)/bin/python -m pip install --quiet .
+	$(OTHER)/bin/python packaging/elsewhere.py
+
+test-lowest:  ## with the oldest dependencies that pyproject.toml declares, on PYTHON=python3.10
+	$(other_environment)
+	SKBUILD_BUILD_DIR=$(OTHER)/cmake $(OTHER)/bin/python -m pip install --quiet . --constraint packaging/lowest.txt
+	$(OTHER)/bin/python packaging/smoke.py
+	$(OTHER)/bin/python -m pip install --quiet pytest pytest-xdist hypothesis --constraint packaging/lowest.txt
+	$(OTHER)/bin/python $(PYTEST) -W default $(TESTS)
+
+test-newest:  ## with the newest releases, and what is about to be one
+	$(other_environment)
+	SKBUILD_BUILD_DIR=$(OTHER)/cmake $(OTHER)/bin/python -m pip install --quiet --pre . gymnasium[classic-control,toy-text] numpy
+	$(OTHER)/bin/python -m pip install --quiet pytest pytest-xdist hypothesis
+	$(OTHER)/bin/python $(PYTEST) -W default $(TESTS)
+
+test-pythons:  ## `make test-newest` on every Python that is found here
+	for version in 3.10 3.11 3.12 3.13 3.14; do \
+	    ! python$$version -c '' 2>/dev/null || $(MAKE) test-newest PYTHON=python$$version || exit; done
+
 clean:  ## forget everything that was built
-	rm -rf $(VENV) $(DING) $(MLAGENTS) build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DING) $(MLAGENTS) build dist demo remuda-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

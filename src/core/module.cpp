@@ -14,6 +14,7 @@
 #include "os/process_tree.hpp"
 #include "pool/hub.hpp"
 #include "python/call_all.hpp"
+#include "python/interpreter.hpp"
 #include "python/numpy_api.hpp"
 #include "shm/info_reader.hpp"
 #include "worker/episode_log.hpp"
@@ -58,7 +59,7 @@ int kind_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
 std::shared_ptr<Arena> unmapped_without_gil(std::shared_ptr<Arena> arena) {
   Arena* raw = arena.get();
   return {raw, [arena = std::move(arena)](Arena*) mutable {
-            if (!PyGILState_Check()) return arena.reset();
+            if (!holds_gil()) return arena.reset();
             nb::gil_scoped_release release;
             arena.reset();
           }};

@@ -1,5 +1,7 @@
 #include "ipc/blob_parts.hpp"
 
+#include "python/limited_api.hpp"
+
 namespace remuda {
 
 PartBytes::PartBytes(nb::handle parts) {

@@ -1,11 +1,17 @@
 // A file descriptor that is closed with its owner, and some kept in reserve for when the process has no other left.
 #pragma once
 
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
 #include <unistd.h>
 
 #include <utility>
+#endif
 
 namespace remuda {
+
+#if REMUDA_LINUX
 
 class Descriptor {
  public:
@@ -23,6 +29,8 @@ class Descriptor {
  private:
   int fd_;
 };
+
+#endif
 
 // Occupies as many descriptors as a search through /proc needs at the same time, as far as they are not occupied yet.
 // Any thread may call it.  They are closed on exec.

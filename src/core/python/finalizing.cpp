@@ -10,21 +10,10 @@
 
 #if REMUDA_LINUX
 
-#include <Python.h>
 #include <unistd.h>
 #include <unwind.h>
 
-namespace {
-
-bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing();
-#else
-  return _Py_IsFinalizing();
-#endif
-}
-
-}  // namespace
+#include "python/interpreter.hpp"
 
 extern "C" {
 
@@ -33,7 +22,7 @@ _Unwind_Reason_Code __real___gxx_personality_v0(int version, _Unwind_Action acti
 
 _Unwind_Reason_Code __wrap___gxx_personality_v0(int version, _Unwind_Action actions, _Unwind_Exception_Class kind,
                                                 _Unwind_Exception* exception, _Unwind_Context* context) {
-  if ((actions & _UA_FORCE_UNWIND) && is_finalizing())
+  if ((actions & _UA_FORCE_UNWIND) && remuda::is_finalizing())
     while (true) pause();
   return __real___gxx_personality_v0(version, actions, kind, exception, context);
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -112,9 +112,13 @@ void Arena::become(std::byte* copy) const {
 
 #else  // Without memfd the thread and serial backends still work: private memory is all they need.
 
+namespace {
+constexpr std::align_val_t kAlignment{64};  // of what lies in it: a cache line
+}
+
 std::shared_ptr<Arena> Arena::create(std::size_t bytes) {
-  void* base = std::calloc(1, bytes + 64);
-  if (base == nullptr) throw std::bad_alloc();
+  void* base = ::operator new(bytes, kAlignment);
+  std::memset(base, 0, bytes);
   auto arena = std::shared_ptr<Arena>(new Arena(static_cast<std::byte*>(base), bytes, -1));
   *arena->at<ArenaHeader>(0) = {ArenaHeader::kMagic, ArenaHeader::kVersion, bytes, {}};
   return arena;
@@ -124,7 +128,7 @@ std::shared_ptr<Arena> Arena::attach(int, std::size_t) {
   throw std::runtime_error("sharing an arena between processes needs Linux");
 }
 
-Arena::~Arena() { std::free(base_); }
+Arena::~Arena() { ::operator delete(base_, kAlignment); }
 
 void Arena::close_fd() {}
 

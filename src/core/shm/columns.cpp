@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "python/limited_api.hpp"
+
 namespace remuda {
 
 namespace {
@@ -118,7 +120,7 @@ nb::object Column::scalar(std::uint32_t row) const {
 
 nb::object Column::read(std::uint32_t row) const {
   if (shape_.empty()) return scalar(row);
-  Py_INCREF(descr());
+  Py_INCREF(dtype_.ptr());
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()), shape_.data(),
                                          nullptr, nullptr, 0, nullptr);
   if (array == nullptr) nb::raise_python_error();
@@ -129,7 +131,7 @@ nb::object Column::read(std::uint32_t row) const {
 nb::object Column::array(std::uint32_t rows, void* data) const {
   std::vector<npy_intp> shape{static_cast<npy_intp>(rows)};
   shape.insert(shape.end(), shape_.begin(), shape_.end());
-  Py_INCREF(descr());  // NewFromDescr steals it
+  Py_INCREF(dtype_.ptr());  // NewFromDescr steals it
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape.size()), shape.data(), nullptr,
                                          data, data == nullptr ? 0 : NPY_ARRAY_CARRAY, nullptr);
   if (array == nullptr) nb::raise_python_error();

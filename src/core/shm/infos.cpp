@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "python/limited_api.hpp"
+
 namespace remuda {
 
 namespace {

@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "python/limited_api.hpp"
+
 namespace remuda {
 
 namespace nb = nanobind;

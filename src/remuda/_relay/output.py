@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import operator
 import os
@@ -122,6 +121,8 @@ def _open(where: WorkerOutput, index: int) -> Output:
     if where == "inherit":
         return Output(None)
     if where == "capture":
+        import fcntl  # not there where there is no worker process
+
         fd = os.memfd_create("remuda-output")
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # stdout, stderr and children write at its end, wherever that is
         return Output(fd)

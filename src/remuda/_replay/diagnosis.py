@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,8 @@ from remuda._crash.record import Record
 from remuda._replay.outcome import Outcome
 from remuda._replay.plan import Op, Plan, Reset, Step
 from remuda.errors import describe_exitcode
+
+_SIGKILLED = -9  # the exit code; not every system has a name for the signal
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _reasons(record: Record, plan: Plan, outcome: Outcome) -> list[str]:
     if fault.operation in ("call", "nothing", "observe"):
         doing = {"call": "in a call", "observe": "while it was observed"}.get(fault.operation, "while it was idle")
         reasons.append(f"it failed {doing}, which is no part of the record: only what came before is replayed")
-    if fault.exitcode == -signal.SIGKILL and fault.kind == "death":
+    if fault.exitcode == _SIGKILLED and fault.kind == "death":
         reasons.append("SIGKILL comes from outside: from the kernel, when memory runs out, or from somebody")
     if fault.kind == "corrupt":
         reasons.append("what the env wrote over was memory of the pool, which is not here")

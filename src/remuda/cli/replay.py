@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from remuda._replay.debug import debug
 from remuda._replay.diagnosis import Diagnosis, describe_op, judge
 from remuda._replay.plan import Extent, Plan, extents, make_plan
 from remuda._replay.play import Assignment
-from remuda._replay.player import replay as replay_apart
 from remuda._replay.unpickling import Leave, unpickle
 from remuda.errors import RecordError
 
@@ -84,6 +84,10 @@ def _chosen(record: Record, since_seed: bool) -> list[Extent]:
 
 def _replay(record: Record, leave: Leave, plans: list[Plan], until_step: int | None) -> Diagnosis | None:
     """Tries the plans one after another until one does it."""
+    if sys.platform != "linux":
+        raise RecordError(f"replaying in a process of its own needs Linux, got {sys.platform}: replay with --pdb")
+    from remuda._replay.player import replay as replay_apart  # much of what it imports is nowhere else
+
     diagnosis = None
     for plan in plans:
         _say(f"replaying {_extent(record, plan)} ...")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -139,10 +138,6 @@ class ProcessBackend:
         serially: bool = False,
         shown_warnings: ShownWarnings | None = None,
     ) -> None:
-        if sys.platform != "linux":
-            raise NotImplementedError(
-                f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
-            )
         if start_method not in START_METHODS:
             raise ValueError(f"expected start_method to be one of {START_METHODS}, got {start_method!r}")
         self.workers: list[ProcessWorker] = []

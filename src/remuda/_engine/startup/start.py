@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,6 @@ from gymnasium import Space
 
 from remuda import _core
 from remuda._backends.base import Assignment, Backend
-from remuda._backends.process.backend import ProcessBackend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.pool.arguments import check_timeout
@@ -214,6 +214,12 @@ class Settings:
             return SerialBackend()
         if self.backend == "thread":
             return ThreadBackend()
+        if sys.platform != "linux":
+            raise NotImplementedError(
+                f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
+            )
+        from remuda._backends.process.backend import ProcessBackend  # much of what it imports is nowhere else
+
         return ProcessBackend(
             self.start_method,
             self.threads_per_worker,

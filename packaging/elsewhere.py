@@ -1,0 +1,88 @@
+"""Tries on Linux what remuda is on other systems: in a Python that lacks what Windows lacks.
+
+    make test-portable
+
+The core is the one that other systems get (REMUDA_PORTABLE). The modules and functions that Python has on POSIX systems
+alone are taken away before remuda is imported, so whoever needs one fails here. What this cannot show is another
+compiler, and another system's threads and clocks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+OTHERS = ("gymnasium.vector.async_vector_env", "numpy.testing")
+MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty")
+FUNCTIONS: dict[Any, tuple[str, ...]] = {
+    os: (
+        *("fork", "forkpty", "geteuid", "getpgid", "getuid", "killpg", "memfd_create", "pidfd_open", "posix_spawn"),
+        *(
+            "preadv",
+            "register_at_fork",
+            "sched_getaffinity",
+            "sched_setaffinity",
+            "setsid",
+            "sysconf",
+            "waitid",
+            "WNOHANG",
+        ),
+    ),
+    select: ("POLLIN", "POLLOUT", "epoll", "poll"),
+    signal: ("SIGALRM", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGSTOP", "pthread_sigmask", "setitimer"),
+    socket: ("AF_UNIX", "SCM_RIGHTS", "recv_fds", "send_fds"),
+}
+
+
+class Absent(importlib.abc.MetaPathFinder):
+    """Finds none of the modules that only POSIX systems have."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+        if name in MODULES:
+            raise ModuleNotFoundError(f"No module named {name!r} (as on Windows)", name=name)
+
+
+def main() -> None:
+    for name in OTHERS:  # which may use what they like
+        importlib.import_module(name)
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    sys.meta_path.insert(0, Absent())
+    for module, names in FUNCTIONS.items():
+        for name in names:
+            vars(module).pop(name, None)
+    sys.platform = "win32"
+
+    import remuda
+    from remuda.gymnasium import AsyncVectorEnv
+
+    smoke = runpy.run_path(str(Path(__file__).with_name("smoke.py")))
+    smoke["main"]()
+    envs = AsyncVectorEnv([smoke["Walk"]] * 2, backend="thread")
+    envs.reset(seed=0)
+    envs.step([0, 1])
+    envs.close()
+    for arguments in (["--version"], ["bench", "--help"], ["replay", "--help"]):
+        with suppress(SystemExit):
+            remuda_main(arguments)
+    assert remuda.worker_info() is None
+    print("the same without what only POSIX systems have")
+
+
+def remuda_main(arguments: list[str]) -> None:
+    from remuda.cli.app import main
+
+    main(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What every wheel must do, in an environment that has nothing but the wheel and what it requires.
+
+    python packaging/smoke.py
+
+Envs are stepped on every backend that there is here, and on each they do the same. Where workers are processes, one is
+killed, its env comes back, and nothing is left when the pool is closed. Elsewhere that backend says that it is not
+there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import remuda
+
+HAS_PROCESSES = sys.platform == "linux"
+PATIENCE = 60.0  # seconds in which a killed worker is noticed, and its successor is there
+NUM_ENVS = 4
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """A random walk; an episode has ten steps."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.at, self.left = np.zeros(3), 10
+        return self.at.copy(), {}
+
+    def step(self, action: Any) -> Any:
+        self.at += self.np_random.normal(size=3) + int(action)
+        self.left -= 1
+        return self.at.copy(), float(self.at.sum()), False, self.left == 0, {"left": self.left}
+
+
+def rewards(backend: Any, **options: Any) -> list[list[float]]:
+    """Of 50 steps."""
+    with remuda.Pool([Walk] * NUM_ENVS, backend=backend, **options) as pool:
+        pool.reset(seed=0)
+        actions = np.arange(NUM_ENVS) % 2
+        return [pool.step(actions).reward.tolist() for _ in range(50)]
+
+
+def kill_a_worker() -> None:
+    """Its env comes back; the others go on."""
+    with remuda.Pool([Walk] * NUM_ENVS, num_workers=2, faults="restart") as pool:
+        pool.reset(seed=0)
+        os.kill(pool.workers[0].pid, signal.SIGKILL)
+        killed_at, faults = time.monotonic(), 0
+        while pool.stats().restarts == 0 or faults < NUM_ENVS // 2:
+            assert time.monotonic() - killed_at < PATIENCE, f"{pool.stats()}, {faults} faults"
+            batch = pool.step(np.zeros(NUM_ENVS, np.int64))
+            faults += sum("fault" in batch.infos[i] for i in range(NUM_ENVS))
+        pids = [worker.pid for worker in pool.workers]
+    left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+    assert not left, f"expected no process after close(), got {left}"
+
+
+def refuse_processes() -> None:
+    told = ""
+    try:
+        remuda.Pool([Walk])
+    except NotImplementedError as error:
+        told = str(error)
+    assert "use backend='thread' or 'serial'" in told, f"expected worker processes to be refused, got {told!r}"
+
+
+def main() -> None:
+    expected = rewards("serial")
+    assert len(expected) == 50
+    assert rewards("thread") == expected
+    if HAS_PROCESSES:
+        assert rewards("process") == expected
+        assert rewards("process", num_workers=2, start_method="spawn") == expected
+        kill_a_worker()
+    else:
+        refuse_processes()
+    print(f"remuda {remuda.__version__} on Python {sys.version.split()[0]}, NumPy {np.__version__}: all is well")
+
+
+if __name__ == "__main__":
+    main()

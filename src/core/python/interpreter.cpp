@@ -1,0 +1,59 @@
+#include "python/interpreter.hpp"
+
+#include <Python.h>
+
+#include "os/platform.hpp"
+
+#if defined(Py_LIMITED_API) && REMUDA_LINUX
+
+#include <dlfcn.h>
+
+namespace remuda {
+
+namespace {
+
+using Question = int (*)();
+
+// The limited API has neither function, but every CPython has both: they are found by name, when the module is loaded.
+Question find(const char* name) { return reinterpret_cast<Question>(dlsym(RTLD_DEFAULT, name)); }
+
+const Question gil_check = find("PyGILState_Check");
+const Question finalizing_since_3_13 = find("Py_IsFinalizing");
+const Question finalizing_until_3_12 = find("_Py_IsFinalizing");
+
+}  // namespace
+
+bool holds_gil() { return gil_check == nullptr || gil_check() != 0; }
+
+bool is_finalizing() {
+  const Question question = finalizing_since_3_13 != nullptr ? finalizing_since_3_13 : finalizing_until_3_12;
+  return question != nullptr && question() != 0;
+}
+
+}  // namespace remuda
+
+#elif defined(Py_LIMITED_API)
+
+namespace remuda {
+// Only a fork, which is made on Linux, gives up memory of ours without the GIL; and only there threads are unwound.
+bool holds_gil() { return true; }
+bool is_finalizing() { return false; }
+}  // namespace remuda
+
+#else
+
+namespace remuda {
+
+bool holds_gil() { return PyGILState_Check() != 0; }
+
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+}  // namespace remuda
+
+#endif
