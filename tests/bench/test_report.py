@@ -14,8 +14,9 @@ from rich.console import Console
 
 from remuda._bench import plot
 from remuda._bench.machine import cpu_model
-from remuda._bench.report import render, to_json
+from remuda._bench.report import as_text, to_json
 from remuda._bench.results import Entry, Result, Turn
+from remuda._bench.rich_report import render
 
 
 def text_of(found: Result, width: int = 80) -> str:
@@ -41,6 +42,15 @@ def test_a_failed_row_says_so_and_its_error_follows() -> None:
     text = text_of(sample_result())
     assert row_of(text, "broken") == ["failed"]
     assert "broken failed: ValueError: no [hay] left" in text
+
+
+def test_where_there_is_no_rich_the_table_is_plain_text() -> None:
+    text = as_text(sample_result())
+    assert row_of(text, "remuda") == row_of(text_of(sample_result(), 200), "remuda")
+    assert "broken failed: ValueError: no [hay] left" in text
+    header, line = text.splitlines()[2:4]
+    assert header.split()[:3] == ["steps/s", "min-max", "of"] and set(line) == {"-", " "}
+    assert all(len(row) <= len(header) for row in text.splitlines()[2:7])
 
 
 def test_notes_tell_the_ideal_and_who_disturbed_the_others() -> None:

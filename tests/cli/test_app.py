@@ -28,11 +28,12 @@ def test_python_runs_it_as_a_module() -> None:
 def test_without_a_command_it_shows_what_there_is() -> None:
     run = command()
     assert (run.exit_code, run.stdout) == (2, "")
+    assert re.search(r"^ +demo +Show remuda at work", run.stderr, re.MULTILINE)
     assert re.search(r"^ +bench +Step an env", run.stderr, re.MULTILINE)
     assert re.search(r"^ +replay +Run the last episode", run.stderr, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["bench", "replay"])
+@pytest.mark.parametrize("name", ["bench", "demo", "replay"])
 def test_help(name: str) -> None:
     run = command(name, "--help")
     assert (run.exit_code, run.stderr) == (0, "")

@@ -94,19 +94,19 @@ def test_a_missing_peer_names_its_package(monkeypatch: pytest.MonkeyPatch) -> No
     assert run.stderr == "error: peer 'sb3' is not installed: pip install \"stable-baselines3\"\n"
 
 
-@pytest.mark.parametrize(
-    ("package", "message"),
-    [
-        ("rich", "error: remuda bench needs rich: pip install rich\n"),
-        ("matplotlib", "error: --plot needs matplotlib: pip install matplotlib\n"),
-    ],
-)
-def test_what_is_not_installed_is_named_before_anything_runs(
-    package: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
+def test_what_is_not_installed_is_named_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     run = invoke("CartPole-v1", "--plot", str(tmp_path / "bench.png"))
+    message = "error: --plot needs matplotlib: pip install matplotlib\n"
     assert (run.exit_code, run.stdout, run.stderr) == (2, "", message)
+
+
+def test_without_rich_it_prints_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    run = invoke("CartPole-v1", "--num-envs", "2", "--seconds", "0.05", "--rounds", "1", "--backend", "serial")
+    assert run.exit_code == 0
+    assert run.stdout.startswith("CartPole-v1: 2 envs, ")
+    assert re.search(r"^\[1/\d+\] ", run.stderr, re.MULTILINE)
 
 
 def test_the_entry_point_brings_nothing_heavy_into_workers() -> None:

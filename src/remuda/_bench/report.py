@@ -1,15 +1,10 @@
-"""Prints the result of a benchmark as a table, and writes it as JSON."""
+"""What a benchmark's result says: as a table in plain text, as the cells of one, and as JSON."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
 from typing import Any
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from . import machine
 from .results import Entry, Result
@@ -19,13 +14,17 @@ SCHEMA = 1
 
 _NOTEWORTHY_IDLE_SHARE = 0.02
 _NOTEWORTHY_OTHERS_SHARE = 0.05
-_COLUMNS = ("steps/s", "min-max", "of ideal", "remuda is", "start-up", "MB/worker", "CPU")
+COLUMNS = ("steps/s", "min-max", "of ideal", "remuda is", "start-up", "MB/worker", "CPU")
 
 
-def render(result: Result) -> RenderableType:
-    """The table, and under it what the figures mean on this machine."""
-    failures = [Text(line, style="red") for line in _failures(result)]
-    return Group(_table(result), *failures, *(Text(note, style="dim") for note in notes(result)))
+def as_text(result: Result) -> str:
+    """The table in plain characters, and under it what the figures mean on this machine."""
+    rows = [("", *COLUMNS), *((entry.name, *cells(result, entry)) for entry in result.entries)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
+    lines[1:1] = [["-" * width for width in widths]]
+    table = ["  ".join(line).rstrip() for line in lines]
+    return "\n".join([title(result), "", *table, "", *failures(result), *notes(result)])
 
 
 def notes(result: Result) -> Iterator[str]:
@@ -45,29 +44,22 @@ def notes(result: Result) -> Iterator[str]:
             yield f"{entry.name}: its idle workers took {share:.0%} of the CPU while others were measured"
 
 
-def _failures(result: Result) -> Iterator[str]:
+def failures(result: Result) -> Iterator[str]:
+    """Who did not come through, and why."""
     for entry in result.entries:
         if entry.error is not None:
             yield f"{entry.name} failed: {entry.error}"
 
 
-def _table(result: Result) -> Table:
-    title = f"{result.env}: {_plural(result.num_envs, 'env')}, {_plural(result.num_workers, 'worker')}"
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, padding=0
-    )  # as narrow as can be: it has to fit 80 columns
-    table.add_column(no_wrap=True)
-    for column in _COLUMNS:
-        table.add_column(column, justify="right", no_wrap=True)
-    for entry in result.entries:
-        style = "bold green" if entry is result.remuda else ""
-        table.add_row(entry.name, *_cells(result, entry), style=style)
-    return table
+def title(result: Result) -> str:
+    """What is raced, and with how many."""
+    return f"{result.env}: {_plural(result.num_envs, 'env')}, {_plural(result.num_workers, 'worker')}"
 
 
-def _cells(result: Result, entry: Entry) -> Iterator[str]:
+def cells(result: Result, entry: Entry) -> Iterator[str]:
+    """A contender's row under `COLUMNS`."""
     rates = entry.rates
-    yield _format(entry.steps_per_second, "{:,.0f}") if entry.error is None else "[red]failed[/red]"
+    yield _format(entry.steps_per_second, "{:,.0f}") if entry.error is None else "failed"
     yield f"{_short(min(rates))}-{_short(max(rates))}" if rates else ""
     yield ratio(result.ratio_to_ideal(entry))
     yield "" if entry is result.remuda else _format(result.advantage_over(entry), "{:.3g} x")

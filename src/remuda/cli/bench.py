@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda._bench import registry, workloads
-from remuda._bench.contenders import Plan
+from remuda._bench.contenders import Contender, Plan
 from remuda._system.cores import usable_cores
 
 from .options import add_subcommand, at_least, refuse
@@ -57,8 +57,6 @@ def bench(options: argparse.Namespace) -> int:
     """
     if reason := _reason_not_to(options):
         return refuse(reason)
-    from .race import run_race  # only now: it needs rich
-
     try:
         kinds = registry.line_up(filter(None, options.against.split(",")))
         workload = workloads.resolve(options.env)
@@ -69,7 +67,7 @@ def bench(options: argparse.Namespace) -> int:
     except (registry.UnavailableError, workloads.WorkloadError) as error:
         return refuse(str(error))
 
-    _save(result, options.json, options.plot)
+    save(result, options.json, options.plot)
     return 0 if result.remuda.error is None else 1
 
 
@@ -87,10 +85,28 @@ def _reason_not_to(options: argparse.Namespace) -> str | None:
     plot = options.plot
     if plot is not None and plot.suffix not in _PLOT_FORMATS:
         return f"expected a plot file ending in {' or '.join(_PLOT_FORMATS)}, got {plot}"
-    for what, package, is_used in (("remuda bench", "rich", True), ("--plot", "matplotlib", plot is not None)):
-        if is_used and importlib.util.find_spec(package) is None:
-            return f"{what} needs {package}: pip install {package}"
+    if plot is not None and not is_installed("matplotlib"):
+        return "--plot needs matplotlib: pip install matplotlib"
     return None
+
+
+def run_race(kinds: list[type[Contender]], plan: Plan, seconds: float, rounds: int) -> Result:
+    """Race them, with a live display where rich is installed."""
+    if is_installed("rich"):
+        from . import race
+
+        return race.run_race(kinds, plan, seconds, rounds)
+    from . import plain_race
+
+    return plain_race.run_race(kinds, plan, seconds, rounds)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package that is not required is there."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # it is being kept away
+        return False
 
 
 def _unwritable_folder(path: Path) -> Path | None:
@@ -98,7 +114,8 @@ def _unwritable_folder(path: Path) -> Path | None:
     return None if folder.is_dir() and os.access(folder, os.W_OK) else folder
 
 
-def _save(result: Result, json_file: Path | None, plot_file: Path | None) -> None:
+def save(result: Result, json_file: Path | None, plot_file: Path | None) -> None:
+    """Write the figures, and draw them, where there is a name for a file."""
     for path in (json_file, plot_file):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

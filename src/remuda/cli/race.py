@@ -7,9 +7,9 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from remuda._bench import report
 from remuda._bench.contenders import Contender, Plan
 from remuda._bench.results import Result
+from remuda._bench.rich_report import render
 from remuda._bench.rounds import Progress, race
 
 
@@ -17,7 +17,7 @@ def run_race(kinds: list[type[Contender]], plan: Plan, seconds: float, rounds: i
     """Show the race live on standard error, and its final table on standard output."""
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
         result = race(kinds, plan, seconds=seconds, rounds=rounds, on_progress=_Display(live).show)
-    Console().print(report.render(result))
+    Console().print(render(result))
     return result
 
 
@@ -35,4 +35,4 @@ class _Display:
 
     def show(self, progress: Progress) -> None:
         self._bar.update(self._task, description=progress.doing, completed=progress.done, total=progress.total)
-        self._live.update(Group(report.render(progress.result), self._bar), refresh=True)
+        self._live.update(Group(render(progress.result), self._bar), refresh=True)

@@ -1,0 +1,82 @@
+"""``remuda demo``: the first minute. A race beside Gymnasium's, and a worker that is killed in the middle of a run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda._bench import registry, workloads
+from remuda._bench.contenders import Plan
+from remuda._system.cores import usable_cores
+
+from .bench import is_installed, run_race, save
+from .options import add_subcommand, at_least
+
+if TYPE_CHECKING:
+    from .options import Subcommands
+
+_ENV = "CartPole-v1"
+_HAS_PROCESSES = sys.platform == "linux"
+
+
+def add_to(subcommands: Subcommands) -> None:
+    """Describe the subcommand's options."""
+    parser = add_subcommand(subcommands, demo, "demo")
+    add = parser.add_argument
+    add("--seconds", type=at_least(0.01, float), default=3.0, metavar="S", help="time each contender gets (default: 3)")
+    add("--num-envs", "-n", type=at_least(2), default=64, metavar="N", help="CartPoles to step (default: 64)")
+    add("--dir", type=Path, default=Path("remuda-demo"), metavar="DIR", help="for the figures (default: remuda-demo)")
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Show remuda at work: CartPoles beside Gymnasium's AsyncVectorEnv, and a worker that is killed.
+
+    Leaves the figures in DIR, and a picture where matplotlib is installed.
+    """
+    workers = min(options.num_envs, usable_cores())
+    backend = "process" if _HAS_PROCESSES else "thread"
+    plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, backend, None, 0)
+    result = run_race(registry.line_up(["gymnasium"]), plan, options.seconds, 5)
+    draws = is_installed("matplotlib")
+    save(result, options.dir / "bench.json", options.dir / "bench.png" if draws else None)
+    if _HAS_PROCESSES and result.remuda.error is None:
+        print('\nNow a worker is killed with SIGKILL while its envs are stepped (faults="restart"):', flush=True)
+        print(survive_a_kill())
+    print(f"\nEvery round's figures: {options.dir / 'bench.json'}")
+    wanted = [package for package in ("rich", "matplotlib") if not is_installed(package)]
+    if draws:
+        print(f"The picture: {options.dir / 'bench.png'}")
+    if wanted:
+        print(f"With a live display and a picture: pip install {' '.join(wanted)}")
+    print("Your own env: remuda bench mymodule:make_env --num-envs 64")
+    return 0 if result.remuda.error is None else 1
+
+
+def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
+    """Kill a worker in the middle of a run, step on until its envs are back, and say what came of it."""
+    import gymnasium
+
+    import remuda
+
+    with remuda.Pool([lambda: gymnasium.make(_ENV)] * num_envs, num_workers=num_workers, faults="restart") as pool:
+        batch = pool.reset(seed=0)
+        victim = pool.workers[0]
+        pid, lost = victim.pid, list(victim.env_ids)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        killed_at, steps, truncated = time.monotonic(), 0, set[int]()
+        while pool.stats().restarts == 0 or truncated < set(lost):
+            batch = pool.step((batch.obs[:, 2] > 0).astype(int))
+            truncated |= {i for i in lost if "fault" in batch.infos[i]}
+            steps += 1
+        seconds = time.monotonic() - killed_at
+        return (
+            f"  worker 0 (pid {pid}) died, and with it the episodes of envs {lost}: they ended truncated.\n"
+            f"  After {seconds:.2f} s and {steps} steps a new worker (pid {pool.workers[0].pid}) "
+            f"steps these envs again; the other {num_envs - len(lost)} never missed a step."
+        )

@@ -1,0 +1,39 @@
+"""``remuda demo`` as a newcomer types it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from command import command
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+QUICK = ("--seconds", "0.1", "--num-envs", "4")
+
+
+def test_it_races_kills_a_worker_and_leaves_the_figures(tmp_path: Path) -> None:
+    run = command("demo", *QUICK, "--dir", str(tmp_path / "new"))
+    assert run.exit_code == 0, run.output
+    assert "CartPole-v1: 4 envs, " in run.stdout
+    contenders = json.loads((tmp_path / "new" / "bench.json").read_text())["contenders"]
+    assert [one["name"] for one in contenders] == ["plain loop", "remuda", "gymnasium"]
+    assert (tmp_path / "new" / "bench.png").read_bytes().startswith(b"\x89PNG\r\n")
+    told = r"worker 0 \(pid (\d+)\) died, and with it the episodes of envs \[(.*?)\]: they ended truncated"
+    ((pid, envs),) = re.findall(told, run.stdout)
+    (successor,) = re.findall(r"worker \(pid (\d+)\) steps these envs again; the other 6 never missed", run.stdout)
+    assert envs == "0, 1" and pid != successor
+
+
+def test_without_rich_and_matplotlib_it_says_what_they_would_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("rich", "matplotlib"):
+        monkeypatch.setitem(sys.modules, package, None)
+    run = command("demo", *QUICK, "--dir", str(tmp_path))
+    assert run.exit_code == 0, run.output
+    assert "With a live display and a picture: pip install rich matplotlib" in run.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
