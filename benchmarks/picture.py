@@ -1,0 +1,87 @@
+"""Draws the README's picture: the share of the ideal that remuda and its peers reach.
+
+    python benchmarks/throughput.py --against gymnasium,sb3 --json throughput.json
+    python benchmarks/picture.py throughput.json
+
+Without a file it draws what `throughput.py --readme` has put into README.md beside this script.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TypeAlias
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from readme import README
+
+PICTURE = README.parents[1] / "docs" / "_static" / "speed.svg"
+SHOWN = {"remuda": "#1b7f5c", "gymnasium": "#7d8a94", "sb3": "#b9c2c9"}  # contenders, and their colours
+NAMES = {"remuda": "remuda", "gymnasium": "Gymnasium's AsyncVectorEnv", "sb3": "Stable-Baselines3's SubprocVecEnv"}
+_TEXT = "#808890"  # to be read on white and on black
+
+Shares: TypeAlias = "dict[str, dict[str, float]]"  # of the ideal, by workload and contender
+
+
+def main() -> None:
+    source = Path(sys.argv[1]) if len(sys.argv) > 1 else README
+    shares, machine = from_json(source) if source.suffix == ".json" else from_table(source)
+    draw(shares, machine, PICTURE)
+    print(f"{PICTURE}: {len(shares)} workloads of {source}")
+
+
+def from_json(path: Path) -> tuple[Shares, str]:
+    """Of what `throughput.py --json` has written, and on which machine."""
+    shares: Shares = {}
+    results = json.loads(path.read_text())
+    for result in results:
+        found = {entry["name"]: entry["ratio_to_ideal"] for entry in result["contenders"]}
+        shares[f"{result['env']}, {result['num_envs']} envs"] = {
+            name: share for name, share in found.items() if name in SHOWN and share is not None
+        }
+    return shares, f"{results[0]['machine']['cpu']}, {results[0]['cores']} cores"
+
+
+def from_table(path: Path) -> tuple[Shares, str]:
+    """Of the table between the comments that name `throughput`, and on which machine, as it says."""
+    section = re.search(r"<!-- throughput -->\n(.*?)\n\n(.*?)\. [A-Z]", path.read_text(), re.DOTALL)
+    if section is None:
+        raise ValueError(f"expected <!-- throughput --> in {path}, got none")
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section[1].splitlines()]
+    places = {name: header.index(f"{name}, of ideal") for name in SHOWN}
+    shares = {f"{row[0]}, {row[1]} envs": {name: float(row[at]) for name, at in places.items()} for row in rows}
+    return shares, section[2]
+
+
+def draw(shares: Shares, machine: str, path: Path) -> None:
+    """A group of bars for each workload, in the order of the table."""
+    figure = Figure(figsize=(8.4, 0.8 + 0.56 * len(shares)), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0)
+    for place, (contender, color) in enumerate(SHOWN.items()):
+        known = [(row, found[contender]) for row, found in enumerate(shares.values()) if contender in found]
+        rows = [row + 0.26 * (place - 1) for row, _ in known]
+        axes.barh(rows, [share for _, share in known], height=0.24, color=color, label=NAMES[contender])
+        for row, (_, share) in zip(rows, known, strict=True):
+            text = f"{share:.2f}" if share >= 0.01 else f"{share:.3f}"
+            axes.annotate(text, (share, row), (3, 0), textcoords="offset points", va="center", fontsize=7, color=_TEXT)
+    axes.set_yticks(range(len(shares)), shares, fontsize=8, color=_TEXT)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.05)
+    label = f"env steps per second, as a share of the ideal (cores x a plain loop)\n{machine}"
+    axes.set_xlabel(label, fontsize=8, color=_TEXT)
+    axes.tick_params(colors=_TEXT, labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_TEXT)
+    figure.legend(loc="outside upper center", ncols=len(SHOWN), fontsize=8, frameon=False, labelcolor=_TEXT)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "remuda"}):  # the same picture for the same figures
+        figure.savefig(path, transparent=True, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
