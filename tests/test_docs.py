@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # What a framework's names are imported from.
 FRAMEWORKS = {
@@ -26,9 +26,12 @@ FRAMEWORKS = {
     "remuda.alf": "alf",
     "remuda.mlagents": "mlagents",
     **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents")},
+    **{name: name for name in ("ale_py", "minigrid", "ray", "torch")},
 }
 # Pages that make no sense without one.
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
+NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
+NEEDS["recipes/mujoco.md"] = "mujoco"
 
 # What blocks take for granted, run before each of a page.
 POOL = """
@@ -97,15 +100,25 @@ PRELUDES = {
     "ding.md": DING,
     "alf.md": "import alf, remuda.alf",
     "mlagents.md": "",
+    "concepts.md": POOL + OPEN_POOL + "pool.reset()\nif 'pool.send_reset' not in BLOCK: pool.send(policy(range(8)))\n",
+    "performance.md": POOL + OPEN_POOL,
+    "reference/pool.md": POOL + OPEN_POOL + "pool.reset()\n",
+    "reference/faults.md": POOL + OPEN_POOL,
 }
 # Run after the last block of a page: what it says must hold of others, too.
-EPILOGUES = {"pool.md": "import logging; logging.getLogger('somebody.else').warning('of somebody else')"}
+EPILOGUES = {
+    "pool.md": "import logging; logging.getLogger('somebody.else').warning('of somebody else')",
+    "recipes/pytest.md": "with Pool([Env] * 4, num_workers=2) as opened: test_rewards(opened)",
+}
 
 # The same, quicker.
 SHORTER = {
     "* 64": "* 4",
     "num_envs=64": "num_envs=4",
     "range(1000)": "range(10)",
+    "range(500)": "range(10)",
+    "range(100)": "range(10)",
+    ".remote(100)": ".remote(10)",
     "n_envs=16": "n_envs=4",
     'device="cpu").learn(100_000)': 'device="cpu", n_steps=8, batch_size=8).learn(64)',
     "learn.main()": "learn.main",  # needs a simulator
@@ -131,6 +144,14 @@ exec(page["epilogue"], namespace)
 """
 
 
+# Other fences are directives, and files that are neither Python nor a command.
+LANGUAGES = ("", "python", "sh")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT / "docs" if page.is_relative_to(ROOT / "docs") else ROOT).as_posix()
+
+
 def blocks(page: Path) -> Iterator[tuple[int, str]]:
     """The number of its first line, and the code: between fences, or indented."""
     lines = page.read_text().split("\n")
@@ -140,7 +161,8 @@ def blocks(page: Path) -> Iterator[tuple[int, str]]:
         if lines[number].startswith("```"):
             while not lines[end].startswith("```"):
                 end += 1
-            yield number + 2, "\n".join(lines[number + 1 : end])
+            if lines[number].strip("`") in LANGUAGES:
+                yield number + 2, "\n".join(lines[number + 1 : end])
             end += 1
         elif lines[number].startswith("    ") and not lines[number - 1].strip():
             while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
@@ -171,10 +193,11 @@ def without_missing(code: str) -> str:
         nodes = list(ast.walk(statement))
         names = [node for node in nodes if isinstance(node, ast.Name)]
         if any(map(is_missing, frameworks_of(nodes))):
-            imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-            gone |= {alias.name for node in imports for alias in node.names}
+            imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+            gone |= {alias.asname or alias.name for node in imports for alias in node.names}
         elif gone.intersection(node.id for node in names):
             gone |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+            gone |= {statement.name} if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) else set()
         else:
             kept.append(ast.get_source_segment(code, statement) or "")
     return "\n".join(kept)
@@ -188,20 +211,21 @@ def frameworks_of(nodes: list[ast.AST]) -> set[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_runs(page: Path, tmp_path: Path) -> None:
     code = [(line, without_missing(block)) for line, block in blocks(page) if is_python(block)]
     if not code:
         pytest.skip("no code in Python")
-    if page.name in NEEDS and is_missing(NEEDS[page.name]):
-        pytest.skip(f"{NEEDS[page.name]} is not installed")
+    name = name_of(page)
+    if name in NEEDS and is_missing(NEEDS[name]):
+        pytest.skip(f"{NEEDS[name]} is not installed")
     for long, short in SHORTER.items():
         code = [(line, block.replace(long, short)) for line, block in code]
     told = {
-        "name": page.name,
+        "name": name,
         "blocks": code,
-        "prelude": PRELUDES[page.name],
-        "epilogue": EPILOGUES.get(page.name, ""),
+        "prelude": PRELUDES.get(name, POOL),
+        "epilogue": EPILOGUES.get(name, ""),
     }
     run = subprocess.run(
         [sys.executable, "-c", RUNNER],
@@ -235,12 +259,12 @@ def commands(page: Path) -> Iterator[str]:
 WITHOUT_COMMANDS = ("architecture.md",)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in WITHOUT_COMMANDS], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in WITHOUT_COMMANDS], ids=name_of)
 def test_commands_are_there(page: Path) -> None:
     for command in commands(page):
         program, *arguments = shlex.split(re.split(r" {3,}", command.strip())[0])
+        if program == "sbatch":
+            continue
         check = {"make": check_make, "pip": check_pip, "remuda": check_remuda}.get(program, check_python)
         check([program, *arguments])
 
@@ -251,7 +275,7 @@ def check_make(words: list[str]) -> None:
 
 
 def check_pip(words: list[str]) -> None:
-    extras = re.fullmatch(r"install \.(?:\[(.*)\])?", " ".join(words[1:]))
+    extras = re.fullmatch(r"install (?:\.|remuda)(?:\[(.*)\])?", " ".join(words[1:]))
     assert extras is not None
     known = (ROOT / "pyproject.toml").read_text()
     for extra in (extras[1] or "").split(","):
@@ -272,4 +296,7 @@ def options_of(subcommand: str) -> set[str]:
 
 def check_python(words: list[str]) -> None:
     assert words[0].endswith("python"), f"expected a command that is known here, got {words}"
-    assert (ROOT / words[1]).exists()
+    if words[1:3] == ["-m", "remuda"]:
+        check_remuda(words[2:])
+    else:
+        assert (ROOT / words[1]).exists()

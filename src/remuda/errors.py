@@ -265,6 +265,7 @@ class EnvError(RemudaError):
 
     @property
     def env_ids(self) -> tuple[int, ...]:
+        """Of `failures`: the envs that raised, in their order."""
         return tuple(f.env_id for f in self.failures if f.env_id is not None)
 
 
@@ -365,7 +366,9 @@ class WorkerDiedError(RemudaError):
 class EnvTimeoutError(WorkerDiedError, TimeoutError):
     """An env missed a deadline, and its worker was killed.
 
-    Attributes: as WorkerDiedError, and
+    It has all that `WorkerDiedError` has, and more:
+
+    Attributes:
         deadline: The name of the limit: "step_timeout", "reset_timeout" or "call_timeout"; "start_timeout" of an env
             that was built anew.
         limit: Its seconds.

@@ -52,7 +52,7 @@ _APART = ("path", "kinds", "actions", "pickles")  # of a record's fields: those 
 
 
 def load_record(path: str | os.PathLike[str]) -> Record:
-    """Reads a crash record. Nothing that is in it is run.
+    """Reads the crash record at `path`. Nothing that is in it is run.
 
     Raises:
         RecordError: It is no crash record, is damaged, or was written by a later version.

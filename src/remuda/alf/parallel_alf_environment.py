@@ -33,7 +33,8 @@ class ParallelAlfEnvironment(ParallelEnvironment):
         num_spare_envs_for_reload: so many of the envs, the last ones, are spares. Not with ``blocking``.
         torch_num_threads_per_env: threads of PyTorch and other numeric libraries in a worker.
         start_method: how workers start: "fork", "spawn" or "forkserver".
-        max_concurrency, **options: as of :class:`remuda.alf.FastParallelEnvironment`.
+        max_concurrency: as of :class:`remuda.alf.FastParallelEnvironment`.
+        **options: the same.
 
     Raises:
         AssertionError: spares with ``blocking``.

@@ -179,7 +179,9 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Send the envs to :meth:`reset`, and return at once; :meth:`reset_wait` has the results.
+        """Send the envs to :meth:`reset` with ``seed`` and ``options``, and return at once.
+
+        :meth:`reset_wait` has the results.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.

@@ -39,12 +39,12 @@ class SubprocVecEnv(VecEnv):
         start_method: how workers start: "forkserver" (``None`` means that), "spawn" or "fork".
         keep_options: what :meth:`set_options` is given stays in force for all later resets, those after the end of an
             episode included, instead of the next :meth:`reset` alone.
-        max_concurrency, observation_space, **options: the others of :class:`remuda.PoolOptions`: ``num_workers``,
-            ``faults``, ``spares`` and so on. Under ``faults="restart"`` an episode that is cut off ends with
-            ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env comes back. With ``seeding="per_episode"``
-            seeds are told as ``reset_infos[i]["episode_seed"]``. ``num_envs`` does not count ``spares``. ``preload``
-            is SB3, because factories that wrap an env in ``Monitor`` need it, and it needs PyTorch. ``name`` is that of
-            this class.
+        max_concurrency, observation_space: as in :class:`remuda.PoolOptions`.
+        **options: the others of it: ``num_workers``, ``faults``, ``spares`` and so on. Under ``faults="restart"`` an
+            episode that is cut off ends with ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env comes back.
+            With ``seeding="per_episode"`` seeds are told as ``reset_infos[i]["episode_seed"]``. ``num_envs`` does not
+            count ``spares``. ``preload`` is SB3, because factories that wrap an env in ``Monitor`` need it, and it
+            needs PyTorch. ``name`` is that of this class.
 
     Attributes:
         num_envs: how many.
@@ -225,7 +225,7 @@ class SubprocVecEnv(VecEnv):
         return self.env_method("render")
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether every env, or a wrapper around it, has the attribute."""
+        """Whether every env, or a wrapper around it, has the attribute ``attr_name``."""
         return all(self._apply(worker.has_attribute, attr_name))
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
@@ -282,7 +282,7 @@ class SubprocVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
     ) -> list[bool]:
-        """Whether each env is in a wrapper of that class."""
+        """Whether each env (or those of ``indices``) is in a wrapper of ``wrapper_class``."""
         return self._apply(worker.is_wrapped, wrapper_class, indices=indices)
 
     @translated

@@ -33,7 +33,7 @@ class Callee:
         return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
 
     def call_async(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> Call:
-        """As `call`, but returns at once; the answers are the returned object's `result()`.
+        """As `call(name, ...)`, but returns at once; the answers are the returned object's `result()`.
 
         Raises:
             ValueError, TypeError: `env_ids` that are none. Nothing was sent.
@@ -87,11 +87,11 @@ class Callee:
         return call
 
     def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
-        """The attribute of each env, found through its wrappers: unpickled copies. Raises as `call` does."""
+        """The attribute `name` of each env, found through its wrappers: unpickled copies. Raises as `call` does."""
         return self.apply(get_attribute, name, env_ids=env_ids)
 
     def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None, *, lasting: bool = False) -> None:
-        """Sets the attribute of each env to the same value; a pool with `env_ids` None that of its spares, too.
+        """Sets the attribute `name` of each env to the same `value`; a pool with `env_ids` None that of its spares, too.
 
         `lasting`: also of envs that are built anew, until it is set to something else in this way.
         """
@@ -106,7 +106,8 @@ class Callee:
     def set_attrs(
         self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None, *, lasting: bool = False
     ) -> None:
-        """Sets the attribute of each env to a value of its own. `lasting` as in `set_attr`."""
+        """Sets the attribute `name` of each env to its own of the `values`, in the order of `env_ids`. `lasting` as in
+        `set_attr`."""
         each = [(name, value) for value in values]
         about = ("attribute", name) if lasting else None
         self.apply_async(set_attribute, env_ids=env_ids, per_env_args=each, about=about).result()

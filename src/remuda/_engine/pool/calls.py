@@ -96,20 +96,22 @@ class Call:
     # -- the pool's side -------------------------------------------------------------------------------
 
     def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
-        """One more env was asked (None: all of the worker), or once more is the answer of one wanted."""
+        """For the pool: `env_id` (None: all of `worker`) was asked once more, by the message of this `sequence`."""
         self._order.append(sequence)
         self._asked[sequence] = env_id, worker
         self._missing.add(sequence)
 
     def await_also(self, sequence: int) -> None:
-        """One more was asked, whose answer is of no interest unless it is a failure."""
+        """For the pool: one more was asked, by the message of this `sequence`, and only its failure is of interest."""
         self._missing.add(sequence)
 
     def answer(self, sequence: int, parts: Parts) -> None:
+        """For the pool: what was asked by the message of this `sequence` has these `parts` for its answer."""
         self._answers[sequence] = parts
         self._missing.discard(sequence)
 
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+        """For the pool: what was asked by the message of this `sequence` raised, as `failure` says (not `changes`)."""
         self._failures[sequence] = failure
         self._missing.discard(sequence)
 

@@ -80,10 +80,12 @@ class FaultPolicy:
 
     @property
     def restarts(self) -> bool:
+        """Whether envs that fail are built anew."""
         return self.on_fault == "restart"
 
     @property
     def has_deadlines(self) -> bool:
+        """Whether a step, a reset or a call has one."""
         return any(getattr(self, name) is not None for name in _TIMEOUTS)
 
     def delay(self, restarts: int) -> float:

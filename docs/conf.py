@@ -1,0 +1,67 @@
+"""The documentation site: `make docs` builds it into build/docs, with warnings as errors."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import remuda
+
+project = "remuda"
+author = "The remuda founders"
+project_copyright = author
+release = version = remuda.__version__
+REPOSITORY = "https://github.com/remuda-rl/remuda"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+root_doc = "index"
+exclude_patterns = ["requirements.txt", "drawings"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4
+highlight_language = "default"
+default_role = "code"  # docstrings quote code as Markdown does
+
+html_theme = "furo"
+html_title = "remuda"
+html_static_path = ["_static"]
+html_css_files = ["remuda.css"]
+html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
+copybutton_exclude = ".linenos, .gp, .go"
+
+# -- the reference, from the docstrings ------------------------------------------------------------------
+
+# What faces stand for need not be installed: none of it is imported. ALF's decorator makes classes of its own, so
+# there is a stand-in for it.
+autodoc_mock_imports = [
+    *("ding", "ditk", "easydict", "mlagents", "mlagents_envs", "stable_baselines3", "torch", "treetensor", "treevalue")
+]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "faces" / "alf_stand_in"))
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_custom_sections = [
+    *((name, "params_style") for name in ("Workers", "Episodes", "Shared memory", "Faults and reports", "Each has"))
+]
+suppress_warnings = ["ref.python"]  # a face has errors of the same names as the engine's
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+
+# -- pages that are read in the repository too -----------------------------------------------------------
+
+
+def lead_out(_app: Any, _page: str, source: list[str]) -> None:
+    """Turns links to files beside docs/ into links to the repository, where they lie."""
+    source[0] = re.sub(r"\]\(\.\./(?!\.\.)(?!docs/)([\w./-]+)(#[\w-]+)?\)", _address, source[0])
+
+
+def _address(link: re.Match[str]) -> str:
+    return f"]({REPOSITORY}/blob/main/{link[1]}{link[2] or ''})"
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", lead_out)
