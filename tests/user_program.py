@@ -1,0 +1,103 @@
+"""What a user may write with the whole public surface. Type checkers read it (test_public_names.py); nobody runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+import remuda
+from remuda import Batch, Fault, FaultPolicy, Pool, PoolOptions, Recording
+from remuda.gymnasium import AsyncVectorEnv, make_vec
+
+Actions = NDArray[np.int64]
+
+
+def make() -> gymnasium.Env[NDArray[np.float32], np.int64]:
+    info = remuda.worker_info()
+    if info is not None:
+        print(info.index, info.num_workers, info.env_ids)
+    return gymnasium.make("CartPole-v1")
+
+
+def policy(obs: NDArray[np.float32]) -> Actions:
+    return (obs[:, 2] > 0).astype(np.int64)
+
+
+def lockstep() -> float:
+    options: PoolOptions = {"num_workers": 2, "autoreset": "same_step", "seeding": "per_episode"}
+    total = 0.0
+    with Pool([make] * 8, **options) as pool:
+        batch: Batch = pool.reset(seed=0)
+        for _ in range(100):
+            batch = pool.step(policy(batch.obs))
+            total += float(batch.reward[batch.terminated | batch.truncated].sum())
+            keys: list[str] = list(batch.infos[0])
+            stacked: dict[str, Any] = batch.infos.stack()
+            print(keys, stacked, len(batch), batch.final_obs)
+    return total
+
+
+def partial_batches(pool: Pool) -> None:
+    pool.send_reset(seed=[1, None] * 4)
+    while pool.pending:
+        batch = pool.recv(min_envs=2, max_envs=4, timeout=0.1)
+        ids: NDArray[np.int64] = batch.env_ids
+        pool.send(policy(batch.obs), ids)
+    for half in pool.split(2):
+        half.send_reset()
+        half.send(policy(half.recv().obs))
+
+
+def calls(pool: Pool) -> None:
+    pool.set_reset_options({"difficulty": 3})
+    pool.set_attr("gravity", 9.8, env_ids=[0, 1], lasting=True)
+    lengths: list[Any] = pool.get_attr("length")
+    frames: list[Any] = pool.render()
+    call = pool.call_async("save", Path("here"))
+    print(lengths, frames, call.result(timeout=5.0), pool.apply(lambda env: env.unwrapped))
+    seconds: float = pool.stats().step_seconds
+    pids: list[int | None] = [worker.pid for worker in pool.workers]
+    print(seconds, pids, pool.num_envs, pool.closed, pool.options["backend"])
+
+
+def faults() -> None:
+    policy = FaultPolicy("restart", step_timeout=5.0, reset_timeout=30.0, max_restarts=20, renew_every=100)
+    recording = Recording("crashes", bytes_per_env=1 << 20, max_files=20)
+    try:
+        with Pool([make] * 8, faults=policy, record=recording, worker_output="capture") as pool:
+            batch = pool.reset(seed=0)
+            fault: Fault | None = batch.infos[0].get("fault")
+            if fault is not None:
+                print(fault.env_id, fault.kind, fault.operation, fault.where.step, fault.error, fault.record)
+    except remuda.EnvError as error:
+        for failure in error.failures:
+            print(failure.env_id, failure.operation, failure.traceback)
+    except remuda.WorkerDiedError as error:
+        print(error.pid, error.exitcode, error.env_ids, error.output, error.out_of_memory)
+    except (remuda.StateError, remuda.InvalidActionError, remuda.ResourceError) as error:
+        print(error)
+    record: remuda.Record = remuda.load_record("crashes/env-0.remuda")
+    print(record.env_id, record.seeded_at, record.fault.kind)
+
+
+def faces() -> None:
+    envs: VectorEnv[Any, Any, Any] = AsyncVectorEnv([make] * 8, num_workers=2, faults="restart", lazy_infos=True)
+    obs, infos = envs.reset(seed=0)
+    obs, rewards, terminations, truncations, infos = envs.step(policy(obs))
+    print(obs, rewards, terminations, truncations, infos)
+    envs.close()
+    make_vec("CartPole-v1", num_envs=8, num_workers="auto", render_mode="rgb_array").close()
+    vec_env = remuda.sb3.SubprocVecEnv([make] * 8, num_workers=2, keep_options=True)
+    dones = vec_env.step(np.zeros(8, np.int64))[2]
+    print(vec_env.reset(), dones, vec_env.get_attr("spec", indices=[0]))
+    vec_env.close()
+
+
+def evaluation() -> tuple[float, float]:
+    result: remuda.Evaluation = remuda.evaluate(policy, [make] * 8, episodes=100, seed=0)
+    return result.interval(0.95)
