@@ -32,10 +32,11 @@ void* import_numpy() {
 
 Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
                std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-               std::vector<std::uint64_t> column_bytes, bool keeps_last, std::uint32_t log_entries,
+               std::vector<std::uint64_t> column_bytes, std::uint32_t width, bool keeps_last, std::uint32_t log_entries,
                std::uint64_t log_object_bytes) {
-  Plan plan{workers,   slots, envs, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
-            keeps_last};
+  Plan plan{
+      workers, slots,     envs, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
+      width,   keeps_last};
   plan.log_entries = log_entries;
   plan.log_object_bytes = log_object_bytes;
   plan.lay_out();
@@ -139,13 +140,13 @@ NB_MODULE(_core, m) {
           "__init__",
           [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
              std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-             std::vector<std::uint64_t> column_bytes, bool keeps_last, std::uint32_t log_entries,
+             std::vector<std::uint64_t> column_bytes, std::uint32_t width, bool keeps_last, std::uint32_t log_entries,
              std::uint64_t log_object_bytes) {
             new (self) Plan(make_plan(workers, slots, envs, frames, ring_capacity, blob_bytes, std::move(action_bytes),
-                                      std::move(column_bytes), keeps_last, log_entries, log_object_bytes));
+                                      std::move(column_bytes), width, keeps_last, log_entries, log_object_bytes));
           },
           "workers"_a, "slots"_a, "envs"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a,
-          "column_bytes"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a)
+          "column_bytes"_a, "width"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a)
       .def_ro("actions", &Plan::actions)
       .def_ro("columns", &Plan::columns)
       .def_ro("log_actions", &Plan::log_actions)
@@ -208,10 +209,9 @@ NB_MODULE(_core, m) {
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
-                    std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t,
-                    std::uint32_t>(),
+                    std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "actions"_a,
-           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "width"_a = 1)
+           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a)
       .def("split", &Hub::split, "parts"_a)
       .def("seat_in_order", &Hub::seat_in_order)
       .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none(), "part"_a = 0)
@@ -274,17 +274,17 @@ NB_MODULE(_core, m) {
       .def(
           "__init__",
           [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_env,
-             std::uint32_t width, Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns,
-             std::uint32_t renew_every, bool renews_in_place, bool has_successors, nb::list envs, nb::object hooks,
-             nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
+             bool is_vector, Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns, std::uint32_t renew_every,
+             bool renews_in_place, bool has_successors, nb::list envs, nb::object hooks, nb::object obs_nest,
+             std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
              std::vector<Column> actions) {
             new (self) WorkerLoop(std::move(arena), std::move(plan),
-                                  {index, first_env, width, autoreset, resets_ahead, spin_ns, renew_every,
+                                  {index, first_env, is_vector, autoreset, resets_ahead, spin_ns, renew_every,
                                    renews_in_place, has_successors},
                                   std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
                                   action_nest, std::move(actions));
           },
-          "arena"_a, "plan"_a, "index"_a, "first_env"_a, "width"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
+          "arena"_a, "plan"_a, "index"_a, "first_env"_a, "is_vector"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
           "renew_every"_a, "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a,
           "final_obs"_a, "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)

@@ -5,7 +5,6 @@
 #include "check.hpp"
 #include "planned_arena.hpp"
 #include "pool/port.hpp"
-#include "results.hpp"
 
 using namespace remuda;
 
@@ -15,7 +14,7 @@ constexpr PortState kStates[] = {PortState::kComing, PortState::kServing, PortSt
                                  PortState::kDead};
 
 Port one_in(const PlannedArena& memory, PortState state) {
-  Port port(*memory.arena, memory.plan, 0, 0, 3, 1);
+  Port port(*memory.arena, memory.plan, 0, 0, 3);
   CHECK_EQ(port.state(), PortState::kServing);
   if (state == PortState::kComing) port.become(PortState::kDead);
   if (state != PortState::kServing) port.become(state);
@@ -61,7 +60,7 @@ TEST(only_who_makes_sense_is_read_and_only_who_is_there_is_sent_anything) {
 
 TEST(a_successor_finds_nothing_of_its_predecessor) {
   const PlannedArena memory(2, 3);
-  Port port(*memory.arena, memory.plan, 1, 3, 3, 3);
+  Port port(*memory.arena, memory.plan, 1, 3, 3);
   RingConsumer<Command> worker{memory.arena->at<RingHeader>(memory.plan.commands(1)), memory.plan.ring_capacity};
   for (int i = 0; i < 5; ++i) port.commands.push({Op::kStep, 3, 0, 1, 1, 0, 0});
   port.commands.publish();
@@ -71,7 +70,6 @@ TEST(a_successor_finds_nothing_of_its_predecessor) {
   port.last_end_ns = 77;
   port.bell->sleeping = 1;
   port.meter->task = Task::pack(Op::kStep, 1024);
-  port.held.add(result_of(3, 0, 1));
   CHECK(!worker.empty());
 
   port.become(PortState::kDead);
@@ -80,7 +78,6 @@ TEST(a_successor_finds_nothing_of_its_predecessor) {
   RingConsumer<Command> successor{memory.arena->at<RingHeader>(memory.plan.commands(1)), memory.plan.ring_capacity};
   CHECK(successor.empty() && !port.has_unpublished && port.outstanding == 0 && port.messages.empty());
   CHECK(port.bell->sleeping == 0 && port.task() == 0 && port.last_end_ns == 0);
-  CHECK(port.held.is_next(result_of(3, 0, 1)));  // from the first sub-env on
   CHECK(port.hosts(3) && port.hosts(5) && !port.hosts(2) && !port.hosts(6));
 
   // What is sent meanwhile waits for it.
@@ -94,7 +91,7 @@ TEST(a_successor_finds_nothing_of_its_predecessor) {
 
 TEST(a_worker_is_at_what_it_says_until_a_result_tells_that_it_is_over) {
   const PlannedArena memory(1, 1);
-  Port port(*memory.arena, memory.plan, 0, 0, 1, 1);
+  Port port(*memory.arena, memory.plan, 0, 0, 1);
   CHECK(!port.is_at(port.task()));
   port.meter->task = Task::pack(Op::kReset, 16000);
   CHECK(port.is_at(port.task()));

@@ -13,12 +13,12 @@ constexpr std::size_t kLeaf = 5, kFinalLeaf = 6;
 
 // One worker with four envs, of which the last may be spares; an observation of one leaf. Slots are in one part.
 struct Pool {
-  explicit Pool(std::uint32_t spares = 0)
+  explicit Pool(std::uint32_t spares = 0, std::uint32_t width = 1)
       : seating(4 - spares, 4),
         slots(4 - spares),
-        memory(1, 4, 2, 2, true),
+        memory(1, 4, 2, 2, true, width),
         last_results(memory.plan, rows({kReward, kTerminated, kTruncated, kInfoMask, kLeaf}), rows({kFinalLeaf})),
-        resolution(slots, seating, last_results, parts) {
+        resolution(slots, seating, last_results, parts, width) {
     std::vector<std::uint32_t> all;
     for (std::uint32_t slot = 0; slot < slots.count(); ++slot) {
       all.push_back(slot);
@@ -176,4 +176,34 @@ TEST(only_orphans_are_dealt_with) {
   CHECK_THROWS(std::logic_error, pool.resolution.resend(0));
   CHECK_THROWS(std::logic_error, pool.resolution.resend(1));
   CHECK_EQ(pool.parts[0].pending(), 1u);
+}
+
+TEST(what_becomes_of_a_vector_env_becomes_of_all_of_its_slots) {
+  Pool pool(0, 2);
+  for (std::uint32_t slot : {2, 3}) {
+    pool.observe(slot, 70 + slot);
+    pool.orphan(slot);
+  }
+  pool.resolution.resend(2);
+  CHECK(pool.state(2) == SlotState::kInFlight && pool.state(3) == SlotState::kInFlight);
+  for (std::uint32_t slot : {2, 3}) pool.slots.orphan(slot);
+  pool.resolution.end_episode(2);
+  CHECK(pool.parts[0].ready() == 2 && pool.parts[0].in_flight() == 0);
+  const std::vector<Run> runs = pool.parts[0].take(2);
+  CHECK(runs.size() == 1 && runs[0].slot == 2 && runs[0].row == 2 && runs[0].count == 2);
+  for (std::uint32_t slot : {2, 3}) {
+    CHECK(pool.state(slot) == SlotState::kReady && pool.ended(slot));
+    CHECK_EQ(pool.at<std::uint64_t>(kLeaf, slot), 70u + slot);
+    pool.slots.take(slot);
+  }
+
+  pool.resolution.defer_end(2, true);
+  CHECK(pool.slots.is_cut_off(2) && pool.slots.is_cut_off(3) && !pool.slots.is_cut_off(1));
+  for (std::uint32_t slot : {2, 3}) pool.send(slot, Op::kStep);
+  CHECK(pool.resolution.deliver_end(2, 9) == Next::kSend);
+  for (std::uint32_t slot : {2, 3})
+    CHECK(pool.slots[slot].op == Op::kResetIntoRow && pool.slots[slot].sequence == 9 && !pool.slots.is_cut_off(slot));
+  for (std::uint32_t slot : {2, 3}) pool.slots.orphan(slot);
+  pool.resolution.drop(2);
+  CHECK(pool.state(2) == SlotState::kIdle && pool.state(3) == SlotState::kIdle && pool.parts[0].pending() == 0);
 }

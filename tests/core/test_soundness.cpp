@@ -12,7 +12,10 @@ namespace {
 // Two workers with three envs each; the first worker's slots are in flight, to the rows from 6 on.
 struct Pool {
   explicit Pool(std::uint32_t width = 1, std::uint32_t spares = 0)
-      : seating(6 - spares, 6), slots(6 - spares), port(*memory.arena, memory.plan, 0, 0, 3, width) {
+      : memory(2, 3, 2, 1, false, width),
+        seating(6 - spares, 6),
+        slots(6 - spares),
+        port(*memory.arena, memory.plan, 0, 0, 3) {
     for (std::uint32_t slot = 0; slot < 3; ++slot) slots.send(slot, Op::kStep, 6 + slot);
   }
   bool takes(std::uint32_t env, std::uint32_t row, std::uint32_t count, std::uint32_t flags = 0,
@@ -20,7 +23,7 @@ struct Pool {
     return is_sound(result_of(env, row, count, flags, sequence), port, seating, slots);
   }
 
-  PlannedArena memory{2, 3};
+  PlannedArena memory;
   Seating seating;
   Slots slots;
   Port port;
@@ -75,16 +78,17 @@ TEST(spares_are_asked_for_where_there_are_some_and_answer_no_commands) {
   CHECK(pool.takes(1, 7, 2));
 }
 
-TEST(sub_envs_answer_in_their_order) {
+TEST(a_vector_env_answers_for_all_of_its_rows_or_for_none) {
   Pool pool(3);
-  CHECK(pool.takes(0, 6, 1) && pool.takes(0, 6, 3) && !pool.takes(1, 7, 1));
-  pool.port.held.add(result_of(0, 6, 1));
-  CHECK(pool.takes(1, 7, 1) && !pool.takes(2, 8, 1));
+  CHECK(pool.takes(0, 6, 3) && pool.takes(0, 6, 3, kIsFailure | kHasBlob));
+  CHECK(!pool.takes(0, 6, 1) && !pool.takes(0, 6, 2) && !pool.takes(1, 7, 2) && !pool.takes(0, 6, 1, kIsFailure));
+  pool.port.messages = {5};
+  CHECK(pool.takes(0, 0, 1, kIsMessage, 5) && !pool.takes(0, 0, 3, kIsMessage, 5));
 }
 
 TEST(noise_is_looked_at_without_harm) {
   Random random(11);
-  Pool pool(3, 2);
+  Pool pool(1, 2);
   const auto number = [&] { return static_cast<std::uint32_t>(random.coin() ? random.below(12) : random.bits()); };
   for (int i = 0; i < 200'000; ++i) {
     const std::uint32_t env = number(), row = number(), count = number(), flags = number();

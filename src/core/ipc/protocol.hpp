@@ -7,8 +7,8 @@
 // rows, so that 32 cheap envs cost two records and not 64.  A result's run is what the worker had done
 // of a command when it published.  Every env of a command gives exactly one result.
 //
-// Where `width` neighbouring envs are one vector env, each is commanded and answers for itself, but they are told to do
-// the same, in their order and with nothing in between, and their answers come so too.
+// An env has a width: 1, or, of a vector env, as many neighbouring numbers and rows as it steps at once.  Every run is
+// of whole envs, so what a vector env was told and what it answers is there for all of its rows or for none.
 #pragma once
 
 #include <cstddef>
@@ -59,7 +59,7 @@ struct Command {
   Op op;                   //  0
   std::uint32_t env;       //  4  the first env, or kWholeWorker
   std::uint32_t row;       //  8  where its result goes; the other envs' follow
-  std::uint32_t count;     // 12  of envs; 1 if there is a blob
+  std::uint32_t count;     // 12  of rows; one env's if there is a blob
   std::uint64_t sequence;  // 16  echoed by the results
   std::uint32_t flags;     // 24  kHasBlob, kOnSocket
   std::uint32_t action;    // 28  the row of its action; the other envs' follow
@@ -69,7 +69,7 @@ static_assert(sizeof(Command) == 32 && offsetof(Command, sequence) == 16);
 struct Result {
   std::uint32_t env;       //  0  as in the command
   std::uint32_t row;       //  4
-  std::uint32_t count;     //  8  of envs; 1 if any flag is set
+  std::uint32_t count;     //  8  of rows; one env's if any flag is set, 1 of a message
   std::uint32_t flags;     // 12
   std::uint64_t sequence;  // 16
   std::uint64_t begin_ns;  // 24  CLOCK_MONOTONIC, the same in every process of a machine
@@ -78,15 +78,5 @@ struct Result {
   std::uint32_t unused[5];
 };
 static_assert(sizeof(Result) == 64 && offsetof(Result, end_ns) == 32);
-
-// Whether a run is of whole vector envs, which single ones are too.
-constexpr bool is_whole(std::uint32_t width, const Result& run) {
-  return width <= 1 || (run.env % width == 0 && run.count % width == 0);
-}
-
-// A run is of whole vector envs, or of sub-envs of one.
-constexpr bool may_share_run(std::uint32_t width, const Result& a, const Result& b) {
-  return (is_whole(width, a) && is_whole(width, b)) || a.env / width == b.env / width;
-}
 
 }  // namespace remuda

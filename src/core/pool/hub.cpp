@@ -22,12 +22,11 @@ std::vector<LastResults::Rows> rows_of(const std::vector<Column>& columns) {
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
-         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t width)
+         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       lendings_(Lendings::make(arena_, plan_.slots)),
       autoreset_(autoreset),
-      width_(width),
       progress_(arena_->at<Progress>(plan_.progress)),
       bell_(arena_->at<Bell>(Plan::kPoolBell)),
       words_(arena_->at<Words>(Plan::kWords)),
@@ -35,7 +34,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       slots_(plan_.slots),
       objects_(plan_.slots),
       last_results_(plan_, rows_of(columns), rows_of(final_columns)),
-      resolution_(slots_, seating_, last_results_, parts_),
+      resolution_(slots_, seating_, last_results_, parts_, plan_.width),
       last_parts_(plan_.envs),
       frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns)),
       actions_(std::move(actions)),
@@ -46,7 +45,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       receive_(std::move(receive)),
       send_(std::move(send)) {
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
-    ports_.emplace_back(*arena_, plan_, w, static_cast<std::uint32_t>(workers_.size()), envs_of_worker[w], width_);
+    ports_.emplace_back(*arena_, plan_, w, static_cast<std::uint32_t>(workers_.size()), envs_of_worker[w]);
     workers_.insert(workers_.end(), envs_of_worker[w], w);
   }
   for (const auto* columns : {&last_results_.columns(), &last_results_.final_columns()})
@@ -115,31 +114,33 @@ std::vector<std::uint32_t> Hub::idle_slots(nb::handle slots, std::uint32_t part)
     if (static_cast<std::uint64_t>(ids[i]) >= slots_.count()) return {};
     const auto slot = static_cast<std::uint32_t>(ids[i]);
     if (seen[slot] || slots_[slot].part != part || slots_[slot].state != SlotState::kIdle) return {};
-    const auto sub_env = static_cast<std::uint64_t>(i) % width_;
-    if (slot % width_ != sub_env || (sub_env != 0 && slot != idle.back() + 1))
+    const auto sub_env = static_cast<std::uint64_t>(i) % plan_.width;
+    if (slot % plan_.width != sub_env || (sub_env != 0 && slot != idle.back() + 1))
       return {};  // of vector envs all, in order
     seen[slot] = true;
     idle.push_back(slot);
   }
-  return idle.size() % width_ == 0 ? idle : std::vector<std::uint32_t>{};
+  return idle.size() % plan_.width == 0 ? idle : std::vector<std::uint32_t>{};
 }
 
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part) {
   const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(targets.size())) * plan_.slots;
   std::size_t first = 0;  // of the run being gathered
-  for (std::size_t i = 0; i < targets.size(); ++i) {
+  for (std::size_t i = 0, next; i < targets.size(); i = next) {
     const std::uint32_t slot = targets[i];
-    nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[i]);
-    slots_.send(slot, op, first_row + slots_[slot].position);
+    next = i + plan_.width;
+    nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[i / plan_.width]);
+    for (std::size_t each = i; each < next; ++each)
+      slots_.send(targets[each], op, first_row + slots_[targets[each]].position);
     if (slots_[slot].episode == Episode::kOver && begins_episode(slot, op, parts)) {
       slots_.set_op(slot, Op::kReset);
       parts = nb::none();
     }
     if (!parts.is_none()) objects_[slot].command = parts;
-    if (i + 1 < targets.size() && blobs.is_none() && extends_run(slot, targets[i + 1])) continue;
+    if (next < targets.size() && blobs.is_none() && extends_run(targets[next - 1], targets[next])) continue;
     if (!deliver_end(slot) && !answer_here(slot, op, parts))
-      push_run(slots_[slot].op, targets[first], static_cast<std::uint32_t>(i + 1 - first), parts);
-    first = i + 1;
+      push_run(slots_[slot].op, targets[first], static_cast<std::uint32_t>(next - first), parts);
+    first = next;
   }
   for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w);
   raise_interrupt();
@@ -180,7 +181,7 @@ void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle p
 
 // The command that a slot was sent last, once more.
 void Hub::push_again(std::uint32_t slot) {
-  push_run(slots_[slot].op, slot, 1, none_or(objects_[slot].command));
+  push_run(slots_[slot].op, slot, plan_.width, none_or(objects_[slot].command));
   publish(worker_of(slot));
 }
 

@@ -5,6 +5,9 @@
 //
 // A slot is a place in the batch, an env is what a worker hosts; which backs which, `Seating` says.
 //
+// Slots that one env backs are neighbours, and are commanded, answer and fail together; the first of them stands for
+// all.
+//
 // The slots are divided into parts, which are sent and received apart from each other: one part unless it is `split`.
 //
 // What it knows is kept by others, and it passes things on between them:
@@ -51,11 +54,10 @@ class Hub {
   // worker w's socket the message that is the next one until `take()`, a function in C, `send(w, parts) -> whether some
   // of it is still to be written` writes to it, and `send(w, None)` goes on with that; neither waits. `columns`:
   // reward, terminated, truncated, info mask, then the observation's leaves. `max_running`: how many workers may have
-  // commands at once; the others' wait here for their turn. `width`: so many neighbouring envs are one vector env (1:
-  // each is one of its own), and every call concerns whole ones.
+  // commands at once; the others' wait here for their turn.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive,
-      nb::object send, std::int64_t spin_ns, std::uint32_t max_running, std::uint32_t width);
+      nb::object send, std::int64_t spin_ns, std::uint32_t max_running);
 
   // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.
   void split(std::vector<std::vector<std::uint32_t>> parts);
@@ -63,7 +65,7 @@ class Hub {
   // -- out -------------------------------------------------------------------------------------------
 
   // One command for each of `slots` (None: all of the part).  `actions`: one array per action column, with a row
-  // per slot, dtype and layout as the column's; `blobs`: None, or one list of parts (or None) per slot.
+  // per slot, dtype and layout as the column's; `blobs`: None, or one list of parts (or None) per env.
   // All slots are checked before the first command is sent; raises ValueError naming a slot in flight.
   void send(Op op, nb::handle slots, nb::list actions, nb::handle blobs, std::uint32_t part);
   // The short way of `send` for a step of all slots of a part, or of those in an array of int64: true when `actions` is
@@ -90,8 +92,8 @@ class Hub {
   // slots: an int64 array, or None for a whole frame, which is in slot order.  The three lists hold an array for
   // each column, views of a leased frame where possible, else copies.  final_columns: None when no row
   // has a final observation; info_columns: None when no row has an info in a column.
-  // extras: {position: (flags, parts | None, terminal | None)} of the rows with a final observation or a blob;
-  // terminal: what `reset_into_row` was given.
+  // extras: {position: (flags, parts | None, terminal | None)} of the envs with a final observation or a blob, by their
+  // first rows; terminal: what `reset_into_row` was given.
   // With background autoreset the slots whose episode is over are told to reset, and are pending again.
   nb::tuple take(std::uint32_t limit, bool by_slot, std::uint32_t part);
   // `wait` for so many pending slots of a part (0: all), then `take` what is there; None when anything is out of the
@@ -260,6 +262,7 @@ class Hub {
   void find_late(Clock::time_point now);
   void mark_corrupt(std::uint32_t worker);
   std::vector<std::uint32_t> slots_in_flight(const Port& port) const;
+  void orphan(std::uint32_t first);
   Op oldest_op(const Port& port) const;
 
   bool deliver_end(std::uint32_t slot);
@@ -271,7 +274,6 @@ class Hub {
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;
   const Autoreset autoreset_;
-  const std::uint32_t width_;
   Progress* progress_;  // by env
   Bell* bell_;
   Words* words_;

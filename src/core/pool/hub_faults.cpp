@@ -30,13 +30,18 @@ void Hub::find_dead(Clock::time_point now) {
   }
 }
 
+// The first one of each env.
 std::vector<std::uint32_t> Hub::slots_in_flight(const Port& port) const {
   std::vector<std::uint32_t> slots;
-  for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
+  for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; env += port.width) {
     const std::uint32_t slot = seating_.slot_of(env);
     if (slot != Seating::kNoSlot && slots_[slot].state == SlotState::kInFlight) slots.push_back(slot);
   }
   return slots;
+}
+
+void Hub::orphan(std::uint32_t first) {
+  for (std::uint32_t slot = first; slot < first + plan_.width; ++slot) slots_.orphan(slot);
 }
 
 nb::object Hub::first_dead() const {
@@ -50,7 +55,7 @@ nb::object Hub::first_dead() const {
 
 void Hub::remove_dead() {
   Port& port = ports_[dead_.front()];
-  for (std::uint32_t slot : slots_in_flight(port)) slots_.orphan(slot);
+  for (std::uint32_t slot : slots_in_flight(port)) orphan(slot);
   awaited_ -= static_cast<std::uint32_t>(port.messages.size());
   port.messages.clear();
   dead_.pop_front();

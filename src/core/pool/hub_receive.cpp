@@ -93,11 +93,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
     return true;
   }
   objects_[seating_.slot_of(result.env)].result = std::move(parts);
-  if (is_whole(width_, result)) {
-    accept_rows(worker, result);
-  } else {
-    for (const Result& whole : port.held.add(result)) accept_rows(worker, whole);
-  }
+  accept_rows(worker, result);
   return true;
 }
 
@@ -139,7 +135,7 @@ void Hub::accept_rows(std::uint32_t worker, const Result& result) {
     resolution_.await_spare(first);
     objects.terminal = std::move(objects.result);
   } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
-    slots_.orphan(first);
+    orphan(first);
     objects.result.reset();
   } else {
     finish_rows(first, result);
@@ -248,7 +244,7 @@ std::vector<std::uint32_t> Hub::note_ends(const std::vector<Run>& runs) {
 // -- what has to be dealt with ---------------------------------------------------------------------------
 
 void Hub::tell(Message message) {
-  if (message.is_fault()) part_of(*message.slot).count_failed();
+  if (message.is_fault()) part_of(*message.slot).count_failed(plan_.width);
   inbox_.add(std::move(message));
 }
 
@@ -261,7 +257,7 @@ nb::object Hub::first_message() const {
 
 void Hub::remove_message() {
   const Message& first = inbox_.first();
-  if (first.is_fault()) part_of(*first.slot).discount_failed();
+  if (first.is_fault()) part_of(*first.slot).discount_failed(plan_.width);
   inbox_.remove_first();
 }
 

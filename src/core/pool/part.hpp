@@ -46,8 +46,8 @@ class Part {
   void finish(const Run& run);
   // A slot is no longer in flight, and has no result.
   void drop(std::uint32_t row);
-  void count_failed() { ++failed_; }
-  void discount_failed() { --failed_; }
+  void count_failed(std::uint32_t slots) { failed_ += slots; }
+  void discount_failed(std::uint32_t slots) { failed_ -= slots; }
 
   // Removes the runs of up to `limit` ready slots, the first to arrive.  Their rows stay taken.
   std::vector<Run> take(std::uint32_t limit);

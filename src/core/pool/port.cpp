@@ -22,9 +22,8 @@ constexpr unsigned kNext[] = {
 
 }  // namespace
 
-Port::Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint32_t first_env, std::uint32_t envs,
-           std::uint32_t width)
-    : first_env(first_env), envs(envs), held(width) {
+Port::Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint32_t first_env, std::uint32_t envs)
+    : first_env(first_env), envs(envs), width(plan.width) {
   open_ends(arena, plan, worker);
 }
 
@@ -57,7 +56,6 @@ void Port::reopen(const Arena& arena, const Plan& plan, std::uint32_t worker) {
   has_unpublished = false;
   heard = {};
   last_end_ns = 0;
-  held.clear();
 }
 
 }  // namespace remuda

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "pool/sub_env_results.hpp"
 #include "shm/plan.hpp"
 
 namespace remuda {
@@ -21,9 +20,7 @@ enum class PortState : std::uint8_t { kComing, kServing, kLate, kCorrupt, kDead 
 
 class Port {
  public:
-  // `width`: see `SubEnvResults`.
-  Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint32_t first_env, std::uint32_t envs,
-       std::uint32_t width);
+  Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint32_t first_env, std::uint32_t envs);
 
   PortState state() const { return state_; }
   // Throws std::logic_error where the table above has no such line.
@@ -47,12 +44,12 @@ class Port {
   BlobWriter blobs_out;
   BlobReader blobs_in;
   std::uint32_t first_env, envs;
+  std::uint32_t width;                  // of each env
   std::uint32_t outstanding = 0;        // commands and messages sent and not yet answered
   std::vector<std::uint64_t> messages;  // of those: the messages, by sequence
   bool has_unpublished = false;         // commands
   Clock::time_point heard = {};         // its last sign of progress, or when it was given work; for deadlines
   std::uint64_t last_end_ns = 0;        // when its last result was ready, by its own clock
-  SubEnvResults held;
 
  private:
   void open_ends(const Arena& arena, const Plan& plan, std::uint32_t worker);

@@ -10,6 +10,8 @@
 // An episode that was cut off while nothing was in flight ends with the answer to the slot's next command: `defer_end`
 // now, `deliver_end` then.
 //
+// A slot is named by the first of those of its env, and what becomes of it becomes of all of them.
+//
 // It moves slots from state to state and fills rows; whoever asks sends what is to be sent, and keeps what belongs to a
 // result beside its row.
 #pragma once
@@ -33,13 +35,14 @@ class Resolution {
     kAwaitSpare,  // it has asked for a spare, which is to reset into its row
   };
 
-  Resolution(Slots& slots, Seating& seating, LastResults& last_results, std::vector<Part>& parts)
-      : slots_(slots), seating_(seating), last_results_(last_results), parts_(parts) {}
+  // `width`: of each env.
+  Resolution(Slots& slots, Seating& seating, LastResults& last_results, std::vector<Part>& parts, std::uint32_t width)
+      : slots_(slots), seating_(seating), last_results_(last_results), parts_(parts), width_(width) {}
 
   // -- of an orphaned slot -----------------------------------------------------------------------------------
 
   void drop(std::uint32_t slot);
-  void resend(std::uint32_t slot) { slots_.resend(slot); }  // the caller sends it
+  void resend(std::uint32_t slot);  // the caller sends it
   void repeat_last(std::uint32_t slot);
   void end_episode(std::uint32_t slot);
   // `is_complete`: reward, flags and terminal observation are in the row; else they are written as `end_episode` does,
@@ -60,13 +63,19 @@ class Resolution {
   void answer_observe(std::uint32_t slot);
 
  private:
-  void finish(std::uint32_t slot);
+  // Calls `act` with each slot of the env.
+  template <class Act>
+  void each(std::uint32_t first, Act act) {
+    for (std::uint32_t slot = first; slot < first + width_; ++slot) act(slot);
+  }
+  void finish(std::uint32_t first);
   Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
 
   Slots& slots_;
   Seating& seating_;
   LastResults& last_results_;
   std::vector<Part>& parts_;
+  const std::uint32_t width_;
 };
 
 }  // namespace remuda

@@ -25,11 +25,12 @@ bool answers_commands(const Result& result, const Seating& seating, const Slots&
 }  // namespace
 
 bool is_sound(const Result& result, const Port& port, const Seating& seating, const Slots& slots) {
-  if (result.count != 1 && (result.count == 0 || result.flags != 0)) return false;
-  if (result.flags & kIsMessage) return answers_message(result, port);
+  if (result.flags & kIsMessage) return result.count == 1 && answers_message(result, port);
+  if (result.count == 0 || (result.count != port.width && result.flags != 0)) return false;
   if (!port.hosts(result.env) || result.count > port.first_env + port.envs - result.env) return false;
+  if (result.env % port.width != 0 || result.count % port.width != 0) return false;
   if ((result.flags & kHasSpares) && !seating.has_spares()) return false;
-  return port.held.is_next(result) && answers_commands(result, seating, slots);
+  return answers_commands(result, seating, slots);
 }
 
 }  // namespace remuda

@@ -122,6 +122,7 @@ struct Plan {
   std::uint64_t blob_bytes;
   std::vector<std::uint64_t> action_bytes;  // of one row, per action column
   std::vector<std::uint64_t> column_bytes;  // of one row, per column
+  std::uint32_t width = 1;                  // so many neighbouring envs are stepped as one, see protocol.hpp
   bool keeps_last = false;                  // two more rows keep each env's last result, for when its worker dies
   std::uint32_t log_entries = 0;            // of each env's log; 0: there is none
   std::uint64_t log_object_bytes = 0;       // of each env's log, for what has no column

@@ -86,7 +86,8 @@ bool WorkerLoop::run_available() {
   const std::uint64_t cpu_before = thread_cpu_ns();
   do {
     while (!closed_ && commands_.pop(command)) {
-      for (; command.count != 0; --command.count, ++command.env, ++command.row, ++command.action) {
+      for (bool is_last = false; !is_last; next_env(command)) {
+        is_last = command.count <= plan_.width;
         execute(command);
         if (now_ - last_publish_ >= kPublishEvery) publish();
       }
@@ -96,6 +97,13 @@ bool WorkerLoop::run_available() {
   meter_->task.store(0, std::memory_order_release);  // after the results: who sees this sees those
   add(meter_->cpu_ns, thread_cpu_ns() - cpu_before);
   return closed_;
+}
+
+void WorkerLoop::next_env(Command& command) const {
+  command.count -= plan_.width;
+  command.env += plan_.width;
+  command.row += plan_.width;
+  command.action += plan_.width;
 }
 
 void WorkerLoop::wait_for_command() {
@@ -110,7 +118,7 @@ void WorkerLoop::wait_for_command() {
 }
 
 void WorkerLoop::execute(const Command& command) {
-  if (spec_.width != 0 && !is_message(command.op)) return gather(command);
+  if (spec_.is_vector && !is_message(command.op)) return execute_vector(command);
   Result result = begin_result(command, 1);
   try {
     switch (command.op) {
@@ -387,7 +395,6 @@ bool WorkerLoop::join_run(const Result& result) {
   if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
   if (run->sequence != result.sequence) return false;  // another command's may be for another part of the pool
   if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
-  if (!may_share_run(spec_.width, *run, result)) return false;
   run->count += result.count;
   run->end_ns = result.end_ns;
   return true;

@@ -17,13 +17,13 @@
 //   renew(env)                                   make an env anew, and replace_env with it
 //   send(parts), receive() -> parts              the socket
 //
-// Where envs are vector envs, the hooks step those and fill their rows, see worker/vector_envs.cpp:
+// Where envs are vector envs, the hooks step those and fill their rows, see worker/vector_envs.cpp; each returns None,
+// or the flags and the parts of the result:
 //
-//   reset_vector(env, row, blobs | None)          blobs: a list of the sub-envs' parts or Nones
-//   step_vector(env, row, action, blobs | None)
+//   reset_vector(env, row, parts | None)
+//   step_vector(env, row, action, parts | None)
 //   observe_vector(env, row)
-//   reset_vector_into_rows(env, row)                       -> None | a list with None | (flags, parts | None) for each
-//   sub-env
+//   reset_vector_into_rows(env, row)
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ namespace remuda {
 struct WorkerSpec {
   std::uint32_t index;      // of this worker
   std::uint32_t first_env;  // it hosts the envs first_env, first_env + 1, ...
-  std::uint32_t width;      // so many neighbouring envs are one vector env; 0: each is one of its own
+  bool is_vector;           // its envs are vector envs, be they of one each
   Autoreset autoreset;
   bool resets_ahead;  // an env is reset when its episode ends, unless something else is to be done, before it is asked
   std::int64_t spin_ns;
@@ -106,11 +106,7 @@ class WorkerLoop {
     nb::object frozen = {};     // what has no column; null: nothing
   };
 
-  struct Gathered {  // of the commands to the sub-envs of a vector env
-    Command first = {};
-    nb::object blobs = {};  // a list, if any of them has one
-  };
-
+  void next_env(Command& command) const;
   void execute(const Command& command);
   Result begin_result(const Command& command, std::uint32_t count);
   void reset(Env& env, const Command& command, Result& result);
@@ -126,14 +122,11 @@ class WorkerLoop {
   void fail(nb::python_error& error, const Command& command, Result& result);
   nb::object describe(nb::python_error& error, nb::handle slot);
 
-  void gather(const Command& command);
-  void execute_vector(const Command& first, nb::object blobs);
-  nb::object run_vector(const Command& first, nb::object blobs);
+  void execute_vector(const Command& command);
+  nb::object run_vector(const Command& command);
   void count_steps(Env* sub_envs);
   void begin_episode(Env& env);
-  void note_results(const Command& first);
-  void post_vector(Result whole, nb::handle extras);
-  void fail_vector(nb::python_error& error, Result whole);
+  void note_results(const Command& command);
 
   nb::tuple outcome_of_reset(Env& env, nb::object kwargs);
   nb::tuple make_or_take_reset(Env& env, nb::object kwargs);
@@ -183,7 +176,6 @@ class WorkerLoop {
   RingProducer<Result> results_;
   BlobReader blobs_in_;
   BlobWriter blobs_out_;
-  Gathered gathered_;
   SpinBudget spin_budget_;
   double* reward_;
   bool* terminated_;

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import Space
@@ -13,6 +14,8 @@ from gymnasium import Space
 from remuda import _core
 from remuda._wire.codec import ColumnSpec, SpaceCodec
 from remuda._wire.info_columns import InfoColumn
+
+T = TypeVar("T")
 
 AUTORESET = {
     "next_step": _core.Autoreset.NEXT_STEP,
@@ -115,6 +118,15 @@ class Layout:
         """How many neighbouring slots one env object has."""
         return self.vector_size or 1
 
+    def ids_with(self, env: int) -> range:
+        """All ids of the env object that this one is of: itself, or those of a whole vector env."""
+        first = env - env % self.width
+        return range(first, first + self.width)
+
+    def by_env(self, items: Sequence[T]) -> list[Sequence[T]]:
+        """Those of each env object together. `items`: one for each of its slots, one env object after another."""
+        return [items[first : first + self.width] for first in range(0, len(items), self.width)]
+
     def renews_in_place(self, worker: int) -> bool:
         return not (self.renews_workers and self.envs_of_worker[worker] == 1)
 
@@ -138,6 +150,7 @@ class Layout:
             blob_bytes=self.blob_bytes,
             action_bytes=[column.nbytes for column in self.action.columns],
             column_bytes=[*(size for _, size in _FIXED), self.info_bytes, *leaves, *final_leaves],
+            width=self.width,
             keeps_last=self.keeps_last,
             log_entries=log_entries,
             log_object_bytes=log_object_bytes,

@@ -181,7 +181,7 @@ class EnvHost:
             plan=layout.plan,
             index=self.info.index,
             first_env=layout.first_env(self.info.index),
-            width=layout.vector_size or 0,
+            is_vector=layout.vector_size is not None,
             autoreset=AUTORESET[layout.autoreset],
             resets_ahead=layout.resets_ahead,
             spin_ns=layout.spin_ns[0],

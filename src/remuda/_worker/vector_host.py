@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from remuda import _core
+from remuda._wire.bundle import RowMatter, bundle, unbundle
 from remuda._wire.channel import Channel
 from remuda._wire.codec import SpaceCodec, coerce
 from remuda._wire.info_columns import InfoColumn
@@ -21,8 +25,8 @@ from remuda._worker.vector_rows import VectorRows
 from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import InvalidEnvError
 
-# For each slot its flags and blob, or None where its row says everything; None when that is so for all.
-RowExtras: TypeAlias = "list[tuple[int, Parts | None] | None] | None"
+# The flags and the blob of a result; None where its rows say everything.
+Extra: TypeAlias = "tuple[int, Parts] | None"
 
 _ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
 _OF_THE_END = ("final_obs", "_final_obs", "final_info", "_final_info")  # with same-step autoreset
@@ -97,31 +101,29 @@ class VectorHost(EnvHost):
 
     # -- hooks -----------------------------------------------------------------------------------------
 
-    def reset_vector(self, slot: int, row: int, blobs: list[Parts | None] | None) -> RowExtras:
-        """`blobs`: the first has the arguments for all."""
-        arguments = self.reset_arguments(slot, blobs[0]) if blobs is not None and blobs[0] is not None else {}
-        extras = self._begin(slot, row, arguments)
+    def reset_vector(self, slot: int, row: int, parts: Parts | None) -> Extra:
+        """`parts`: the arguments for all."""
+        rows = self._begin(slot, row, {} if parts is None else self.reset_arguments(slot, parts))
         self._table.write_flags(row, 0.0, False, False)
-        return extras
+        return _extra(rows)
 
-    def reset_vector_into_rows(self, slot: int, row: int) -> RowExtras:
+    def reset_vector_into_rows(self, slot: int, row: int) -> Extra:
         """A reset whose rows tell of the ends of other episodes: rewards, flags and terminal observations stand."""
-        extras = self._begin(slot, row, {}) or [None] * self.width
-        plain = (_core.HAS_FINAL, None)
-        return [plain if extra is None else (extra[0] | _core.HAS_FINAL, extra[1]) for extra in extras]
+        rows = self._begin(slot, row, {}) or [None] * self.width
+        return _extra([(_core.HAS_FINAL | flags, parts) for flags, parts in (row or (0, None) for row in rows)])
 
-    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> RowExtras:
+    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> list[RowMatter] | None:
         outcome = self._env_at(slot).reset(**self._seeded(slot, arguments))
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
         obs, infos = outcome
         leaves, objects = self._flatten(obs)
         told = self._dealer.take_apart(_checked(infos))
-        extras = self._extras(objects, told, None)
+        matter = self._matter(objects, told, None)
         self._table.write_obs(row, leaves)
         self._dealer.write(told, row)
         self._last_obs[slot] = obs
-        return extras
+        return matter
 
     def _seeded(self, slot: int, arguments: dict[str, Any]) -> dict[str, Any]:
         named = arguments.pop("seed", [None] * self.width)
@@ -129,8 +131,8 @@ class VectorHost(EnvHost):
         seed = common_seed([take(slot + sub_env, base, loop) for sub_env, base in enumerate(named)])
         return arguments if seed is None else {"seed": seed, **arguments}
 
-    def step_vector(self, slot: int, row: int, action_row: int, blobs: list[Parts] | None) -> RowExtras:
-        outcome = self._env_at(slot).step(self._read_actions(action_row, blobs))
+    def step_vector(self, slot: int, row: int, action_row: int, parts: Parts | None) -> Extra:
+        outcome = self._env_at(slot).step(self._read_actions(action_row, parts))
         if not isinstance(outcome, tuple) or len(outcome) != 5:
             expected = "(observations, rewards, terminations, truncations, infos)"
             raise TypeError(f"expected step() to return {expected}, got {reprlib.repr(outcome)}")
@@ -142,30 +144,31 @@ class VectorHost(EnvHost):
         resets_itself = self._get_layout().autoreset == "same_step"
         finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
         told = self._dealer.take_apart(infos, _OF_THE_END if resets_itself else ())
-        extras = self._extras(objects, told, finals)
+        extra = _extra(self._matter(objects, told, finals))
         self._table.write_obs(row, leaves)
         self._table.write_flags(row, reward, terminated, truncated)
         if finals is not None:
             self._table.write_final_obs(row, finals.sub_envs, finals.leaves)
         self._dealer.write(told, row)
         self._last_obs[slot] = obs
-        return extras
+        return extra
 
-    def observe_vector(self, slot: int, row: int) -> RowExtras:
+    def observe_vector(self, slot: int, row: int) -> Extra:
         if slot not in self._last_obs:
             raise ValueError("there is no observation before the first reset")
         leaves, objects = self._flatten(self._last_obs[slot])
         told = self._dealer.take_apart({})
-        extras = self._extras(objects, told, None)
+        extra = _extra(self._matter(objects, told, None))
         self._table.write_obs(row, leaves)
         self._table.write_flags(row, 0.0, False, False)
         self._dealer.write(told, row)
-        return extras
+        return extra
 
     # -- in and out --------------------------------------------------------------------------------------
 
-    def _read_actions(self, row: int, blobs: list[Parts] | None) -> Any:
-        objects = [] if blobs is None else [load(parts) for parts in blobs]
+    def _read_actions(self, row: int, parts: Parts | None) -> Any:
+        matter = [] if parts is None else unbundle(parts, self.width)
+        objects = [load(one[1]) for one in matter if one is not None and one[1] is not None]
         return self._get_layout().action.build_batch(self._table.read_actions(row), objects)
 
     def _flatten(self, obs: Any) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
@@ -196,11 +199,12 @@ class VectorHost(EnvHost):
             frozen[sub_env] = None if obs is None and not info else self.freeze(obs, info)
         return _Finals(sub_envs, leaves, frozen)
 
-    def _extras(self, objects: list[list[Any]] | None, told: Told, finals: _Finals | None) -> RowExtras:
+    def _matter(self, objects: list[list[Any]] | None, told: Told, finals: _Finals | None) -> list[RowMatter] | None:
+        """What goes with each row; None where that is nothing for all."""
         if objects is None and told.rest is None and finals is None:
             return None
         return [
-            self._extra(
+            self._matter_of_one(
                 objects[sub_env] if objects is not None else [],
                 told.rest[sub_env] if told.rest is not None else {},
                 told.wanted[sub_env] if told.rest is not None else [],
@@ -210,14 +214,14 @@ class VectorHost(EnvHost):
             for sub_env in range(self.width)
         ]
 
-    def _extra(
+    def _matter_of_one(
         self,
         objects: list[Any],
         rest: dict[str, Any],
         wanted: list[tuple[tuple[str, ...], Any]],
         is_final: bool,
         frozen: bytes | None,
-    ) -> tuple[int, Parts | None] | None:
+    ) -> RowMatter:
         flags = (_core.HAS_FINAL if is_final else 0) | (_core.HAS_NEW_KEYS if wanted else 0)
         if not objects and not rest and frozen is None:
             return (flags, None) if flags else None
@@ -232,6 +236,13 @@ class VectorHost(EnvHost):
     def _dealer(self) -> VectorInfos:
         assert self._infos is not None
         return self._infos
+
+
+def _extra(rows: Sequence[RowMatter] | None) -> Extra:
+    """The flags are those of any row."""
+    if rows is None:
+        return None
+    return functools.reduce(operator.or_, (row[0] for row in rows if row is not None), 0), bundle(rows)
 
 
 def _ends_one_by_one(

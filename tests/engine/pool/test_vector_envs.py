@@ -24,7 +24,6 @@ from remuda import (
     Pool,
     _core,
 )
-from remuda._engine.pool.partition import divide
 from remuda._engine.startup.advice import StepCost, advice
 
 BACKENDS = ("process", "thread", "serial")
@@ -323,7 +322,8 @@ def test_parts_are_of_whole_vector_envs(parts: int) -> None:
 
 
 def test_a_division_keeps_vectors_whole() -> None:
-    assert divide([0] * 6 + [1] * 3, 2, 3) == [[0, 1, 2, 6, 7, 8], [3, 4, 5]]
+    with Pool(plain(3, 3), vector_size=3, num_workers=2, backend="thread") as pool:
+        assert [part.env_ids.tolist() for part in pool.split(2)] == [[0, 1, 2, 6, 7, 8], [3, 4, 5]]
 
 
 # -- calls -----------------------------------------------------------------------------------------------

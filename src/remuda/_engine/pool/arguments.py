@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump_for_worker
 from remuda.errors import InvalidActionError
 
@@ -32,31 +33,30 @@ def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
     return ids
 
 
-def check_whole(env_ids: Sequence[int], width: int) -> None:
-    """Whether vector envs of so many envs each are named as a whole, the envs of each in order and together.
+def check_whole(env_ids: Sequence[int], layout: Layout) -> None:
+    """Whether vector envs are named as a whole, the envs of each in order and together.
 
     Raises:
         ValueError: Names the first env that is not where it should be.
     """
-    for i in range(0, len(env_ids), width):
-        first = env_ids[i] // width * width
-        whole = list(range(first, first + width))
-        if list(env_ids[i : i + width]) != whole:
+    for its in layout.by_env(env_ids):
+        whole = list(layout.ids_with(its[0]))
+        if list(its) != whole:
             raise ValueError(
-                f"expected env_ids to name whole vector envs, each one's envs in order, got env {env_ids[i]} in "
-                f"{list(env_ids[i : i + width])} where {whole} belong together"
+                f"expected env_ids to name whole vector envs, each one's envs in order, got env {its[0]} in "
+                f"{list(its)} where {whole} belong together"
             )
 
 
-def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], width: int) -> None:
+def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], layout: Layout) -> None:
     """Whether the envs of a vector env have equal values.
 
     Raises:
         ValueError: Names two that have not.
     """
-    firsts: dict[int, int] = {}  # by vector env: where its first value is
+    firsts: dict[range, int] = {}  # by vector env: where its first value is
     for i, env_id in enumerate(env_ids):
-        first = firsts.setdefault(env_id // width, i)
+        first = firsts.setdefault(layout.ids_with(env_id), i)
         if not _is_equal(values[i], values[first]):
             raise ValueError(
                 f"expected the same {what} for all envs of a vector env, got {values[first]!r} for env "
@@ -77,16 +77,16 @@ def _is_equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def check_limit(name: str, limit: Any, width: int = 1) -> None:
-    """A number of envs to wait for, or to take. `width`: they come only so many at once."""
+def check_limit(name: str, limit: Any, vector_size: int | None = None) -> None:
+    """A number of envs to wait for, or to take. `vector_size`: they come only so many at once."""
     try:
         good = limit is None or _index(limit) >= 0
     except TypeError:
         raise TypeError(f"expected {name} to be an int or None, got {limit!r}") from None
     if not good:
         raise ValueError(f"expected {name} to be at least 0, or None, got {limit}")
-    if limit is not None and limit % width != 0:
-        raise ValueError(f"expected {name} to be a multiple of vector_size={width}, or None, got {limit}")
+    if limit is not None and vector_size is not None and limit % vector_size != 0:
+        raise ValueError(f"expected {name} to be a multiple of vector_size={vector_size}, or None, got {limit}")
 
 
 def check_order(order: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from remuda import _core
 from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.infos import InfoColumns
+from remuda._engine.pool.infos import InfoColumns, rows_of_envs
 from remuda._engine.startup.running import Running
 from remuda._wire.pickling import Parts, dump, load_from_env
 from remuda._wire.requests import AddInfoColumns
@@ -35,6 +35,8 @@ class BatchMaker:
         """`taken`: from the hub. `all_ids`: what a whole frame has a row for each of."""
         slots, columns, finals, info_arrays, extras = taken
         if extras is not None:
+            if self._layout.vector_size is not None:
+                extras = rows_of_envs(extras, self._layout.vector_size)
             self._give_columns(extras)
         self.made += 1
         return Batch(

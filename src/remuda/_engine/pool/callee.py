@@ -78,8 +78,8 @@ class Callee:
         elif len(per_env_args) != len(targets):
             raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
         else:
-            if self._engine.layout.width > 1:
-                check_common("arguments", per_env_args, targets, self._engine.layout.width)
+            if self._engine.layout.vector_size is not None:
+                check_common("arguments", per_env_args, targets, self._engine.layout)
             messages = [dump_for_worker(CallEnv(fn, one, kwargs, about, again)) for one in per_env_args]
         call = self._engine.exchange.call(targets, messages, about)
         if with_spares and self._is_whole and self._engine.layout.spares:

@@ -44,7 +44,7 @@ class Engine:
         self.faults = Faults(running.layout.num_slots, in_callers_thread=settings.backend == "serial")
         infos, defaults = InfoColumns(running.layout.info_bytes), ResetDefaults()
         per_episode = settings.seeding == "per_episode"
-        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout.width)
+        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout)
         self.tracker = ProgressTracker(running, seeds, settings.operation_of)
         recorder = None
         if settings.record is not None and running.factories is not None:

@@ -38,7 +38,7 @@ class Exchange:
         self.faults, self.supervisor = faults, supervisor
         self.closing = False
         self._running, self._backend = running, running.backend
-        self._num_envs, self._width = running.layout.num_envs, running.layout.width
+        self._layout = running.layout
         self._calls = supervisor.addressees
 
     # -- results -----------------------------------------------------------------------------------------
@@ -59,7 +59,10 @@ class Exchange:
         *,
         to_all: bool,
     ) -> None:
-        """Sends each of `targets`, slots of a part, a command. Raises before anything is sent."""
+        """Sends each of `targets`, slots of a part, a command. Raises before anything is sent.
+
+        `blobs`: one for the slots of each env.
+        """
         self.faults.check_alive(self._running.hub.env_of(slot) for slot in targets)
         if op == _core.Op.OBSERVE:
             blobs = self.supervisor.resolution.known_observations(targets)
@@ -74,7 +77,7 @@ class Exchange:
     @property
     def spares(self) -> list[int]:
         """The envs that back no slot now. Each has a worker of its own, of the same number."""
-        return [env for env in range(self._num_envs) if self._running.hub.slot_of(env) is None]
+        return [env for env in range(self._layout.num_envs) if self._running.hub.slot_of(env) is None]
 
     def prepare(self, spare: int, arguments: Parts | None) -> None:
         """Lets a spare reset in advance; what it is given for that outlives its worker."""
@@ -133,7 +136,7 @@ class Exchange:
         self.faults.check_alive(self._running.hub.env_of(slot) for slot in slots)
         call, asked = Call(self._wait_for_call, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
-            env = self._running.hub.env_of(slot) // self._width * self._width
+            env = self._layout.ids_with(self._running.hub.env_of(slot))[0]
             if env not in asked:
                 addressee = self._remembering(call, env, about, parts)
                 asked[env] = self._post(self._running.hub.worker_of(slot), env, parts, self._calls, addressee)

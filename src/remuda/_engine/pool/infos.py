@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from remuda import _core
+from remuda._wire.bundle import unbundle
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField
 from remuda._wire.pickling import Parts, load_from_env
@@ -66,6 +67,28 @@ class InfoColumns:
 # Flags; (objects, info, new fields, terminal data), pickled unless the pool itself made it; and, of a row that the pool
 # completed, (terminal observation, terminal info), pickled or not.
 RawExtra: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[Any, dict[str, Any]] | None]"
+
+
+def rows_of_envs(extras: dict[int, Any], vector_size: int) -> dict[int, RawExtra]:
+    """What the hub has by the first row of each vector env as that of each row."""
+    rows = {}
+    for first, (_, parts, terminals) in extras.items():
+        for i, (flags, own) in enumerate(_rows_of_one(parts, vector_size)):
+            terminal = None if terminals is None else terminals[i]
+            if flags or own is not None or terminal is not None:
+                rows[first + i] = flags, own, terminal
+    return rows
+
+
+def _rows_of_one(parts: Parts | tuple[Any, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
+    if isinstance(parts, tuple):  # the pool itself has made them
+        return [(0, own) for own in parts]
+    if parts is None:
+        return [(0, None)] * vector_size
+    try:
+        return [row or (0, None) for row in unbundle(parts, vector_size)]
+    except ValueError:  # no worker of ours has written it: an error for whoever reads it
+        return [(0, parts)] * vector_size
 
 
 class Extras:

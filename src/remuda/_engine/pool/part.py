@@ -20,6 +20,8 @@ from remuda._engine.pool.callee import Callee
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
+from remuda._wire.bundle import bundle
+from remuda._wire.pickling import Parts
 from remuda.errors import InvalidActionError, StateError
 
 
@@ -76,8 +78,15 @@ class Part(Callee):
         targets = self._targets(env_ids)
         arrays, objects = self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
         self._engine.faults.check_reset(targets)
-        blobs = None if objects is None else dump_objects(objects, targets)
+        blobs = None if objects is None else self._blobs(dump_objects(objects, targets))
         self._exchange.send(_core.Op.STEP, targets, arrays, blobs, self._part, to_all=env_ids is None)
+
+    def _blobs(self, rows: list[Parts]) -> list[Parts]:
+        """For each env what is for its rows."""
+        layout = self._engine.layout
+        if layout.vector_size is None:
+            return rows
+        return [bundle([(0, parts) for parts in its]) for its in layout.by_env(rows)]
 
     def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
         """Tells envs to reset and returns at once; arguments as in `reset`."""
@@ -130,7 +139,7 @@ class Part(Callee):
         """What the hub hands out to `recv`."""
         self._check_open()
         check_limit("min_envs", min_envs)
-        check_limit("max_envs", max_envs, self._engine.layout.width)
+        check_limit("max_envs", max_envs, self._engine.layout.vector_size)
         check_timeout(timeout)
         check_order(order)
         exchange = self._exchange
@@ -224,8 +233,8 @@ class Part(Callee):
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()
         targets = self._named(env_ids)
-        if env_ids is not None and self._engine.layout.width > 1:
-            check_whole(targets, self._engine.layout.width)
+        if env_ids is not None and self._engine.layout.vector_size is not None:
+            check_whole(targets, self._engine.layout)
         return targets
 
     def _check_open(self) -> None:

@@ -124,12 +124,14 @@ class Pool(Part):
         engine = self._engine
         engine.check_open()
         hub = engine.running.hub
-        most, what = self.num_envs // engine.layout.width, "envs" if self.vector_size is None else "vector envs"
+        envs, what = engine.layout.by_env(self._ids), "envs" if self.vector_size is None else "vector envs"
+        most = len(envs)
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
         if any(hub.pending(part) for part in range(self._num_parts)):
             raise StateError("expected no env in flight when a pool is split; call recv or discard first")
-        shares = divide([hub.worker_of(slot) for slot in range(self.num_envs)], parts, engine.layout.width)
+        divided = divide([hub.worker_of(its[0]) for its in envs], parts)
+        shares = [[slot for env in share for slot in envs[env]] for share in divided]
         engine.divide(shares)
         self._num_parts = parts
         if parts > 1:
@@ -258,11 +260,11 @@ class Pool(Part):
         stats = self.stats()
         if stats.steps == 0:
             return
-        width = self._engine.layout.width  # of a vector env they are stepped at once
-        stats = replace(stats, steps=stats.steps // width)
+        num_envs = len(self._engine.layout.by_env(self._ids))  # those of a vector env are stepped at once
+        stats = replace(stats, steps=stats.steps * num_envs // self.num_envs)
         cost = observed_cost(stats, self._engine.backend.queued_seconds(), self.num_workers, self._cores)
         what = "envs" if self.vector_size is None else "vector envs"
-        if text := advice(cost, self.num_envs // width, self.num_workers, self._cores, what):
+        if text := advice(cost, num_envs, self.num_workers, self._cores, what):
             logger.warning("%s", text)
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
+from remuda._engine.pool.arguments import check_common
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.pool.seeding import (
     entropy_for,
@@ -14,7 +15,6 @@ from remuda._engine.pool.seeding import (
     pickled_options,
     reset_arguments,
     split_seed,
-    vector_reset_arguments,
 )
 from remuda._engine.pool.seeds import Order, Seed, Seeds
 from remuda._engine.startup.running import Running
@@ -57,7 +57,8 @@ class Resets:
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
         self._exchange.send(_core.Op.RESET, slots, [], blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)
-        self._exchange.forget_preparations([env for env, given in zip(envs, arguments, strict=True) if given])
+        each = zip(self._layout.by_env(envs), arguments, strict=True)
+        self._exchange.forget_preparations([its[0] for its, given in each if given])
         if self._spaces is not None:
             self._spaces.seed(slots, entropy_for(seed, slots))
         self._exchange.faults.not_reset.difference_update(slots)
@@ -65,8 +66,11 @@ class Resets:
     def _arguments(
         self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
     ) -> list[dict[str, Any] | None]:
+        """Of the slots of each env."""
         if self._layout.vector_size is not None:
-            return vector_reset_arguments(orders, options, slots, self._layout.width)
+            check_common("options", options, slots, self._layout)
+            each = zip(self._layout.by_env(orders), self._layout.by_env(options), strict=True)
+            return [reset_arguments(list(its) if any(its) else None, common[0]) for its, common in each]
         return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
 
     def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options, *, reseat: bool) -> None:

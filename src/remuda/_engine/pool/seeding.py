@@ -9,8 +9,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from remuda._engine.pool.arguments import check_common
-
 
 def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
     """Gymnasium's rule: an int seeds env i with seed + i; a sequence has one seed for each of `env_ids`.
@@ -108,23 +106,6 @@ def _pickle(options: dict[str, Any], env_id: int) -> bytes:
             f"expected reset options that can be pickled, got {reprlib.repr(options)} for env {env_id} ({error})"
         ) from error
     return pickled
-
-
-def vector_reset_arguments(
-    seeds: Sequence[Any], options: Sequence[dict[str, Any] | None], env_ids: Sequence[int], width: int
-) -> list[dict[str, Any] | None]:
-    """The keyword arguments of the resets of vector envs of `width` envs each, beside the first env of each; None
-    beside the others.
-
-    Raises:
-        ValueError: The options of the envs of one differ.
-    """
-    check_common("options", options, env_ids, width)
-    arguments: list[dict[str, Any] | None] = [None] * len(seeds)
-    for first in range(0, len(seeds), width):
-        each = list(seeds[first : first + width])
-        arguments[first] = reset_arguments(each if any(each) else None, options[first])
-    return arguments
 
 
 def reset_arguments(seed: Any, options: dict[str, Any] | None) -> dict[str, Any] | None:

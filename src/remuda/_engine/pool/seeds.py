@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from remuda._engine.pool.seeding import entropy_for, seeds_for
+from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
 Seeding: TypeAlias = Literal["gymnasium", "per_episode"]
@@ -63,16 +64,14 @@ class GymnasiumSeeds(Seeds):
     One that was built anew has none to go on with: its first reset gets a seed derived from the last one given.
     """
 
-    def __init__(self, defaults: ResetDefaults, width: int) -> None:
-        """`width`: how many neighbouring envs are in one vector env."""
+    def __init__(self, defaults: ResetDefaults, layout: Layout) -> None:
         super().__init__(defaults)
-        self._width = width
+        self._layout = layout
 
     def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        seeds, orders = seeds_for(seed, ids), list[Order]()
-        for first in range(0, len(seeds), self._width):
-            each = seeds[first : first + self._width]
-            is_one = None not in each and each == list(range(each[0] or 0, (each[0] or 0) + self._width))
+        orders = list[Order]()
+        for each in self._layout.by_env(seeds_for(seed, ids)):
+            is_one = None not in each and each == list(range(each[0] or 0, (each[0] or 0) + len(each)))
             orders += [
                 None
                 if one is None

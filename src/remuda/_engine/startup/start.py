@@ -358,5 +358,4 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         max_running=settings.num_workers
         if settings.max_concurrency is None or settings.backend == "serial"
         else settings.max_concurrency,
-        width=settings.width,
     )

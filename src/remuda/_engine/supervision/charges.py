@@ -27,7 +27,7 @@ class Charges:
     def __init__(self, policy: FaultPolicy, running: Running, faults: Faults, tracker: ProgressTracker) -> None:
         self.log = FaultLog()
         self._quota = Quota(policy)
-        self._backend, self._width = running.backend, running.layout.width
+        self._backend, self._layout = running.backend, running.layout
         self._faults, self._tracker = faults, tracker
 
     def env_fault(self, env: int, operation: str, error: RemudaError) -> Fault:
@@ -50,7 +50,7 @@ class Charges:
 
         `then`: what follows if they are not.
         """
-        each = faults[:: self._width]  # those of a vector env are one
+        each = [its[0] for its in self._layout.by_env(faults)]  # those of a vector env are one
         limit = self._quota.charge(each, changes)
         for fault in each:
             self.log.add(fault, then if limit is None else "it is not restarted any more", changes)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from remuda import _core
 from remuda._engine.startup.running import Running
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.faults import Faults
+from remuda._wire.bundle import unbundle
 from remuda._wire.pickling import load_from_env
 from remuda.errors import Fault
 
@@ -28,58 +29,67 @@ class FaultResolution:
         with all of them: where one episode was cut off, all are told so, even those that had just ended.
         """
         over = all(map(self._running.hub.is_over, slots))  # before anything is settled, which makes them so
-        settle_one = self._choose(self._running.hub.last_op(slots[0]), over)
-        for slot, fault in zip(slots, faults, strict=True):
-            settle_one(slot, fault, changes)
+        self._choose(self._running.hub.last_op(slots[0]), over)(slots, faults, changes)
 
     def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
         """The end of their episodes is told when the slots of an env are next asked for a step."""
         if not self._running.hub.has_results(slots[0]):
             return
-        over = all(map(self._running.hub.is_over, slots))
-        for slot, fault in zip(slots, faults, strict=True):
-            if over:
-                self._forbid_steps(slot, changes)
-            else:
-                self._defer_end(slot, fault, changes)
+        if all(map(self._running.hub.is_over, slots)):
+            self._forbid_steps(slots, changes)
+        else:
+            self._defer_end(slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
-        """What an observe of each slot is answered with by the hub, for their envs know of none; else None."""
-        known = [self._last_row_parts(slot) if self._running.hub.is_fresh(slot) else None for slot in slots]
+        """What an observe of the slots of each env is answered with by the hub, for it knows of none; else None."""
+        known = [
+            self._parts(self._last_row_parts(slot) for slot in its) if self._running.hub.is_fresh(its[0]) else None
+            for its in self._layout.by_env(slots)
+        ]
         return known if any(known) else None
 
-    def _choose(self, op: _core.Op, over: bool) -> Callable[[int, Fault, Changes], None]:
+    def _choose(self, op: _core.Op, over: bool) -> Callable[[Sequence[int], Sequence[Fault], Changes], None]:
         """What to do about a command. `over`: the episodes were over before."""
         if op == _core.Op.OBSERVE and over:
             return self._repeat_last
         # A reset, in one way or another: there is no episode that could have ended.
         if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode == "next_step" and over):
-            return lambda slot, _, changes: changes.do(self._running.hub.resend, slot)
+            return lambda slots, _, changes: changes.do(self._running.hub.resend, slots[0])
         return self._reset_into_row if self._mode == "same_step" else self._end_episode
 
-    def _repeat_last(self, slot: int, _: Fault, changes: Changes) -> None:
-        changes.do(self._running.hub.repeat_last, slot, self._last_row_parts(slot))
-        self._forbid_steps(slot, changes)
+    def _repeat_last(self, slots: Sequence[int], _: Sequence[Fault], changes: Changes) -> None:
+        parts = self._parts(map(self._last_row_parts, slots))
+        changes.do(self._running.hub.repeat_last, slots[0], parts)
+        self._forbid_steps(slots, changes)
 
-    def _reset_into_row(self, slot: int, fault: Fault, changes: Changes) -> None:
-        changes.do(self._running.hub.reset_into_row, slot, self._terminal(slot, fault), False)
+    def _reset_into_row(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
+        changes.do(self._running.hub.reset_into_row, slots[0], self._parts(map(self._terminal, slots, faults)), False)
 
-    def _end_episode(self, slot: int, fault: Fault, changes: Changes) -> None:
-        changes.do(self._running.hub.end_episode, slot, self._last_row_parts(slot, fault=fault))
-        self._forbid_steps(slot, changes)
+    def _end_episode(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
+        changes.do(self._running.hub.end_episode, slots[0], self._parts(map(self._end, slots, faults)))
+        self._forbid_steps(slots, changes)
 
-    def _defer_end(self, slot: int, fault: Fault, changes: Changes) -> None:
+    def _defer_end(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
         if self._mode == "same_step":
-            return changes.do(self._running.hub.defer_end, slot, self._terminal(slot, fault), True)
-        changes.do(self._running.hub.defer_end, slot, self._last_row_parts(slot, fault=fault), False)
+            terminal = self._parts(map(self._terminal, slots, faults))
+            return changes.do(self._running.hub.defer_end, slots[0], terminal, True)
+        changes.do(self._running.hub.defer_end, slots[0], self._parts(map(self._end, slots, faults)), False)
         if self._mode == "disabled":
-            changes.do(self._faults.deferred.add, slot)
+            changes.do(self._faults.deferred.update, slots)
         return None
 
-    def _forbid_steps(self, slot: int, changes: Changes) -> None:
+    def _forbid_steps(self, slots: Sequence[int], changes: Changes) -> None:
         """Until the env that was built anew is reset, which nobody but the caller does without autoreset."""
         if self._mode == "disabled":
-            changes.do(self._faults.not_reset.add, slot)
+            changes.do(self._faults.not_reset.update, slots)
+
+    def _parts(self, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """What goes with the rows of an env, in the form in which the hub keeps it and hands it out."""
+        each = tuple(rows)
+        return each[0] if self._layout.vector_size is None else each
+
+    def _end(self, slot: int, fault: Fault) -> tuple[Any, ...]:
+        return self._last_row_parts(slot, fault=fault)
 
     def _last_row_parts(self, slot: int, **info: Any) -> tuple[Any, ...]:
         """What comes with the last observation, in the form of `EnvHost.pack`."""
@@ -96,11 +106,14 @@ class FaultResolution:
 
     def _objects(self, slot: int) -> list[Any]:
         """The parts of the last observation that have no column."""
-        parts = self._running.hub.last(slot)[1]
+        slots = self._layout.ids_with(slot)  # which has no spares where it is a vector env's
+        parts = self._running.hub.last(slots[0])[1]
         count = self._layout.observation.num_objects
         if parts is None or not count:
             return []
         try:
+            if self._layout.vector_size is not None:
+                _, parts = unbundle(parts, len(slots))[slot - slots[0]] or (0, None)
             objects: list[Any] = load_from_env(parts)[0]
         except Exception:  # whoever asked for it when it was new was told why
             return [None] * count

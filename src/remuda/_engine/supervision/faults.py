@@ -45,13 +45,16 @@ class Faults:
         """Whether envs were lost that somebody waits for."""
         return bool(self._deaths or self._limits)
 
-    def add_failure(self, failure: Failure, changes: Changes, slot: int | None = None) -> None:
-        """`slot`: that had the env, and waits for its result."""
-        changes.do(self._failures.append, (slot, failure))
-        if slot is not None:
-            part = self._part_of[slot]
-            changes.do(self.noted.__setitem__, part, self.noted[part] + 1)
-            changes.do(self.not_reset.add, slot)
+    def add_failure(self, failure: Failure, changes: Changes) -> None:
+        """It is to be raised."""
+        changes.do(self._failures.append, (None, failure))
+
+    def add_failures(self, failures: Sequence[Failure], slots: Sequence[int], changes: Changes) -> None:
+        """The same of an env. `slots`: that had it, one for each, and wait for results."""
+        part = self._part_of[slots[0]]
+        changes.do(self._failures.extend, list(zip(slots, failures, strict=True)))
+        changes.do(self.noted.__setitem__, part, self.noted[part] + len(slots))
+        changes.do(self.not_reset.update, slots)
 
     def add_interrupt(self, failure: Failure, changes: Changes) -> None:
         """It is to be raised, but its env goes on."""

@@ -177,9 +177,7 @@ class Supervisor:
             self._lives.plan(index, WorkerState.LOST, changes)
             return self._drop(orphaned, changes)
         self._replace(index, at, changes)
-        width = self._layout.width
-        for first in range(0, len(faults), width):
-            its_faults = faults[first : first + width]
+        for its_faults in self._layout.by_env(faults):
             slots = [slot for fault in its_faults if (slot := self._running.hub.slot_of(fault.env_id)) is not None]
             if not slots:
                 continue  # a spare: nobody is told
@@ -250,31 +248,38 @@ class Supervisor:
     # -- envs that raise -----------------------------------------------------------------------------------
 
     def env_failed(self, slot: int, failure: Failure, changes: Changes) -> None:
-        """An env raised; its slot is orphaned."""
+        """An env raised; its slot is orphaned (the first of them stands for all)."""
         env = failure.env_id
         assert env is not None
         is_rebuild = failure.operation == "build"
-        operation, where = self._tracker.tell(env, failure.operation)
-        failure = replace(failure, operation=operation, where=where, shared=env % self._layout.width != 0)
+        failures = self._of_each_slot(env, failure)
         if self._lives.state(failure.worker) is WorkerState.KILLED:  # it is settled when that has died
-            return self._go_with_worker(slot, failure, changes)
+            return self._go_with_worker(slot, failures, changes)
         if self.closing or self._faults.is_lost(env):
             return changes.do(self._running.hub.drop, slot)
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:
-            failure = self._recorder.record_failure(failure)
+            failures = [self._recorder.record_failure(one) for one in failures]
         if is_interrupt or not self._policy.restarts:
-            self._faults.add_failure(failure, changes, slot)
+            self._faults.add_failures(failures, range(slot, slot + len(failures)), changes)
             return changes.do(self._running.hub.drop, slot)
         if self._layout.vector_size is None:
-            return self._restart_env(slot, env, failure, changes, is_rebuild=is_rebuild)
+            return self._restart_env(slot, env, failures[0], changes, is_rebuild=is_rebuild)
         self._kill(failure.worker, Raised([]))  # only a new worker has another one
-        return self._go_with_worker(slot, failure, changes)
+        return self._go_with_worker(slot, failures, changes)
 
-    def _go_with_worker(self, slot: int, failure: Failure, changes: Changes) -> None:
-        cause = self._lives[failure.worker].cause
+    def _of_each_slot(self, first: int, failure: Failure) -> list[Failure]:
+        """What an env has raised, as those that its slots are numbered after tell of it."""
+        failures = []
+        for env in self._layout.ids_with(first):
+            operation, where = self._tracker.tell(env, failure.operation)
+            failures.append(replace(failure, env_id=env, operation=operation, where=where, shared=env != first))
+        return failures
+
+    def _go_with_worker(self, slot: int, failures: Sequence[Failure], changes: Changes) -> None:
+        cause = self._lives[failures[0].worker].cause
         if isinstance(cause, Raised):
-            changes.do(cause.failures.append, failure)
+            changes.do(cause.failures.extend, failures)
         changes.do(self._running.hub.resend, slot)
 
     def _restart_env(self, slot: int, env: int, failure: Failure, changes: Changes, *, is_rebuild: bool) -> None:
