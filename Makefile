@@ -15,11 +15,12 @@ CXX_FILES := $(shell find src tests/core -name "*.?pp")
 
 MINUTES ?= 10
 
-# How many tests run at the same time.
-JOBS   ?= 2
+# How many tests run at the same time: more than there are cores, for they wait for processes half of the time.
+JOBS   ?= 4
 PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal
+FACE   := -m pytest  # those of one face take as long as the others meanwhile
 
-.PHONY: help demo test lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench \
+.PHONY: help demo test pytest lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench \
     wheels docs test-portable test-lowest test-newest test-pythons clean
 
 # Where there is no Spin, `make test` does without, and says so.
@@ -86,8 +87,14 @@ $(MLAGENTS)/test.stamp: $(MLAGENTS)/peers.stamp $(WHEEL)
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop; leaves a table and a picture in demo/
 	$(BIN)/python -m remuda demo --dir demo
 
-test: $(VENV)/test.stamp lint core-test $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)  ## everything that must hold: style, types, the core's own tests, its models, the tests
-	$(BIN)/python $(PYTEST)
+# Side by side, each with its output in one piece when it is done, but for the longest, which shows how far it has come.
+# A test that hangs is ended by its watchdog (tests/conftest.py). Whatever fails, the others are run, and `make` fails.
+CHECKS := pytest lint core-test $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)
+test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the tests
+	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1
+
+pytest: $(VENV)/test.stamp
+	$(BIN)/python $(PYTEST) $(AT_ONCE)
 
 lint: $(VENV)/test.stamp  ## style and types
 	$(BIN)/ruff check .
@@ -118,13 +125,13 @@ formal-unchecked:
 	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."
 
 ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
-	$(DING)/bin/python $(PYTEST) -k ding tests/faces/ding tests/faces/test_fault_table.py tests/faces/test_options.py
+	$(DING)/bin/python $(FACE) -k ding tests/faces/ding tests/faces/test_fault_table.py tests/faces/test_options.py
 
 ding-untested:
 	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (make clean test PYTHON=python3.12)."
 
 mlagents-test: $(MLAGENTS)/test.stamp  ## the tests of remuda.mlagents, beside Unity ML-Agents
-	$(MLAGENTS)/bin/python $(PYTEST) -k mlagents tests/faces/mlagents tests/faces/test_fault_table.py tests/faces/test_options.py
+	$(MLAGENTS)/bin/python $(FACE) -k mlagents tests/faces/mlagents tests/faces/test_fault_table.py tests/faces/test_options.py
 
 mlagents-untested:
 	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (make clean test PYTHON=python3.11)."
