@@ -25,6 +25,7 @@ default_role = "code"  # docstrings quote code as Markdown does
 
 html_theme = "furo"
 html_title = "remuda"
+html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["remuda.css"]
 html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
@@ -37,7 +38,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 autodoc_mock_imports = [
     *("ding", "ditk", "easydict", "mlagents", "mlagents_envs", "stable_baselines3", "torch", "treetensor", "treevalue")
 ]
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "faces" / "alf_stand_in"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "faces" / "support" / "alf_stand_in"))
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_typehints = "signature"
@@ -45,7 +46,8 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_custom_sections = [
-    *((name, "params_style") for name in ("Workers", "Episodes", "Shared memory", "Faults and reports", "Each has"))
+    *((name, "params_style") for name in ("Workers", "Episodes", "Shared memory", "Faults and reports", "Each has")),
+    ("Attributes", "params_style"),  # else several of one description are taken for a name and its types
 ]
 suppress_warnings = ["ref.python"]  # a face has errors of the same names as the engine's
 python_use_unqualified_type_names = True
@@ -54,9 +56,10 @@ python_maximum_signature_line_length = 100
 # -- pages that are read in the repository too -----------------------------------------------------------
 
 
-def lead_out(_app: Any, _page: str, source: list[str]) -> None:
+def lead_out(_app: Any, page: str, source: list[str]) -> None:
     """Turns links to files beside docs/ into links to the repository, where they lie."""
-    source[0] = re.sub(r"\]\(\.\./(?!\.\.)(?!docs/)([\w./-]+)(#[\w-]+)?\)", _address, source[0])
+    up = re.escape("../" * (page.count("/") + 1))
+    source[0] = re.sub(rf"\]\({up}(?!\.\.)([\w./-]+)(#[\w-]+)?\)", _address, source[0])
 
 
 def _address(link: re.Match[str]) -> str:

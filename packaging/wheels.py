@@ -1,11 +1,12 @@
 """Builds the wheels that can be built on this machine and tries each as a stranger would, in an environment of its own.
 
-    python packaging/wheels.py [--python 3.10,3.11,3.12] [--glibc 2.28] [--aarch64]
+    python packaging/wheels.py [--python 3.10,3.11,3.12] [--glibc 2.28 | --system] [--aarch64]
 
 `make wheels` calls it. One wheel for Python 3.10, one for 3.11, and one with the stable ABI for all from 3.12 on, which
 is tried with each of those that is found. The compiler is zig's, from PyPI, which knows the symbols of every glibc:
-wheels run on systems far older than the one they are built on. Wheels and the source distribution lie in dist/ in the
-end, each repaired by auditwheel, checked by twine, and tried by packaging/smoke.py without a compiler on the path.
+wheels run on systems far older than the one they are built on. With `--system` it is this system's, which is quicker,
+and they run on systems as new as this one. Wheels and the source distribution lie in dist/ in the end, each repaired by
+auditwheel, checked by twine, and tried by packaging/smoke.py without a compiler on the path.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def main() -> None:
     run(tools, "-m", "build", "--sdist", "--outdir", DIST, ROOT)
     (sdist,) = DIST.glob("*.tar.gz")
     for version, python in builders(pythons):
-        build(tools, python, sdist, Target(options.glibc, platform.machine()), version)
+        target = None if options.system else Target(options.glibc, platform.machine())
+        build(tools, python, sdist, target, version)
     if options.aarch64:
         build(tools, builders(pythons)[-1][1], sdist, Target(options.glibc, "aarch64"), "aarch64")
     run(tools, "-m", "twine", "check", "--strict", *DIST.iterdir())
@@ -58,6 +60,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=lambda text: text.split(","), default=list(VERSIONS), metavar="VERSIONS")
     parser.add_argument("--glibc", default="2.28", help="the oldest that wheels are to run with (default: 2.28)")
+    parser.add_argument("--system", action="store_true", help="build with the system's compiler")
     parser.add_argument("--aarch64", action="store_true", help="build the stable-ABI wheel for aarch64 too, untried")
     return parser.parse_args()
 
@@ -127,13 +130,13 @@ def make_tools() -> Path:
     return tools
 
 
-def build(tools: Path, python: Path, sdist: Path, target: Target, name: str) -> None:
-    """From the source distribution, as everybody else would, and repaired: into dist/."""
+def build(tools: Path, python: Path, sdist: Path, target: Target | None, name: str) -> None:
+    """From the source distribution, as everybody else would, and repaired: into dist/. No target: this system."""
     raw = WORK / "raw" / name
     shutil.rmtree(raw, ignore_errors=True)
     builder = make_environment(f"build-{name}", python)
-    print(f"\n== {name}: building for {target.triple}", flush=True)
-    settings = {"SKBUILD_BUILD_DIR": str(WORK / f"cmake-{name}"), **target.environment(tools)}
+    print(f"\n== {name}: building for {target.triple if target else 'this system'}", flush=True)
+    settings = {"SKBUILD_BUILD_DIR": str(WORK / f"cmake-{name}"), **(target.environment(tools) if target else {})}
     run(builder, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", raw, sdist, **settings)
     (wheel,) = raw.glob("*.whl")
     run(tools, "-m", "auditwheel", "repair", "--wheel-dir", DIST, wheel, PATH=f"{tools.parent}:{os.environ['PATH']}")

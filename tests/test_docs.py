@@ -31,7 +31,7 @@ FRAMEWORKS = {
 # Pages that make no sense without one.
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
 NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
-NEEDS["recipes/mujoco.md"] = "mujoco"
+NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2"}
 
 # What blocks take for granted, run before each of a page.
 POOL = """
