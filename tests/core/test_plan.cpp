@@ -26,6 +26,7 @@ Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, s
             blob_bytes,
             std::move(action_bytes),
             std::move(column_bytes),
+            1,  // the width of an env moves nothing
             keeps_last,
             log_entries,
             log_object_bytes};
