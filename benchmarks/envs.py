@@ -7,6 +7,8 @@ for: a worker that loses the core in the middle of a step gains nothing by it.
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import time
 from collections.abc import Callable, Iterable
 from statistics import median
@@ -16,6 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from remuda._bench.workloads import EnvFactory, Workload
 
@@ -106,12 +109,34 @@ def workloads(names: Iterable[str]) -> dict[str, Workload]:
     return {name: WORKLOADS[name]() for name in names}
 
 
+def pong() -> gymnasium.Env[Any, Any]:
+    """Pong as agents are given it: every fourth frame, grey, 84 x 84, the last four of them."""
+    gymnasium.register_envs(importlib.import_module("ale_py"))
+    env = gymnasium.make("ALE/Pong-v5", frameskip=1)
+    return FrameStackObservation(AtariPreprocessing(env), 4)
+
+
+NEEDS = {"mujoco": ("mujoco", "gymnasium[mujoco]"), "pong": ("ale_py", "gymnasium[atari,other]")}
+"""By workload: the module that it needs, and what to give pip to have that."""
+
+
+def missing(name: str) -> str | None:
+    """Why a workload cannot be stepped here; None: it can."""
+    module, package = NEEDS.get(name, ("gymnasium", ""))
+    return f'{name} is left out: pip install "{package}"' if importlib.util.find_spec(module) is None else None
+
+
 WORKLOADS: dict[str, Callable[[], Workload]] = {
-    "cartpole": lambda: Workload("CartPole-v1", functools.partial(gymnasium.make, "CartPole-v1")),
+    "cartpole": lambda: Workload(
+        "CartPole-v1", functools.partial(gymnasium.make, "CartPole-v1"), native={"envpool": "CartPole-v1"}
+    ),
     "null": lambda: Workload("null env: Box(4), returns at once", fixed(VECTOR)),
     "image": lambda: Workload("(4, 84, 84) uint8, 100 us of CPU work", fixed(IMAGE, iterations_for(100e-6))),
     "heavy": lambda: Workload("Box(4), 1 ms of CPU work", fixed(VECTOR, iterations_for(1e-3))),
-    "mujoco": lambda: Workload("HalfCheetah-v5", functools.partial(gymnasium.make, "HalfCheetah-v5")),
+    "mujoco": lambda: Workload(
+        "HalfCheetah-v5", functools.partial(gymnasium.make, "HalfCheetah-v5"), native={"envpool": "HalfCheetah-v5"}
+    ),
+    "pong": lambda: Workload("ALE/Pong-v5, preprocessed", pong, native={"envpool": "Pong-v5", "ale-vector": "pong"}),
     "dict": lambda: Workload("nested Dict with an image, returns at once", fixed(NESTED)),
     "infos": lambda: Workload("CartPole, 8 numeric info keys", MetricsCartPole, info_key=INFO_KEYS[3]),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ def parse_options(
     against: Sequence[str],
     seconds: float,
     quick: float,
+    more: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
 ) -> argparse.Namespace:
     """Read the command line.
 
@@ -29,6 +30,7 @@ def parse_options(
         against: Those it names if it is not given.
         seconds: Time of a contender, all rounds together, in `seconds` of the result.
         quick: The same with ``--quick``.
+        more: Adds what options there are besides.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
@@ -44,7 +46,9 @@ def parse_options(
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default: 5)")
     parser.add_argument("--json", type=Path, help="write every round's figures here")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
+    more(parser)
     options = parser.parse_args()
+    options.is_quick = options.seconds == quick
     for option, named, known in (("--only", options.only, workloads), ("--against", options.against, peers)):
         unknown = [name for name in named if name not in known]
         if unknown:

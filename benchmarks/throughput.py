@@ -6,12 +6,11 @@ All of it takes about five minutes; ``--quick`` is a rough look, ``--only image,
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from envs import WORKLOADS, workloads
+from envs import WORKLOADS, missing, workloads
 from script import parse_options, publish
 from tables import failures, figure, head, row, verdict
 
@@ -85,10 +84,9 @@ def main() -> None:
         seconds=5.0,
         quick=1.0,
     )
-    cases = [case for case in CASES if case.workload in options.only]
-    if "mujoco" in options.only and importlib.util.find_spec("mujoco") is None:
-        cases = [case for case in cases if case.workload != "mujoco"]
-        print('HalfCheetah-v5 is left out: pip install "gymnasium[mujoco]"', file=sys.stderr)
+    for reason in filter(None, map(missing, options.only)):
+        print(reason, file=sys.stderr)
+    cases = [case for case in CASES if case.workload in options.only and missing(case.workload) is None]
     loads = workloads({case.workload for case in cases})
     results = []
     for case in cases:

@@ -19,7 +19,7 @@ from tables import failures, figure, head, row, verdict
 from remuda._bench import machine, registry, report
 from remuda._bench.contenders import Contender, PlainLoop, Plan
 from remuda._bench.partial import RemudaPartial
-from remuda._bench.registry import UNEVEN_PEERS, UnavailableError
+from remuda._bench.registry import UNEVEN_PEERS
 from remuda._bench.results import Result
 from remuda._bench.rounds import race
 
@@ -98,14 +98,8 @@ def main() -> None:
 
 def line_up(peers: Iterable[str]) -> tuple[list[type[Contender]], list[str]]:
     """The contenders that are there, and why the others are not."""
-    kinds: list[type[Contender]] = [PlainLoop, RemudaPartial]
-    left_out = []
-    for name in peers:
-        try:
-            kinds.append(registry.find(name, UNEVEN_PEERS))
-        except UnavailableError as error:
-            left_out.append(str(error))
-    return kinds, left_out
+    kinds, left_out = registry.available(peers, among=UNEVEN_PEERS)
+    return [PlainLoop, RemudaPartial, *kinds], left_out
 
 
 def measure(case: Case, kinds: Sequence[type[Contender]], options: argparse.Namespace) -> Result:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
+import envs
 import numpy as np
 import pytest
 from bench_fakes import COUNTING, CountingEnv
@@ -14,12 +15,17 @@ from gymnasium.vector.utils import batch_space
 
 from remuda._bench import registry
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
-from remuda._bench.partial import RemudaPartial
+from remuda._bench.loops import LoopsAtOnce
+from remuda._bench.native import EnvPool
+from remuda._bench.partial import RemudaPartial, TianshouPartial
 from remuda._bench.peers import PufferLib, _puffer_workers
 from remuda._bench.registry import PEERS, UNEVEN_PEERS, UnavailableError
-from remuda._bench.workloads import Workload, probe_action_space, resolve, sample_actions
+from remuda._bench.torchrl import TorchRLAsync, TorchRLParallel
+from remuda._bench.workloads import Workload, probe_action_space, sample_actions
 
 NUM_ENVS = 3
+CARTPOLE = envs.WORKLOADS["cartpole"]()
+LOCKSTEP = (RemudaPartial, TianshouPartial, PlainLoop, LoopsAtOnce)  # these are not asked for observations
 ALL: list[type[Contender]] = [
     PlainLoop,
     Remuda,
@@ -37,12 +43,14 @@ def kind(request: pytest.FixtureRequest) -> type[Contender]:
     contender: type[Contender] = request.param
     if not contender.is_installed():
         pytest.skip(f"{contender.package} is not installed")
+    if not contender.is_for(CARTPOLE):
+        pytest.skip("has envs of its own, and no CartPole")
     return contender
 
 
 @pytest.fixture
 def contender(kind: type[Contender]) -> Iterator[Contender]:
-    with closing(kind(plan(resolve("CartPole-v1")))) as contender:
+    with closing(kind(plan(CARTPOLE))) as contender:
         contender.reset(seed=0)
         contender.begin_turn(seed=0)
         yield contender
@@ -54,8 +62,45 @@ def test_it_steps(contender: Contender) -> None:
         contender.step(contender.prepare(actions.space, batch))
 
 
+def test_a_learner_reads_what_the_envs_have_told(kind: type[Contender]) -> None:
+    """Fixed actions, so that the pole falls in every env, and comes back."""
+    if kind in LOCKSTEP:
+        pytest.skip("has no policy in its loop")
+    with closing(kind(plan(CARTPOLE, start_method="fork"))) as contender:
+        contender.reset(seed=0)
+        ended = np.zeros(NUM_ENVS, int)
+        for _ in range(30):
+            first = 0
+            for part in contender.parts:
+                rows = slice(first, first := first + len(part.observations()))
+                assert np.isfinite(part.observations()).all()
+                part.send(np.ones(rows.stop - rows.start, np.int64))
+            first = 0
+            for part in contender.parts:
+                rewards = np.asarray(part.finish(), float).reshape(-1)
+                rows = slice(first, first := first + len(rewards))
+                assert part.dones().shape == rewards.shape
+                assert set(rewards) <= {0.0, 1.0}
+                ended[rows] += part.dones()
+        assert (ended >= 2).all()
+
+
+def test_loops_at_once_count_their_steps() -> None:
+    with closing(LoopsAtOnce(plan(COUNTING, loops=2))) as loops:
+        loops.reset(seed=0)
+        assert loops.step(None) >= 2 * 64
+        assert len(loops.worker_pids()) == 2
+
+
+def test_what_cannot_be_raced_is_left_out_by_name() -> None:
+    kinds, left_out = registry.available(["gymnasium-sync", "ale-vector", "no-such"], COUNTING)
+    assert [kind.name for kind in kinds] == ["gymnasium-sync"]
+    assert len(left_out) == 2
+    assert "unknown peer 'no-such'" in left_out[1]
+
+
 def test_its_workers_live_until_it_is_closed(kind: type[Contender]) -> None:
-    contender = kind(plan(resolve("CartPole-v1"), start_method="fork"))
+    contender = kind(plan(CARTPOLE, start_method="fork"))
     with closing(contender):
         contender.reset(seed=0)
         pids = contender.worker_pids()
@@ -112,8 +157,8 @@ def test_the_plain_loop_takes_whole_periods_and_counts_no_resets() -> None:
 
 def test_an_info_key_is_read_wherever_it_is(kind: type[Contender]) -> None:
     workload = Workload("counting", CountingEnv, info_key="phase")
-    if kind is PufferLib:
-        pytest.skip("passes on numbers only")
+    if kind in (PufferLib, TorchRLParallel, TorchRLAsync, EnvPool):
+        pytest.skip("passes on numbers only, or none")
     with closing(kind(plan(workload, start_method="fork"))) as contender:  # `test_it_steps` has their own way
         contender.reset(seed=0)
         contender.begin_turn(seed=0)

@@ -6,15 +6,21 @@ import importlib
 import importlib.util
 import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector.utils import iterate
 
-from remuda import Batch
+from remuda import Batch, Part
 
 from .workloads import EnvFactory, Workload, touch
+
+NumWorkers: TypeAlias = int | Literal["auto"] | None
+"""As options of a pool; None: one for each env."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,14 @@ class Contender(ABC):
     package: ClassVar[str]
     """What to give pip to have that module."""
     workload: Workload
+    obs: Any = None
+    """What was observed last: what `reset` and `step` have set."""
+    ends: Sequence[Any] = ()
+    """Whose episodes the last `step` has ended: arrays of bool, any of which may say so."""
+    counts_steps: ClassVar[bool] = False
+    """Whether `step` returns how many env steps it has made, instead of rewards."""
+    learning_seconds: float = 0.0
+    """Spent so far on learning from what was collected."""
 
     @abstractmethod
     def __init__(self, plan: Plan) -> None: ...
@@ -76,6 +90,38 @@ class Contender(ABC):
 
     def begin_turn(self, seed: int) -> None:  # noqa: B027 - most have nothing to do
         """Called before each turn: for those whose envs go on by themselves when nobody steps them."""
+
+    def observations(self) -> Any:
+        """What a policy is asked about: a row for each env."""
+        return self.obs
+
+    def dones(self) -> npt.NDArray[np.bool_]:
+        """(n,): whose episodes the last `step` has ended."""
+        dones: npt.NDArray[np.bool_] = np.logical_or.reduce([np.asarray(end, np.bool_) for end in self.ends])
+        return dones
+
+    @property
+    def parts(self) -> Sequence[Contender]:
+        """Those that are stepped in turns: halves, where a contender overlaps the policy with its envs."""
+        return (self,)
+
+    def forget(self) -> None:
+        """Let go of what was observed: views of memory that is to be given back."""
+        for part in (self, *self.parts):
+            part.obs, part.ends = None, ()
+
+    def send(self, actions: Any) -> None:
+        """Begin a step with what a policy returns: an array with a row for each env."""
+        self._actions = actions
+
+    def finish(self) -> Any:
+        """End it; the rest is as in `step`. Where a step cannot be left to go on by itself, all of it is here."""
+        return self.step(self._actions)
+
+    @classmethod
+    def is_for(cls, workload: Workload) -> bool:
+        """Whether it has the envs: those with envs of their own have not all."""
+        return True
 
     def prepare(self, space: Space[Any], batch: Any) -> Any:
         """A batch of actions, an element of ``space``, in the form `step` takes; it is not timed."""
@@ -147,7 +193,7 @@ class Remuda(Contender):
 
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
-        self._pool = self.load().Pool(
+        self._pool: Any = self.load().Pool(
             plan.env_fns,
             num_workers=self._num_workers(plan),
             backend=plan.backend,
@@ -159,22 +205,24 @@ class Remuda(Contender):
     def _more(self, plan: Plan) -> dict[str, Any]:
         return {}
 
-    def _num_workers(self, plan: Plan) -> int | None:
+    def _num_workers(self, plan: Plan) -> NumWorkers:
         return plan.num_workers
 
     def reset(self, seed: int) -> None:
-        self._pool.reset(seed=seed)
+        self.obs = self._pool.reset(seed=seed).obs
 
     def step(self, actions: Any) -> Any:
         return self._read(self._pool.step(actions))
 
     def _read(self, batch: Batch) -> Any:
+        self.obs, self.ends = batch.obs, (batch.terminated, batch.truncated)
         touch(batch.obs)
         if self.workload.info_key is not None:
             batch.infos.stack().get(self.workload.info_key)
         return batch.reward
 
     def close(self) -> None:
+        self.forget()
         self._pool.close()
 
     def worker_pids(self) -> list[int]:
@@ -186,8 +234,56 @@ class RemudaPerEnv(Remuda):
 
     name = "remuda-per-env"
 
-    def _num_workers(self, plan: Plan) -> int | None:
+    def _num_workers(self, plan: Plan) -> NumWorkers:
         return None
+
+
+class RemudaAuto(Remuda):
+    """`remuda.Pool` that measures an env to choose the number of workers."""
+
+    name = "remuda-auto"
+
+    def _num_workers(self, plan: Plan) -> NumWorkers:
+        return "auto"
+
+
+class RemudaSplit(Remuda):
+    """`remuda.Pool` in two halves, one of which steps while the policy has the other: one core is left to that."""
+
+    name = "remuda-split"
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._halves = [_Half(plan.workload, half) for half in self._pool.split(2)]
+
+    def _num_workers(self, plan: Plan) -> NumWorkers:
+        return max(1, plan.num_workers - 1)
+
+    @property
+    def parts(self) -> Sequence[Contender]:
+        return self._halves
+
+    def reset(self, seed: int) -> None:
+        for half in self._halves:
+            half.reset(seed)
+
+    def step(self, actions: Any) -> Any:
+        for half in self._halves:
+            half.send(actions[half.env_ids])
+        return np.concatenate([half.finish() for half in self._halves])
+
+
+class _Half(Remuda):
+    """One of them."""
+
+    def __init__(self, workload: Workload, pool: Part) -> None:
+        self.workload, self._pool, self.env_ids = workload, pool, pool.env_ids
+
+    def send(self, actions: Any) -> None:
+        self._pool.send(actions)
+
+    def finish(self) -> Any:
+        return self._read(self._pool.recv())
 
 
 class RemudaSupervised(Remuda):

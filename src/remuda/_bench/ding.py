@@ -38,6 +38,13 @@ class _Manager(Contender):
         """Arrays, as policies make them."""
         return [np.asarray(action) if np.isscalar(action) else action for action in iterate(space, batch)]
 
+    def observations(self) -> Any:
+        ready = self._envs.ready_obs
+        return np.stack([np.asarray(obs) for obs in (ready.values() if isinstance(ready, dict) else ready)])
+
+    def send(self, actions: Any) -> None:
+        super().send([np.asarray(action) for action in actions])
+
     def reset(self, seed: int) -> None:
         self._envs.seed(seed)
         self._envs.launch()
@@ -46,6 +53,7 @@ class _Manager(Contender):
         ready = self._envs.ready_obs
         touch(ready)
         timesteps = self._envs.step({env_id: actions[env_id] for env_id in ready})
+        self.ends = ([timestep.done for timestep in timesteps.values()],)
         return [timestep.reward for timestep in timesteps.values()]
 
     def close(self) -> None:
@@ -102,7 +110,9 @@ class DiEngineV2(DiEngineSync):
 
     def step(self, actions: Any) -> list[Any]:
         touch(self._envs.ready_obs)
-        return [timestep.reward for timestep in self._envs.step(actions)]
+        timesteps = self._envs.step(actions)
+        self.ends = ([timestep.done for timestep in timesteps],)
+        return [timestep.reward for timestep in timesteps]
 
 
 class _Ours:

@@ -15,6 +15,11 @@ _PACKAGES = (
     "tianshou",
     "pufferlib-core",
     "DI-engine",
+    "torchrl",
+    "envpool",
+    "ale-py",
+    "mujoco",
+    "torch",
 )
 
 

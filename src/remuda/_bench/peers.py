@@ -24,16 +24,17 @@ class _GymnasiumVector(Contender):
     _envs: VectorEnv[Any, Any, Any]
 
     def reset(self, seed: int) -> None:
-        self._envs.reset(seed=seed)
+        self.obs, _ = self._envs.reset(seed=seed)
 
     def step(self, actions: Any) -> Any:
-        obs, rewards, _, _, infos = self._envs.step(actions)
-        touch(obs)
+        self.obs, rewards, *self.ends, infos = self._envs.step(actions)
+        touch(self.obs)
         if self.workload.info_key is not None:
             infos.get(self.workload.info_key)
         return rewards
 
     def close(self) -> None:
+        self.forget()
         self._envs.close()
 
 
@@ -80,15 +81,16 @@ class Sb3(Contender):
 
     def reset(self, seed: int) -> None:
         self._envs.seed(seed)
-        self._envs.reset()
+        self.obs = self._envs.reset()
 
     def step(self, actions: Any) -> Any:
-        obs, rewards, _, infos = self._envs.step(actions)
-        touch(obs)
+        self.obs, rewards, *self.ends, infos = self._envs.step(actions)
+        touch(self.obs)
         _read_each(infos, self.workload.info_key)
         return rewards
 
     def close(self) -> None:
+        self.forget()
         self._envs.close()
 
     def prepare(self, space: Space[Any], batch: Any) -> list[Any]:
@@ -96,6 +98,19 @@ class Sb3(Contender):
 
     def worker_pids(self) -> list[int]:
         return pids(self._envs.processes)
+
+
+class Sb3Dummy(Sb3):
+    """Stable-Baselines3's DummyVecEnv: all envs in this process."""
+
+    name = "sb3-dummy"
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        self._envs = self.load().DummyVecEnv(plan.env_fns)
+
+    def worker_pids(self) -> list[int]:
+        return []
 
 
 class RemudaSb3(Sb3):
@@ -140,11 +155,11 @@ class SuperSuit(Contender):
         one.close()
 
     def reset(self, seed: int) -> None:
-        self._envs.reset(seed=seed)
+        self.obs, _ = self._envs.reset(seed=seed)
 
     def step(self, actions: Any) -> Any:
-        obs, rewards, _, _, infos = self._envs.step(actions)
-        touch(obs)
+        self.obs, rewards, *self.ends, infos = self._envs.step(actions)
+        touch(self.obs)
         _read_each(infos, self.workload.info_key)
         return rewards
 
@@ -202,15 +217,16 @@ class Tianshou(Contender):
 
     def reset(self, seed: int) -> None:
         self._envs.seed(seed)
-        self._envs.reset()
+        self.obs, _ = self._envs.reset()
 
     def step(self, actions: Any) -> Any:
-        obs, rewards, terminated, truncated, infos = self._envs.step(actions)
-        touch(obs)
+        self.obs, rewards, *self.ends, infos = self._envs.step(actions)
+        touch(self.obs)
         _read_each(infos, self.workload.info_key)
-        finished = np.flatnonzero(terminated | truncated)
+        finished = np.flatnonzero(self.dones())
         if finished.size:
-            self._envs.reset(finished)
+            self.obs = self.obs.copy()
+            self.obs[finished], _ = self._envs.reset(finished)
         return rewards
 
     def close(self) -> None:
@@ -240,10 +256,11 @@ class PufferLib(Contender):
         )
 
     def reset(self, seed: int) -> None:
-        self._envs.reset(seed)
+        self.obs, *_ = self._envs.reset(seed)
 
     def step(self, actions: Any) -> Any:
-        _, rewards, _, _, infos, *_ = self._envs.step(actions)
+        self.obs, rewards, terminated, truncated, infos, *_ = self._envs.step(actions)
+        self.ends = terminated, truncated
         _read_each(infos, self.workload.info_key)
         return rewards
 

@@ -134,6 +134,9 @@ def _entry_json(result: Result, entry: Entry) -> dict[str, Any]:
                 "seconds": turn.seconds,
                 "cpu_seconds": turn.cpu_seconds,
                 "others_cpu_seconds": turn.others_cpu_seconds,
+                "parent_cpu_seconds": turn.parent_cpu_seconds,
+                "batches": turn.batches,
+                "learning_seconds": turn.learning_seconds,
             }
             for turn in entry.turns
         ],

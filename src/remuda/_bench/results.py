@@ -17,6 +17,12 @@ class Turn:
     """CPU time of this process and the contender's workers."""
     others_cpu_seconds: float = 0.0
     """CPU time of everybody else on the same CPUs, but for the other contenders' workers."""
+    parent_cpu_seconds: float = 0.0
+    """CPU time of this process alone."""
+    batches: int = 0
+    """How many times the contender was stepped."""
+    learning_seconds: float = 0.0
+    """What a contender that learns spent on that."""
 
     @property
     def rate(self) -> float:
@@ -51,6 +57,17 @@ class Entry:
     def steps_per_second(self) -> float | None:
         """Median over the rounds; None before the first."""
         return median(self.rates) if self.turns else None
+
+    @property
+    def parent_us_a_batch(self) -> float | None:
+        """CPU time of this process for a batch, in us: the median over the rounds."""
+        each = [1e6 * turn.parent_cpu_seconds / turn.batches for turn in self.turns if turn.batches]
+        return median(each) if each else None
+
+    @property
+    def learning_share(self) -> float:
+        """Of its time, what it spent on learning: what is left is all that faster envs could save."""
+        return sum(turn.learning_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns)
 
     def cpu_share(self, cores: int) -> float | None:
         """CPU seconds per second and core while it had its turns: 1.0 is every core busy."""

@@ -51,7 +51,8 @@ class Runner:
         self._contender: Contender | None = None
         self._pids: list[int] = []
         self._batches: Iterator[Any] = iter(())
-        self._count_of = _sum if plan.workload.reward_is_steps else self._all_envs
+        self._num_batches = 0
+        self._count_of = _sum if plan.workload.reward_is_steps or kind.counts_steps else self._all_envs
 
     @property
     def is_running(self) -> bool:
@@ -84,15 +85,17 @@ class Runner:
         gc.collect()
         self._begin_turn(max(seconds * LEAD_IN, self._plan.lead_in))
         idle_before = [other.workers_cpu() for other in others]
-        cpu_before, busy_before = self._cpu(), busy_seconds()
+        cpu_before, busy_before, learning_before = self._cpu(), busy_seconds(), self._learning_seconds()
+        parent_before, self._num_batches = time.process_time(), 0
         env_steps, elapsed = self._step_for(seconds)
-        cpu, busy = self._cpu() - cpu_before, busy_seconds()
+        parent, cpu, busy = time.process_time() - parent_before, self._cpu() - cpu_before, busy_seconds()
+        learning = self._learning_seconds() - learning_before
         if not self.is_running:
             return
         idle = [other.workers_cpu() - before for other, before in zip(others, idle_before, strict=True)]
         known = cpu + sum(idle)
         unknown = 0.0 if busy is None or busy_before is None else max(0.0, busy - busy_before - known)
-        self.entry.turns.append(Turn(env_steps, elapsed, cpu, unknown))
+        self.entry.turns.append(Turn(env_steps, elapsed, cpu, unknown, parent, self._num_batches, learning))
         for other, used in zip(others, idle, strict=True):
             other.entry.idle_seconds += elapsed
             other.entry.idle_cpu_seconds += used
@@ -129,6 +132,7 @@ class Runner:
         try:
             while True:
                 count += count_of(contender.step(next(batches)))
+                self._num_batches += 1
                 elapsed = clock() - begin
                 if elapsed >= seconds:
                     return count, elapsed
@@ -141,6 +145,9 @@ class Runner:
 
     def _cpu(self) -> float:
         return time.process_time() + self.workers_cpu()
+
+    def _learning_seconds(self) -> float:
+        return 0.0 if self._contender is None else self._contender.learning_seconds
 
     def _settle(self) -> None:
         if self._pids:

@@ -7,8 +7,8 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -41,6 +41,8 @@ class Workload:
     reward_is_steps: bool = False
     """A step's reward is 1, a reset's 0: what counts is the sum of the rewards received. Otherwise a contender's step
     counts as one of every env, whatever they did in it."""
+    native: Mapping[str, Any] = field(default_factory=dict)
+    """What those contenders that have envs of their own make the same env from, by their names."""
     period: int = 1
     """So many steps in a row (a reset in place of a step included) always take equally long: the plain loop, which has
     one env only, makes a multiple of so many at a time."""
@@ -60,16 +62,29 @@ def resolve(target: str) -> Workload:
 
 
 def probe_action_space(workload: Workload) -> gymnasium.Space[Any]:
-    """Build the env once, here, for its action space. Raises `WorkloadError` when it cannot be built."""
+    """The action space of its envs. Raises as `probe_spaces`."""
+    return probe_spaces(workload).action_space
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """Of an env."""
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+
+
+def probe_spaces(workload: Workload) -> Spaces:
+    """Build the env once, here, for its spaces. Raises `WorkloadError` when it cannot be built."""
     try:
         env = workload.make_env()
     except Exception as error:
         raise WorkloadError(f"{workload.name}: {one_line(error)}") from error
     if not isinstance(env, gymnasium.Env):
         raise WorkloadError(f"{workload.name}: expected a gymnasium.Env, got {type(env).__name__}")
-    space = env.action_space
+    spaces = Spaces(env.observation_space, env.action_space)
     env.close()
-    return space
+    return spaces
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,116 @@
+"""Contenders with a policy in the loop: what was observed goes to it, and what it says to the envs."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from .contenders import Contender, Plan
+from .results import Entry, Result
+from .workloads import probe_spaces, sample_actions
+
+
+class Policy(Protocol):
+    """Chooses an action for each row of observations."""
+
+    def __call__(self, obs: Any) -> Any: ...
+
+
+MakePolicy: TypeAlias = Callable[[Plan], Policy]
+
+
+class Thinking:
+    """Chooses nothing: spends the time that it is to take for a whole batch, and hands out actions sampled beforehand.
+
+    Half of it for a call, whatever the batch; the other half in proportion to the rows.
+    """
+
+    def __init__(self, plan: Plan, spend: Callable[[float], object]) -> None:
+        """`spend`: spends a share, from 0 to 1, of the time for a whole batch."""
+        space = probe_spaces(plan.workload).action_space
+        self._actions = np.asarray(sample_actions(space, plan.num_envs, 1, plan.seed).batches[0])
+        self._spend, self._num_envs = spend, plan.num_envs
+
+    def __call__(self, obs: Any) -> Any:
+        self._spend(0.5 + 0.5 * len(obs) / self._num_envs)
+        return self._actions[: len(obs)]
+
+
+def sleeping(seconds: float) -> MakePolicy:
+    """A policy that computes elsewhere, as on a GPU."""
+    return functools.partial(Thinking, spend=lambda share: time.sleep(seconds * share))
+
+
+class PolicyAlone(Contender):
+    """The policy without envs: what it takes for a whole batch."""
+
+    name = "policy alone"
+    module = package = "gymnasium"
+    make_policy: MakePolicy
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload, self._policy = plan.workload, type(self).make_policy(plan)
+        space = probe_spaces(plan.workload).observation_space
+        self.obs = np.stack([space.sample()] * plan.num_envs)
+
+    def reset(self, seed: int) -> None: ...
+
+    def step(self, actions: Any) -> Any:
+        self._policy(self.obs)
+        return np.ones(len(self.obs))
+
+    def close(self) -> None: ...
+
+
+class Collecting(Contender):
+    """A contender that is asked for its actions as it goes. A step is one of all its parts, in turns."""
+
+    kind: type[Contender]
+    make_policy: MakePolicy
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload, self._policy = plan.workload, type(self).make_policy(plan)
+        self._inner = self.kind(plan)
+        self._is_under_way = False
+
+    def reset(self, seed: int) -> None:
+        self._inner.reset(seed)
+
+    def step(self, actions: Any) -> Any:
+        rewards = []
+        for part in self._inner.parts:
+            if self._is_under_way:
+                rewards.append(part.finish())  # it stepped while the policy was busy with the other part
+            part.send(self._policy(part.observations()))
+        if not self._is_under_way:
+            self._is_under_way = True
+            return self.step(actions)
+        return np.concatenate(rewards) if len(rewards) > 1 else rewards[0]
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def worker_pids(self) -> list[int]:
+        return self._inner.worker_pids()
+
+
+def with_policy(kind: type[Contender], make_policy: MakePolicy) -> type[Contender]:
+    """The contender with that policy in its loop; the plain loop stays as it is."""
+    fields: dict[str, Any] = {"make_policy": staticmethod(make_policy), "name": kind.name}
+    if kind is PolicyAlone:
+        return type(kind.__name__, (kind,), fields)
+    whose = {"kind": kind, "module": kind.module, "package": kind.package, "load": kind.load}
+    return type(f"Collecting{kind.__name__}", (Collecting,), {**fields, **whose})
+
+
+def lockstep_bound(result: Result, policy: Entry) -> list[float]:
+    """For each round: env steps per second if policy and envs take turns, and all cores share the envs' work.
+
+    It is 1 / (policy + env work / cores), a step, from the rates of the policy alone and of the plain loop.
+    """
+    loops = [rate * result.loops for rate in result.plain.rates]
+    return [1 / (1 / alone + 1 / ideal) for alone, ideal in zip(policy.rates, loops, strict=False)]

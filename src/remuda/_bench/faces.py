@@ -1,0 +1,108 @@
+"""Contenders: remuda's Gymnasium face, with all the numbers of workers that it may have, and in two halves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import remuda.gymnasium
+
+from .contenders import Contender, NumWorkers, Plan
+from .peers import _GymnasiumVector, pids
+from .workloads import Workload, touch
+
+
+class RemudaGymnasium(_GymnasiumVector):
+    """`remuda.gymnasium.AsyncVectorEnv` with several envs a worker."""
+
+    name = "remuda-gymnasium"
+    _envs: Any
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        self._envs = remuda.gymnasium.AsyncVectorEnv(
+            plan.env_fns,
+            shared_memory=False,
+            context=plan.start_method,
+            num_workers=self._num_workers(plan),
+            backend=plan.backend,  # type: ignore[arg-type]
+            advise=False,
+        )
+
+    def _num_workers(self, plan: Plan) -> NumWorkers:
+        return plan.num_workers
+
+    def worker_pids(self) -> list[int]:
+        return [pid for pid in pids(self._envs.processes) if pid is not None]
+
+
+class RemudaGymnasiumPerEnv(RemudaGymnasium):
+    """The same as it is by default: one env a worker."""
+
+    name = "remuda-gymnasium-per-env"
+
+    def _num_workers(self, plan: Plan) -> NumWorkers:
+        return None
+
+
+class RemudaGymnasiumOne(RemudaGymnasium):
+    """The same with one worker, which leaves the other cores to the policy."""
+
+    name = "remuda-gymnasium-1"
+
+    def _num_workers(self, plan: Plan) -> NumWorkers:
+        return 1
+
+
+class RemudaGymnasiumAuto(RemudaGymnasium):
+    """The same with as many workers as a measurement says."""
+
+    name = "remuda-gymnasium-auto"
+
+    def _num_workers(self, plan: Plan) -> NumWorkers:
+        return "auto"
+
+
+class RemudaGymnasiumSplit(RemudaGymnasium):
+    """The same in two halves, one of which steps while the policy has the other: one core is left to that."""
+
+    name = "remuda-gymnasium-split"
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._halves = [_Half(plan.workload, half) for half in self._envs.split(2)]
+
+    def _num_workers(self, plan: Plan) -> NumWorkers:
+        return max(1, plan.num_workers - 1)
+
+    @property
+    def parts(self) -> Sequence[Contender]:
+        return self._halves
+
+    def reset(self, seed: int) -> None:
+        for half in self._halves:
+            half.reset(seed)
+
+    def step(self, actions: Any) -> Any:
+        for half in self._halves:
+            half.send(actions[half.env_ids])
+        return np.concatenate([half.finish() for half in self._halves])
+
+
+class _Half(_GymnasiumVector):
+    """One of them."""
+
+    _envs: Any
+
+    def __init__(self, workload: Workload, envs: Any) -> None:
+        self.workload, self._envs, self.env_ids = workload, envs, envs.env_ids
+
+    def send(self, actions: Any) -> None:
+        self._envs.step_async(actions)
+
+    def finish(self) -> Any:
+        self.obs, rewards, *self.ends, _ = self._envs.step_wait()
+        touch(self.obs)
+        return rewards

@@ -1,0 +1,59 @@
+"""The plain loop in several processes at once: what the machine gives when that many cores are busy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium.vector.utils import iterate
+
+import remuda
+from remuda._system.cores import usable_cores
+
+from .contenders import Contender, Plan
+from .workloads import Env, probe_spaces, sample_actions
+
+_SECONDS = 0.05
+"""Of a step: so long that to begin and to end it costs nothing that shows."""
+_ACTIONS = 64
+
+
+class LoopsAtOnce(Contender):
+    """A plain loop in each of several processes: `Plan.loops` of them, or as many as there are cores."""
+
+    name = "loops at once"
+    module = package = "remuda"
+    counts_steps = True
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        count = plan.loops or usable_cores()
+        actions = sample_actions(probe_spaces(plan.workload).action_space, _ACTIONS, 1, plan.seed)
+        self._actions = list(iterate(actions.space, actions.batches[0]))
+        self._pool = remuda.Pool([plan.workload.make_env] * count, advise=False)
+
+    def reset(self, seed: int) -> None:
+        self._pool.reset(seed=seed)
+
+    def step(self, actions: Any) -> int:
+        return sum(self._pool.apply(_loop, self._actions, _SECONDS))
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def worker_pids(self) -> list[int]:
+        return [worker.pid for worker in self._pool.workers if worker.pid is not None]
+
+
+def _loop(env: Env, actions: Sequence[Any], seconds: float) -> int:
+    """Runs in a worker; how many steps it has made. A reset counts for one, as in the plain loop."""
+    steps, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            steps += 1
+            if terminated or truncated:
+                env.reset()
+                steps += 1
+    return steps

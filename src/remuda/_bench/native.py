@@ -1,0 +1,58 @@
+"""Contenders with envs of their own in native code: what is left where no env is written in Python."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from .contenders import Plan
+from .peers import _GymnasiumVector
+from .workloads import Workload
+
+
+class _Native(_GymnasiumVector):
+    """It has those envs for which the workload says what it makes them from."""
+
+    _envs: Any
+
+    @classmethod
+    def is_for(cls, workload: Workload) -> bool:
+        return cls.name in workload.native
+
+    def send(self, actions: Any) -> None:
+        super().send(actions.astype(self._envs.action_space.dtype, copy=False))
+
+
+class EnvPool(_Native):
+    """EnvPool's: envs in C++, a pool of threads."""
+
+    name = "envpool"
+    module = package = "envpool"
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bounds of its spaces, which lose digits as float32
+            self._envs = self.load().make(
+                plan.workload.native[self.name],
+                env_type="gymnasium",
+                num_envs=plan.num_envs,
+                num_threads=plan.num_workers,
+                seed=plan.seed,
+            )
+            _ = self._envs.action_space, self._envs.observation_space  # made, and kept, when first asked for
+
+    def reset(self, seed: int) -> None:
+        self.obs, _ = self._envs.reset()
+
+
+class AleVector(_Native):
+    """ale_py's own vector env: emulators, frame skip and preprocessing in C++ threads."""
+
+    name = "ale-vector"
+    module, package = "ale_py.vector_env", "ale-py"
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        game = plan.workload.native[self.name]
+        self._envs = self.load().AtariVectorEnv(game, plan.num_envs, num_threads=plan.num_workers)

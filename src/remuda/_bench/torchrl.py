@@ -1,0 +1,108 @@
+"""Contenders: TorchRL's vector envs, whose batches are tensordicts."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+import numpy as np
+
+from .contenders import Contender, Plan
+from .peers import pids
+from .workloads import EnvFactory, touch
+
+
+class _TorchRL(Contender):
+    """One process an env."""
+
+    module = "torchrl.envs"
+    package = "torchrl"
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        self._torch = importlib.import_module("torch")
+        makers = [functools.partial(_torchrl_env, make_env) for make_env in plan.env_fns]
+        self._envs = self._make(plan, makers)
+
+    def _make(self, plan: Plan, makers: list[Any]) -> Any:
+        raise NotImplementedError
+
+    def reset(self, seed: int) -> None:
+        self._envs.set_seed(seed)
+        self._observe(self._envs.reset())
+
+    def _observe(self, tensors: Any) -> None:
+        self._tensors, self.obs = tensors, tensors["observation"].numpy()
+
+    def step(self, actions: Any) -> Any:
+        self._tensors["action"] = self._torch.as_tensor(np.asarray(actions))
+        done, after = self._exchange(self._tensors)
+        stepped = done["next"]
+        self._observe(after)
+        touch(self.obs)
+        self.ends = [stepped[name].numpy()[:, 0] for name in ("terminated", "truncated")]
+        return stepped["reward"].numpy()[:, 0]
+
+    def _exchange(self, tensors: Any) -> tuple[Any, Any]:
+        """What came of a step, and the tensors that the next one begins with."""
+        raise NotImplementedError
+
+
+class TorchRLParallel(_TorchRL):
+    """TorchRL's ParallelEnv. Its workers are forked, unless told otherwise: each spawned one imports PyTorch."""
+
+    name = "torchrl"
+
+    def _make(self, plan: Plan, makers: list[Any]) -> Any:
+        return self.load().ParallelEnv(plan.num_envs, makers, mp_start_method=plan.start_method or "fork")
+
+    def _exchange(self, tensors: Any) -> tuple[Any, Any]:
+        done, after = self._envs.step_and_maybe_reset(tensors)
+        return done, after
+
+    def close(self) -> None:
+        self._envs.close()
+
+    def worker_pids(self) -> list[int]:
+        return pids(self._envs._workers)
+
+
+class TorchRLAsync(_TorchRL):
+    """TorchRL's AsyncEnvPool: queues and processes. It waits for `Plan.min_envs`, if that says so, else for all."""
+
+    name = "torchrl-async"
+
+    def _make(self, plan: Plan, makers: list[Any]) -> Any:
+        self._min_envs, self._num_envs = plan.min_envs or plan.num_envs, plan.num_envs
+        self._is_sent = False
+        return self.load().AsyncEnvPool(makers, backend="multiprocessing", exchange="queue")  # its default
+
+    def reset(self, seed: int) -> None:
+        """Its envs cannot be seeded through it."""
+        self._observe(self._envs.reset())
+        self._is_sent = False
+
+    def _exchange(self, tensors: Any) -> tuple[Any, Any]:
+        self._envs.async_step_and_maybe_reset_send(tensors)
+        done, after = self._envs.async_step_and_maybe_reset_recv(min_get=self._min_envs)
+        if self._min_envs < self._num_envs:
+            return done, after
+        order = np.argsort(done["env_index"]).tolist()  # they come as they are done
+        return done[order], after[order]
+
+    def step(self, actions: Any) -> Any:
+        """As many rows as came the last time are sent; who waits for some of the envs has the others under way."""
+        return super().step(np.asarray(actions)[: len(self.obs)])
+
+    def close(self) -> None:
+        self._envs.shutdown()
+
+    def worker_pids(self) -> list[int]:
+        return pids(self._envs.threads)
+
+
+def _torchrl_env(make_env: EnvFactory) -> Any:
+    """Runs in the worker: the env in the wrapper that TorchRL takes."""
+    wrap = importlib.import_module(_TorchRL.module).GymWrapper
+    return wrap(make_env(), categorical_action_encoding=True)
