@@ -1,0 +1,134 @@
+"""How the parent's serial part limits a pool: a model of a batch's time, fitted to measured figures.
+
+    python benchmarks/scaling_model.py 5 0.05 0.65      the parent's us a batch, an env, a worker
+
+In lockstep a batch of N envs on w workers takes
+
+    T(N, w) = a + b N + c w  +  e N / w
+
+The first three are the parent's, and nobody else works meanwhile: `a` for a batch, `b` for an env (its action, its
+result), `c` for a worker (its ring, waking it). The last one is the workers': `e` for an env's step with what goes on
+around it. A policy adds its own time. With P parents, each of which has a share of the envs and of the workers,
+
+    T(N, w, P) = a + (b N + c w) / P  +  e N / w
+
+and a core that a parent keeps busy is no worker's. Times are in us.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from tables import head, row
+
+NUM_ENVS = 64
+STEPS_US = (5.0, 60.0, 450.0)
+"""About those of CartPole, HalfCheetah and preprocessed Pong."""
+WORKERS = (1, 2, 4, 8, 16, 32)
+PARENTS = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was measured at one size.
+
+    Attributes:
+        parent_us: CPU time of the parent for a batch.
+        batch_us: From one batch to the next.
+    """
+
+    num_envs: int
+    num_workers: int
+    parent_us: float
+    batch_us: float
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The parent's serial part, in us: of a batch, of an env, of a worker."""
+
+    batch: float
+    env: float
+    worker: float
+
+    def us(self, num_envs: float, num_workers: float) -> float:
+        return self.batch + self.env * num_envs + self.worker * num_workers
+
+
+def fit(samples: Iterable[Sample]) -> Parent:
+    """By least squares of the relative errors; none of the three is below 0.
+
+    Raises:
+        ValueError: the samples have not two numbers of envs and two of workers at least.
+    """
+    known = list(samples)
+    if any(len({getattr(sample, name) for sample in known}) < 2 for name in ("num_envs", "num_workers")):
+        raise ValueError("expected samples with different numbers of envs and of workers, to tell their costs apart")
+    shares = np.array([[1.0, sample.num_envs, sample.num_workers] for sample in known])
+    measured = np.array([sample.parent_us for sample in known])
+    return Parent(*_non_negative(shares / measured[:, None], np.ones(len(known))))
+
+
+def _non_negative(matrix: np.ndarray, target: np.ndarray) -> list[float]:
+    """Least squares without negative factors: those that would be negative are left out, one after another."""
+    columns = list(range(matrix.shape[1]))
+    while True:
+        found = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
+        if (found >= 0).all() or len(columns) == 1:
+            factors = np.zeros(matrix.shape[1])
+            factors[columns] = np.maximum(found, 0.0)
+            return factors.tolist()  # type: ignore[no-any-return]
+        del columns[int(found.argmin())]
+
+
+def step_us(parent: Parent, sample: Sample) -> float:
+    """What an env's step takes a worker, from the time between batches at one worker."""
+    if sample.num_workers != 1:
+        raise ValueError(f"expected a sample of one worker, got one of {sample.num_workers}")
+    return max(0.0, sample.batch_us - parent.us(sample.num_envs, 1)) / sample.num_envs
+
+
+def batch_us(parent: Parent, step: float, num_envs: int, num_workers: int, parents: int = 1) -> float:
+    """The model's time of a batch of all envs, each parent with its share; as many cores as workers and parents."""
+    largest = -(-num_envs // num_workers)  # who has most envs is waited for
+    return parent.us(num_envs / parents, num_workers / parents) + step * largest
+
+
+def best_workers(parent: Parent, step: float, num_envs: int, most: int) -> int:
+    """How many workers the model is fastest with."""
+    return min(range(1, min(most, num_envs) + 1), key=lambda count: batch_us(parent, step, num_envs, count))
+
+
+def of_loops(parent: Parent, step: float, loop: float, num_workers: int, parents: int = 1) -> float | None:
+    """What `NUM_ENVS` envs reach of as many plain loops as there are workers, whose step takes ``loop`` us.
+
+    None: there are fewer workers than parents.
+    """
+    if num_workers < parents:
+        return None
+    return NUM_ENVS * loop / num_workers / batch_us(parent, step, NUM_ENVS, num_workers, parents)
+
+
+def table(parent: Parent) -> Iterator[str]:
+    """What such a parent makes of envs that take `STEPS_US`, in a worker as in a loop."""
+    yield from head(["us a step", "parents", *(f"{count} workers" for count in WORKERS), "fastest with"])
+    for step in STEPS_US:
+        for parents in PARENTS:
+            ratios = (of_loops(parent, step, step, count, parents) for count in WORKERS)
+            best = str(best_workers(parent, step, NUM_ENVS, NUM_ENVS)) if parents == 1 else ""
+            cells = ("" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+            yield row([f"{step:g}", str(parents), *cells, best])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    for name in ("batch", "env", "worker"):
+        parser.add_argument(name, type=float, help=f"us of the parent for each {name}")
+    print("\n".join(table(Parent(**vars(parser.parse_args())))))
+
+
+if __name__ == "__main__":
+    main()
