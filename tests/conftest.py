@@ -15,9 +15,14 @@ from hypothesis import settings
 from programs import children, script  # noqa: F401 - a fixture for all tests
 from reaper import watch_over_this_run
 
+from remuda._engine.startup import start
+
 # The same examples in every run, and no limit on speed.
 settings.register_profile("remuda", derandomize=True, deadline=None, database=None)
 settings.load_profile("remuda")
+
+# What "auto" finds best depends on the machine and on who else is on it: a test gets it where it asks for it.
+start.DEFAULT_NUM_WORKERS = None
 
 SECONDS = 120  # far more than any test needs on a busy machine
 STDERR = pytest.StashKey[int]()
@@ -62,6 +67,12 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
     faulthandler.dump_traceback_later(seconds, exit=True, file=request.config.stash[STDERR])
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools have the default that users have."""
+    monkeypatch.setattr(start, "DEFAULT_NUM_WORKERS", "auto")
 
 
 @pytest.fixture(autouse=True)

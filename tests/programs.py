@@ -122,6 +122,9 @@ import gymnasium, numpy as np
 from pathlib import Path
 from pool_envs import *
 from remuda import *
+from remuda._engine.startup import start as starting
+
+starting.DEFAULT_NUM_WORKERS = None  # as in `conftest.py`
 
 def say(value):
     sys.stdout.flush()

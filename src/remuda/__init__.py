@@ -14,6 +14,7 @@ from remuda._engine.pool.options import FaceOptions, PoolOptions
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
 from remuda._engine.pool.stats import PoolStats
+from remuda._engine.startup.choice import Choice
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.recording import Recording
 from remuda._worker.worker_info import WorkerInfo, worker_info
@@ -58,6 +59,7 @@ __all__ = [
     "Beginning",
     "BrokenPoolError",
     "Call",
+    "Choice",
     "CloseTimeoutError",
     "ClosedError",
     "CorruptReplyError",

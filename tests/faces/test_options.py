@@ -16,7 +16,8 @@ import pytest
 from gymnasium import spaces
 
 import remuda
-from remuda import FaultPolicy, Pool, PoolOptions
+from remuda import Choice, FaultPolicy, Pool, PoolOptions
+from remuda._worker.second_build import Limits
 from remuda.gymnasium import AsyncVectorEnv
 
 pytestmark = [
@@ -179,6 +180,49 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pool]]:
         one.close(terminate=True)
 
 
+@pytest.fixture
+def steps_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring finds that best, where the caller may step the envs, and two workers otherwise."""
+    monkeypatch.setattr("remuda._engine.startup.auto.LIMITS", Limits(alone=1e9, importing=1e9))
+
+    def choose(measured: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> Choice:
+        return Choice(2, backend, "the test says so") if wake is None else Choice(1, "serial", "the test says so")
+
+    monkeypatch.setattr("remuda._engine.startup.auto.choose", choose)
+
+
+@pytest.mark.usefixtures("measured_by_default", "steps_itself")
+@pytest.mark.parametrize("face", FACES)
+def test_who_is_measured_unasked(face: str, pools: list[Pool]) -> None:
+    """The pool and `make_vec`; faces keep the layout of what they imitate."""
+    measures = face in {"Pool", "gymnasium.make_vec"}
+    FACES[face]().close()
+    (one,) = pools
+    assert (one.choice is not None) == measures
+    assert (one.backend, one.num_workers) == (("serial", 1) if measures else ("process", 2))
+
+
+@pytest.mark.usefixtures("steps_itself")
+@pytest.mark.parametrize("face", sorted(FACES.keys() - {"mlagents.SubprocessEnvManager"}))
+def test_a_face_measures_when_it_is_told(face: str, pools: list[Pool]) -> None:
+    FACES[face](num_workers="auto").close()
+    (one,) = pools
+    assert one.choice is not None
+    assert one.backend == ("serial" if face in {"Pool", "gymnasium.make_vec"} else "process")
+
+
+@pytest.mark.parametrize("face", ["alf.FastParallelEnvironment", "ding.cfg.remuda", "mlagents.SubprocessEnvManager"])
+def test_where_envs_must_know_where_they_run_auto_is_processes(face: str, pools: list[Pool]) -> None:
+    FACES[face](backend="auto").close()
+    assert [(one.backend, one.num_workers) for one in pools] == [("process", 2)]
+
+
+@pytest.mark.parametrize("faults", ["restart", FaultPolicy("restart"), FaultPolicy(renew_every=2)])
+def test_make_vec_gives_each_env_a_worker_where_they_are_built_anew(faults: Any, pools: list[Pool]) -> None:
+    make_vec(faults=faults).close()
+    assert [(one.choice, one.num_workers) for one in pools] == [(None, 2)]
+
+
 def in_force(one: Pool, option: str) -> Any:
     """The value in the form in which it was given."""
     value = one.options[option]  # type: ignore[literal-required]
@@ -223,15 +267,16 @@ def test_without_a_name_workers_have_that_of_the_face(face: str, pools: list[Poo
     assert first == second is not None
 
 
-def test_the_pools_own_documentation_has_every_option_with_its_default() -> None:
+@pytest.mark.usefixtures("measured_by_default")
+def test_the_pools_own_documentation_has_every_option_with_its_default(steps_itself: None) -> None:
     documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
     assert documented.keys() == PoolOptions.__annotations__.keys()
     defaults = {name: eval(text) for name, text in documented.items()}
     backend = defaults.pop("backend")
     with Pool(cartpoles({}), backend="serial") as bare, Pool(cartpoles({}), backend="serial", **defaults) as told:
         assert told.options == bare.options
-    with Pool(cartpoles({})) as one:
-        assert one.backend == backend
+    with Pool(cartpoles({})) as bare, Pool(cartpoles({}), backend=backend) as told:
+        assert told.backend == bare.backend == "serial"
 
 
 def test_the_guide_has_every_option_with_its_default() -> None:

@@ -13,6 +13,7 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
 from remuda._worker.host import EnvReport
 from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.second_build import Limits, SecondBuild
 from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
 
@@ -89,15 +90,21 @@ def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Ca
 
 
 class Backend(Protocol):
-    """Runs workers. Used by one thread at a time, in the order: `build`, `attach`, the rest, `stop`."""
+    """Runs workers. Used by one thread at a time, in this order: `build`, `attach`, the rest, `stop`."""
 
     @property
     def workers(self) -> Sequence[Worker]: ...
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
-        """Starts the workers, which build their envs; returns their reports.
+        """Starts the workers, which build their envs; returns their reports. The first may have been started.
 
         Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError; then nothing is left behind.
+        """
+
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
+        """Starts the first worker alone, with its one env, and has it try whether that can be built a second time.
+
+        If it `stays`, `build` goes on with the others. Raises as that does.
         """
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:

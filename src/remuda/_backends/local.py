@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -14,6 +16,7 @@ from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._worker.host import BuildError, EnvReport
 from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda.errors import InvalidEnvError
 
@@ -46,7 +49,24 @@ class LocalWorker:
 
 
 class LocalBackend:
-    """What only a process can do, and nobody asks of a backend without one."""
+    """Builds the envs in the calling thread. What only a process can do nobody asks of it."""
+
+    def __init__(self) -> None:
+        self.workers: list[LocalWorker] = []
+        self._built: list[list[EnvReport]] = []  # by worker
+
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
+        begin, modules = time.perf_counter(), len(sys.modules)
+        self.build(assignments[:1], timeout)
+        first = FirstBuild(time.perf_counter() - begin, imported=len(sys.modules) > modules)
+        env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
+        return try_second_build(env_fn, env, first, limits, own_process=False)
+
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+        for assignment in assignments[len(self.workers) :]:
+            self.workers.append(LocalWorker(assignment))
+        self._built += build_locally(self.workers, assignments, len(self._built))
+        return self._built
 
     def kill(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can be killed")
@@ -83,10 +103,16 @@ class LocalBackend:
         raise NotImplementedError("only a process can have a successor")
 
 
-def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignment]) -> list[list[EnvReport]]:
-    """Builds every env in the calling thread; when one fails, closes those that were built and raises EnvError."""
+def build_locally(
+    workers: Sequence[LocalWorker], assignments: Sequence[Assignment], first: int = 0
+) -> list[list[EnvReport]]:
+    """Builds every env in the calling thread; when one fails, closes those that were built and raises EnvError.
+
+    `first`: whose are still to be built; of those before it they are.
+    """
     try:
-        reports = [worker.host.build(a.env_fns) for worker, a in zip(workers, assignments, strict=True)]
+        pairs = list(zip(workers, assignments, strict=True))
+        reports = [worker.host.build(assignment.env_fns) for worker, assignment in pairs[first:]]
         _check_distinct(workers)
     except BuildError as error:
         close_all(workers)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from remuda import _core
-from remuda._backends.base import Assignment
-from remuda._backends.local import LocalBackend, LocalWorker, build_locally, close_all
+from remuda._backends.local import LocalBackend, close_all
 from remuda._wire.channel import Peeked
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
-from remuda._worker.host import EnvReport
 
 
 class SerialBackend(LocalBackend):
     """Envs are built and stepped in the caller's thread, one after another, whenever it waits."""
 
     def __init__(self) -> None:
-        self.workers: list[LocalWorker] = []
+        super().__init__()
         self._loops: list[_core.WorkerLoop] = []
-
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
-        self.workers = [LocalWorker(assignment) for assignment in assignments]
-        return build_locally(self.workers, assignments)
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:
         self._loops = [worker.host.start(layout, arena) for worker in self.workers]

@@ -7,16 +7,14 @@ it switches the GIL on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from remuda import _core
-from remuda._backends.base import Assignment
 from remuda._backends.deadline import Deadline
-from remuda._backends.local import LocalBackend, LocalWorker, build_locally, close_all
+from remuda._backends.local import LocalBackend, LocalWorker, close_all
 from remuda._wire.channel import Peeked
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
-from remuda._worker.host import EnvReport
 
 _FAREWELL = 1.0  # seconds for envs that are stepping when their pool is abandoned
 
@@ -25,13 +23,9 @@ class ThreadBackend(LocalBackend):
     """Envs are built in the caller's thread and stepped each in its worker's."""
 
     def __init__(self) -> None:
-        self.workers: list[LocalWorker] = []
+        super().__init__()
         self._threads: list[threading.Thread] = []
         self._loops: list[_core.WorkerLoop] = []
-
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
-        self.workers = [LocalWorker(assignment) for assignment in assignments]
-        return build_locally(self.workers, assignments)
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:
         for worker in self.workers:

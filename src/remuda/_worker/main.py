@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from remuda._relay.sender import DatagramSender, start_relaying
 from remuda._relay.verbosity import Verbosity
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address, fetch
-from remuda._wire.pickling import load
+from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
 from remuda._worker.host import BuildError, dump_named
+from remuda._worker.second_build import FirstBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
 
@@ -114,8 +116,10 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         env_fns = _env_fns(config, parcel)
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
+    begin, modules = time.perf_counter(), len(sys.modules)
     try:
         reports = host.build(env_fns)
+        first = FirstBuild(time.perf_counter() - begin, imported=len(sys.modules) > modules)
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:
         return report(b"failed", *error.failure)
@@ -123,9 +127,12 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         host.close_quietly()
         return report(b"failed", *host.describe(error, None, "build"))
     report(b"built", *parts)
+    address, *limits = channel.recv()
+    if limits:  # first a second build is to be tried
+        report(*dump(try_second_build(env_fns[0], host.envs[0], first, load(limits), own_process=True)))
+        (address,) = channel.recv()
     del config, env_fns, reports, parts
     arena_fd, parcel = channel.recv_fds(2)
-    (address,) = channel.recv()
     layout, info_columns, defaults = load(fetch(parcel, address))
     os.close(parcel)
     gc.freeze()  # the envs live as long as we do: no collection need look at them again

@@ -11,6 +11,7 @@ from alf.utils.schedulers import get_all_progresses
 
 from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.close_errors import log_close_errors
+from remuda._faces.layout import never_the_caller
 from remuda.alf import worker
 from remuda.alf.arguments import action_reader
 from remuda.alf.configuration import Configuration
@@ -46,7 +47,8 @@ class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no t
         options.setdefault("start_timeout", None)
         options["spares"], options["starts_serially"] = num_spares, start_serially
         options["threads_per_worker"], options["resets_ahead"] = torch_threads, max_concurrency is None
-        is_process = options.get("backend", "process") == "process"
+        never_the_caller(options)
+        is_process = options["backend"] == "process"
         inherits = not is_process or start_method == "fork"
         setting = worker.Setting(
             is_process=is_process,

@@ -73,6 +73,7 @@ class ProcessEnvironment(RemoteEnvironment):
         constructor, env_id = self._constructor, self._env_id
         self._pool = Pool(
             [lambda: worker.CalledEnv(constructor, env_id, setting)],
+            num_workers=1,
             start_method=self._start_method,
             threads_per_worker=self._threads,
             start_timeout=None,

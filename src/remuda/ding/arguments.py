@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from remuda import FaultPolicy, PoolOptions
+from remuda._faces.layout import never_the_caller
 from remuda._keywords import did_you_mean
 
 REFUSED = {
@@ -55,10 +56,11 @@ class ManagerOptions:
             step_timeout: seconds after which a step that could not be interrupted ends its worker; ``None``: never.
             reset_timeout: the same for a reset with all its attempts.
         """
-        policy = self._policy
-        if self._options.get("backend", "process") == "process":
+        policy, options = self._policy, dict(self._options)
+        never_the_caller(options)
+        if options["backend"] == "process":
             policy = _with_deadlines(policy, step_timeout=step_timeout, reset_timeout=reset_timeout)
-        return {**self._options, "faults": policy}
+        return {**options, "faults": policy}
 
 
 def _check_names(given: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from remuda import Batch, Call, EnvError, EnvTimeoutError, FaceOptions, Part, Pool, PoolOptions, RemudaError
+from remuda._faces.layout import one_process_an_env
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
@@ -102,6 +103,7 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
         arguments.check_constructor(max_concurrency, worker)
         spaces.check_observation_mode(observation_mode)
 
+        one_process_an_env(options)
         options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
         self._pool = start_pool(
             env_fns,

@@ -20,7 +20,7 @@ from gymnasium.envs.registration import (
     parse_env_id,
 )
 
-from remuda import PoolOptions
+from remuda import FaultPolicy, PoolOptions
 from remuda._keywords import check_not_refused, did_you_mean
 from remuda.gymnasium.arguments import REFUSED
 from remuda.gymnasium.async_vector_env import AsyncVectorEnv
@@ -81,14 +81,24 @@ def make_vec(
     env_kwargs = {**recorded, **kwargs}
 
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)
-    try:  # any space will do, unless the caller wants the original's refusals
-        envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{"shared_memory": False, **options})
+    # Any space will do, unless the caller wants the original's refusals.
+    defaults = {"shared_memory": False, **_open_layout(options.get("faults", "raise"))}
+    try:
+        envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{**defaults, **options})
     except TypeError as error:
         if misspelt := _misspelt_option(error, kwargs):
             raise TypeError(misspelt) from error
         raise
     envs.spec = _record(spec, num_envs, env_kwargs, options, wrappers)
     return envs
+
+
+def _open_layout(faults: Any) -> dict[str, Any]:
+    """What leaves the layout to measurement, as a pool does. Where envs are built anew, each has a worker."""
+    policy = FaultPolicy.of(faults)
+    if policy.restarts or policy.renew_every is not None:
+        return {}
+    return {"num_workers": "auto", "backend": "auto"}
 
 
 def _misspelt_option(error: TypeError, kwargs: Iterable[str]) -> str | None:

@@ -20,6 +20,7 @@ from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.close_errors import log_close_errors
+from remuda._faces.layout import never_the_caller
 from remuda._keywords import names_keywords
 from remuda.mlagents.arguments import REFUSED, check_num_workers, factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts
@@ -96,6 +97,7 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         policy, restarts = policy_of(options.get("faults", "restart"))
         options["faults"], options["advise"] = policy, False
         options["name"] = options.get("name") or "mlagents"
+        never_the_caller(options)
         options.setdefault("preload", ("remuda.mlagents.worker",))
         options.setdefault("object_bytes", 1 << 20)
         self._restarts = Restarts(lambda: self.run_options.env_settings, n_env, allowed=restarts)

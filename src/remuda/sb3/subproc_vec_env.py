@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, Vec
 
 from remuda import FaceOptions, Part, Pool, PoolOptions, StateError
 from remuda._faces.close_errors import log_close_errors
+from remuda._faces.layout import one_process_an_env
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
 from remuda.sb3.arguments import REFUSED, Indices, batch_actions, check_start_method, come_apart, env_ids
@@ -78,6 +79,7 @@ class SubprocVecEnv(VecEnv):
         self._under_way = False  # perhaps: a step or reset that has been sent, and not received as a whole
         self.keep_options = keep_options
         options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
+        one_process_an_env(options)
         options.setdefault("preload", ("stable_baselines3",))
         self._pool = Pool(
             [functools.partial(worker.build, env_fn) for env_fn in env_fns],

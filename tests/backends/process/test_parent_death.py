@@ -77,7 +77,7 @@ def test_a_pool_within_a_worker(script: Callable[..., Script]) -> None:
 class Outer(CountingEnv):
     def __init__(self):
         super().__init__()
-        self.inner = Pool(counting(2))
+        self.inner = Pool(counting(2), num_workers=None)
 
     def reset(self, **_):
         return self.inner.reset().obs[0], {}

@@ -134,7 +134,7 @@ def test_families_within_families(script: Callable[..., Script]) -> None:
 import simulators
 
 def nest(env):
-    env.inner = Pool(counting(2))
+    env.inner = Pool(counting(2), num_workers=None)
     started = env.inner.apply(lambda env: simulators.in_a_session())
     for pid in pids(env.inner):
         os.kill(pid, signal.SIGSTOP)

@@ -24,7 +24,6 @@ from remuda import (
     Pool,
     _core,
 )
-from remuda._engine.startup.advice import StepCost, advice
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -393,9 +392,3 @@ def test_an_id_of_gymnasium() -> None:
         for _ in range(50):
             batch = pool.step(np.ones(8, int))
         assert batch.obs.shape == (8, 4)
-
-
-def test_advice_speaks_of_vector_envs() -> None:
-    text = advice(StepCost(wall=1e-2, cpu=1e-2), 4, 1, 4, "vector envs")
-    assert text is not None
-    assert "num_workers=4 would step these 4 vector envs about 4 times faster" in text

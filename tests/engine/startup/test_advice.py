@@ -1,149 +1,153 @@
-"""How many workers: what a step costs, what is advised, and what `num_workers="auto"` takes."""
+"""What a running pool says of its number of workers: only what it has measured, and once."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pool_envs import CountingEnv, counting, hooked
+from pool_envs import counting
 
-from remuda import EnvError, InvalidEnvError, Pool, PoolStats
-from remuda._engine.startup.advice import (
-    SWITCH_SECONDS,
-    StepCost,
-    advice,
-    batch_seconds,
-    best_num_workers,
-    measure_steps,
-    observed_cost,
-)
+from remuda import Pool, PoolStats
+from remuda._engine.startup import advice as advising
+from remuda._engine.startup.advice import Adviser, Observed, Snapshot, advice
+from remuda._engine.startup.choice import best_num_workers
+from remuda._worker.measuring import StepCost
 
 MICROSECOND = 1e-6
 
 
-def cost(wall: float, cpu: float | None = None) -> StepCost:
-    return StepCost(wall * MICROSECOND, (wall if cpu is None else cpu) * MICROSECOND)
+def observed(whole: float, waited: float, cpu: float, blocked: float = 0.0) -> Observed:
+    """In microseconds."""
+    return Observed(
+        whole * MICROSECOND, waited * MICROSECOND, StepCost((cpu + blocked) * MICROSECOND, cpu * MICROSECOND)
+    )
+
+
+CROWD = observed(whole=1500, waited=1400, cpu=23)  # 64 CartPoles in 64 workers on two cores
+ALONE = observed(whole=40_100, waited=40_000, cpu=50, blocked=4950)  # 8 games in one worker
 
 
 @pytest.mark.parametrize(
-    ("step", "num_envs", "cores", "best"),
+    ("seen", "num_envs", "num_workers", "best"),
     [
-        (cost(5), 64, 2, 2),  # cheap: as many workers as cores
-        (cost(5), 1, 8, 1),
-        (cost(10_000), 64, 8, 8),  # dear, but all CPU: the cores are the limit
-        (cost(10_000, 1), 64, 2, 64),  # it only waits: all at the same time
-        (cost(10_000, 1), 4, 8, 4),
+        (CROWD, 64, 64, 2),
+        (dataclasses.replace(CROWD, whole=3000 * MICROSECOND), 64, 64, None),  # as long again is the policy's
+        (dataclasses.replace(CROWD, waited=300 * MICROSECOND), 64, 64, None),  # there is little to save
+        (CROWD, 64, 2, None),  # as it should be
+        (ALONE, 8, 1, 8),
+        (dataclasses.replace(ALONE, whole=1.0), 8, 1, None),
+        (observed(4100, 4000, cpu=1000), 8, 8, None),  # the cores are the limit
+        (observed(100, 50, cpu=4), 4, 4, None),
     ],
 )
-def test_the_best_number_of_workers(step: StepCost, num_envs: int, cores: int, best: int) -> None:
-    assert best_num_workers(step, num_envs, cores) == best
+def test_what_is_said(seen: Observed, num_envs: int, num_workers: int, best: int | None) -> None:
+    text = advice(seen, num_envs, num_workers, 2)
+    assert (text is None) == (best is None)
+    if text is not None:
+        assert f"num_workers={best} should be faster" in text
 
 
-costs = st.builds(lambda wall, share: StepCost(wall, wall * share), st.floats(1e-7, 10), st.floats(0, 1))
+def test_it_names_remuda_and_what_was_measured() -> None:
+    assert advice(CROWD, 64, 64, 2) == (
+        "remuda: of 1500 us a batch, your program waits 1400 us for 64 envs in 64 workers on 2 cores, a step of which "
+        "takes 23 us of CPU and 0.0 us of waiting. num_workers=2 should be faster. (num_workers='auto' measures and "
+        "chooses; advise=False keeps this quiet.)"
+    )
 
 
-@given(costs, st.integers(1, 500), st.integers(1, 128))
-def test_the_best_number_is_possible_and_nearly_the_fastest(step: StepCost, num_envs: int, cores: int) -> None:
-    best = best_num_workers(step, num_envs, cores)
-    assert 1 <= best <= num_envs
-    time = batch_seconds(step, num_envs, best, cores)
-    for other in {1, cores, num_envs} - {best}:
-        if other <= num_envs:
-            assert time <= 1.2 * batch_seconds(step, num_envs, other, cores)
+def test_it_speaks_of_vector_envs() -> None:
+    seen = observed(whole=40_500, waited=40_400, cpu=10_000)
+    text = advice(seen, 4, 1, 4, "vector envs")
+    assert text is not None
+    assert "for 4 vector envs in 1 worker on 4 cores" in text
 
 
-@given(costs, st.integers(1, 500), st.integers(1, 128), st.data())
-def test_advice_is_given_when_it_is_worth_it_and_names_its_figures(
-    step: StepCost, num_envs: int, cores: int, data: st.DataObject
+observations = st.builds(observed, st.just(0.0), st.floats(0, 1e6), st.floats(0.1, 1e5), st.floats(0, 1e5))
+
+
+@given(observations, st.floats(0, 1e6), st.integers(1, 200), st.integers(1, 64), st.data())
+def test_nobody_is_advised_who_waits_for_less_than_half_of_the_time(
+    seen: Observed, rest: float, num_envs: int, cores: int, data: st.DataObject
 ) -> None:
     num_workers = data.draw(st.integers(1, num_envs))
-    best = best_num_workers(step, num_envs, cores)
-    gain = batch_seconds(step, num_envs, num_workers, cores) / batch_seconds(step, num_envs, best, cores)
-    text = advice(step, num_envs, num_workers, cores)
-    assert (text is not None) == (best != num_workers and gain >= 3)
-    if text:
-        assert f"num_workers={best} would step these {num_envs} envs" in text
-        assert f"than num_workers={num_workers}:" in text
-        assert f"{cores} cores" in text
-    assert advice(step, num_envs, best, cores) is None
+    seen = dataclasses.replace(seen, whole=seen.waited + rest * MICROSECOND)
+    text = advice(seen, num_envs, num_workers, cores)
+    if seen.waited < seen.whole / 2:
+        assert text is None
+    if text is not None:
+        (told,) = re.findall(r"num_workers=(\d+) should", text)
+        assert int(told) != num_workers
+        assert 1 <= int(told) <= num_envs
+        assert "times" not in text
+    if num_workers <= cores and num_workers == best_num_workers(seen.cost, num_envs, cores):
+        assert text is None
 
 
-def stats(**changes: Any) -> PoolStats:
-    return dataclasses.replace(PoolStats(100, 10, 1.0, 1.0, 0.5, (50, 50)), **changes)
+# -- what is observed --------------------------------------------------------------------------------------
 
 
-def test_observed_cost_tells_waiting_from_queueing_and_computing() -> None:
-    busy = observed_cost(stats(env_seconds=1.0, cpu_seconds=1.0), 0.0, num_workers=2, cores=2)
-    assert (busy.wall, busy.cpu) == pytest.approx((0.01, 0.01))
-    waiting = observed_cost(stats(env_seconds=1.0, cpu_seconds=0.1), 0.0, num_workers=2, cores=2)
-    assert (waiting.wall, waiting.cpu) == pytest.approx((0.01, 0.001))
-    queueing = observed_cost(stats(env_seconds=1.0, cpu_seconds=0.1), 0.9, num_workers=2, cores=2)
-    assert (queueing.wall, queueing.cpu) == pytest.approx((0.001, 0.001))
-    crowded = observed_cost(stats(env_seconds=1.0, cpu_seconds=1.0), 0.0, num_workers=9, cores=2)
-    assert crowded.cpu == pytest.approx(0.01 - SWITCH_SECONDS)
+def snapshot(steps: int, batches: int, env: float, cpu: float, waited: float, queued: float, when: float) -> Snapshot:
+    return Snapshot(PoolStats(steps, batches, env, cpu, waited, (steps,)), queued, when)
 
 
-def test_a_step_is_measured_where_it_runs() -> None:
-    env = CountingEnv(length=3)
-    measured = measure_steps(env, seconds=0.001)
-    assert env.total_steps >= 10
-    assert env.episodes > 3
-    assert measured.wall > 0
+FIRST = snapshot(steps=100, batches=10, env=5.0, cpu=3.0, waited=7.0, queued=1.0, when=50.0)
 
 
-class OwnStepsEnv(CountingEnv):
-    """Cannot be reset without options; says itself how it is stepped."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        assert options == {"level": 1}
-        return super().reset(seed=seed, options=options)
-
-    def steps_to_measure(self) -> Iterator[None]:
-        while True:
-            self.reset(options={"level": 1})
-            over = False
-            while not over:
-                over = self.step(0)[2]
-                yield
+def test_what_was_before_the_first_look_does_not_count() -> None:
+    second = snapshot(steps=300, batches=30, env=6.0, cpu=3.2, waited=8.0, queued=1.3, when=54.0)
+    seen = Observed.between(FIRST, second)
+    assert seen is not None
+    assert (seen.whole, seen.waited) == pytest.approx((0.2, 0.05))
+    # Of 5 ms in a step 1 is CPU and 1.5 queueing for a core; the rest is waiting.
+    assert (seen.cost.cpu, seen.cost.wall) == pytest.approx((1e-3, 3.5e-3))
 
 
-def test_an_env_is_measured_as_it_says_it_is_run() -> None:
-    env = OwnStepsEnv(length=3)
-    assert measure_steps(env, seconds=0.001).wall > 0
-    assert env.total_steps >= 10
-    with Pool([OwnStepsEnv] * 2, num_workers="auto") as pool:
-        pool.reset(options={"level": 1})
+def test_one_call_steps_a_whole_vector_env() -> None:
+    second = snapshot(steps=300, batches=30, env=6.0, cpu=4.0, waited=8.0, queued=1.0, when=54.0)
+    seen = Observed.between(FIRST, second, width=2)
+    assert seen is not None
+    assert seen.cost.cpu == pytest.approx(1e-2)
 
 
-def stumble(*_: Any) -> None:
-    raise ValueError("cannot be played at random")
+def test_where_no_step_was_taken_nothing_is_known() -> None:
+    assert Observed.between(FIRST, FIRST) is None
 
 
-def test_auto_says_so_where_an_env_cannot_be_measured() -> None:
-    with pytest.raises(InvalidEnvError, match=r"num_workers='auto', got: env 0 .*ValueError.*; say how many") as caught:
-        Pool(hooked(2, (0,), step=stumble), num_workers="auto")
-    assert isinstance(caught.value.__cause__, EnvError)
+# -- when ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_auto_picks_a_possible_number(backend: Any) -> None:
-    with Pool(counting(6), num_workers="auto", backend=backend) as pool:
-        assert 1 <= pool.num_workers <= 6
-        assert pool.reset().obs[:, 0].tolist() == list(range(6))
-
-
-def test_advice_is_said_once_and_only_if_wanted(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What is logged by pools that would always have something to say, in a process that was not advised before."""
     monkeypatch.setattr("remuda._engine.pool.pool.advice", lambda *_: "do something else")
-    for advise in (True, False):
-        with caplog.at_level(logging.WARNING, "remuda"), Pool(counting(1), backend="thread", advise=advise) as pool:
-            pool.reset()
-            for _ in range(600):
-                pool.step([0])
-    assert [record.getMessage() for record in caplog.records] == ["do something else"]
+    monkeypatch.setattr("remuda._engine.pool.pool.ADVISER", Adviser())
+    caplog.set_level(logging.WARNING, "remuda")
+    return caplog
+
+
+def run(**options: Any) -> None:
+    with Pool(counting(1), **{"backend": "thread", **options}) as pool:
+        pool.reset()
+        for _ in range(600):
+            pool.step([0])
+
+
+def test_one_line_a_process(said: pytest.LogCaptureFixture) -> None:
+    run()
+    run()
+    assert [record.getMessage() for record in said.records] == ["do something else"]
+
+
+@pytest.mark.parametrize("options", [{"advise": False}, {"num_workers": "auto"}, {"backend": "serial"}])
+def test_nothing_is_said_to_whom_it_is_of_no_use(options: Any, said: pytest.LogCaptureFixture) -> None:
+    run(**options)
+    assert said.records == []
+
+
+def test_the_process_has_one_adviser() -> None:
+    assert isinstance(advising.ADVISER, Adviser)

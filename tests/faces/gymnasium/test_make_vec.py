@@ -97,7 +97,7 @@ def test_other_modes_are_gymnasiums(mode: Any) -> None:
     "kwargs",
     [
         {},
-        {"num_envs": 3},
+        {"num_envs": 3, "num_workers": None},
         {"max_episode_steps": 5},
         {"num_envs": 2, "num_workers": 1, "autoreset_mode": "SameStep", "sutton_barto_reward": True},
         {"wrappers": (gymnasium.wrappers.TimeAwareObservation,), "vector_kwargs": {"copy": False}},

@@ -24,10 +24,11 @@ from remuda._wire.failures import build_error, load_failure, not_loaded
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.parcel import Address, Parcel
-from remuda._wire.pickling import Parts, dump_for_worker, load_from_env
+from remuda._wire.pickling import Parts, dump, dump_for_worker, load, load_from_env
 from remuda._worker.host import EnvReport
 from remuda._worker.main import WorkerConfig
 from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.second_build import Limits, SecondBuild
 from remuda.errors import (
     CloseTimeoutError,
     CorruptReplyError,
@@ -37,6 +38,8 @@ from remuda.errors import (
     StartTimeoutError,
     WorkerDiedError,
 )
+
+PATIENCE_SECONDS = 5.0  # with an env that is built and stepped for a trial alone
 
 _SLICE = 1.0  # seconds between two looks at a fork server that may not answer
 
@@ -150,32 +153,50 @@ class ProcessBackend:
         self._arena: _core.Arena | None = None  # where there may be successors
         self._relay: Relay | None = None
         self._reports: dict[bytes, list[EnvReport]] = {}
+        self._built: list[list[EnvReport]] = []  # by worker
+        self._timeout: float | None = None  # for all envs to be built
+        self._deadline = Deadline(None)
         self._oom = OomWatch()
         self._processes: list[WorkerProcess] = []
         register(self)
 
     # -- start -----------------------------------------------------------------------------------------
 
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
+        try:
+            self._prepare(assignments, timeout)
+            first = self._start(0)
+            self._built = self._collect_reports([first])
+            return self._second_build(first, limits)
+        except BaseException:
+            self.stop(0)
+            raise
+
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+        try:
+            if not self.workers:
+                self._prepare(assignments, timeout)
+            indices = list(range(len(self.workers), len(assignments)))
+            for together in [[index] for index in indices] if self._serially else [indices]:
+                started = [self._start(index) for index in together]
+                self._built += self._collect_reports(started)
+            assert self._configs is not None  # they are the first thing that was made
+            if not any(assignment.rebuilds for assignment in assignments):
+                self._configs.close()  # factories may refer to their pool, so who will have no successors keeps none
+            return self._built
+        except BaseException:
+            self.stop(0)
+            raise
+
+    def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
+        """Before the first worker is started. `timeout`: for all of them."""
         check_descriptors(len(assignments), with_output=self._output != "inherit")
         occupy_standard_descriptors()
         # All config before anything is started: one that cannot be pickled must not leave workers behind.
         self._configs = WorkerConfigs(assignments, self._name, self._output, inherited=self._inherits)
-        try:
-            self._outputs = open_outputs(self._output, len(assignments))
-            self._relay = Relay(self._shown_warnings)
-            deadline = Deadline(timeout)
-            reports = []
-            indices = list(range(len(assignments)))
-            for together in [[index] for index in indices] if self._serially else [indices]:
-                started = [self._start(index) for index in together]
-                reports += self._collect_reports(started, deadline, timeout)
-            if not any(assignment.rebuilds for assignment in assignments):
-                self._configs.close()  # factories may refer to their pool, so who will have no successors keeps none
-            return reports
-        except BaseException:
-            self.stop(0)
-            raise
+        self._outputs = open_outputs(self._output, len(assignments))
+        self._relay = Relay(self._shown_warnings)
+        self._timeout, self._deadline = timeout, Deadline(timeout)
 
     def _start(self, index: int) -> ProcessWorker:
         assert self._configs is not None  # they were given first
@@ -194,16 +215,14 @@ class ProcessBackend:
         what = Launch(config.order(index), config.fd, config.address(index), output.fd, self._relay.sending_end)
         return self._launcher.launch(what, self._processes.append)
 
-    def _collect_reports(
-        self, workers: Sequence[ProcessWorker], deadline: Deadline, timeout: float | None
-    ) -> list[list[EnvReport]]:
-        """Of these workers. `timeout`: by which the deadline came to be."""
+    def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[list[EnvReport]]:
+        """Of these workers."""
         reports: dict[int, list[EnvReport]] = {}
         failures: list[Failure] = []
         silent = {worker.index: worker for worker in workers}
         while silent:
-            is_late, before = deadline.has_passed(), len(silent)
-            for worker in self._told(silent.values(), deadline.slice()):
+            is_late, before = self._deadline.has_passed(), len(silent)
+            for worker in self._told(silent.values(), self._deadline.slice()):
                 answer = self._read_report(worker)
                 if answer is None:
                     continue
@@ -213,11 +232,26 @@ class ProcessBackend:
                 else:
                     reports[worker.index] = answer
             if is_late and len(silent) == before:
-                raise _start_timeout(list(silent.values()), timeout)
+                raise _start_timeout(list(silent.values()), self._timeout)
         self._hear()
         if failures:
             raise build_error(failures)
         return [reports[worker.index] for worker in workers]
+
+    def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
+        """What comes of trying it; a worker that is lost over it is not missed: others will build that env."""
+        patience = Deadline(PATIENCE_SECONDS)
+        try:
+            worker.channel.post([b"", *dump(limits)])
+            while not patience.has_passed():
+                for _ in self._told([worker], patience.slice()):
+                    if (message := worker.channel.recv_nowait()) is not None:
+                        told: SecondBuild = load(message)
+                        return told
+        except (EOFError, ConnectionError):
+            return SecondBuild("its worker died when it was built a second time", stays=False)
+        why = f"building it a second time took more than {PATIENCE_SECONDS:.0f} s"
+        return SecondBuild(why, stays=False)
 
     def _told(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
         """Waits until some of these workers have something to say, and goes on with starting the others."""
@@ -281,8 +315,8 @@ class ProcessBackend:
 
     def _start_loop(self, worker: ProcessWorker, arena: _core.Arena, parcel: int, address: Address) -> None:
         try:
-            worker.channel.send_fds([arena.fd, parcel])
             worker.channel.post([address])
+            worker.channel.send_fds([arena.fd, parcel])
         except (EOFError, ConnectionError):
             raise self._died(worker, "build") from None
         if self._pin and worker.pid is not None:  # only its own thread: what the envs have started by now stays free

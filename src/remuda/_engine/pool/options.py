@@ -16,7 +16,7 @@ from remuda._engine.supervision.recording import Recording
 from remuda._relay.output import WorkerOutput
 
 EnvFn: TypeAlias = Callable[[], Any]
-BackendName: TypeAlias = Literal["process", "thread", "serial"]
+BackendName: TypeAlias = Literal["auto", "process", "thread", "serial"]
 StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
 WorkerEnv: TypeAlias = Mapping[str, str] | Callable[[int], Mapping[str, str]]
 AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
@@ -54,11 +54,16 @@ class PoolOptions(FaceOptions, total=False):
     refuses it, and says why.
 
     Workers:
-        num_workers (None): Workers to share the envs; neighbours share a worker. None: one worker for each env, so that
-            none suffers from another's crash. "auto": as many as a short measurement finds best. Of vector envs, each
-            counts as one.
-        backend ("process"): "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps
-            them: for debugging).
+        num_workers ("auto"): Workers to share the envs; neighbours share a worker. "auto": as many as a trial of a
+            moment finds best: the first env is built, and if that is quick, tried and built again; else each env gets a
+            worker. `Pool.choice` tells what was chosen and why. A number, or None for one worker each, so that none
+            suffers from another's crash: then nothing is tried. Of vector envs, each counts as one. None is also the
+            default of the faces, and with faults="restart", renewals, spares, threads, and resets in advance or in the
+            background.
+        backend ("auto"): "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps them:
+            for debugging). "auto": "process"; or "serial" where num_workers is "auto" too, a batch of steps takes less
+            than to wake a worker, and no option asks for what only processes have. An env that brings down its
+            process then brings down yours. The default of the faces is "process".
         start_method (None): How worker processes start: "forkserver" (None means that), "spawn", or "fork".
         preload (()): Modules that the fork server imports once, for all workers to share. Once one is edited or
             reloaded, it is imported anew for pools that are made from then on.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
@@ -20,18 +19,19 @@ from remuda._engine.pool.partition import divide
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
 from remuda._engine.pool.stats import PoolStats
-from remuda._engine.startup.advice import advice, best_num_workers, measure_steps, observed_cost
+from remuda._engine.startup.advice import ADVISER, Observed, Snapshot, advice
+from remuda._engine.startup.auto import settle
+from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings, check_env_fns, start
 from remuda._keywords import names_keywords
-from remuda._relay.log import logger
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
-from remuda.errors import EnvError, InvalidEnvError, RemudaError, StateError
+from remuda.errors import RemudaError, StateError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
 
-_ADVISE_AFTER = 256  # batches
+_WARM_AFTER, _ADVISE_AFTER = 16, 256  # batches
 
 
 @names_keywords(PoolOptions.__annotations__)
@@ -53,13 +53,15 @@ class Pool(Part):
     at a time.
 
     Args:
-        env_fns: One factory for each env, spares included. They are called in the workers, never here.
+        env_fns: One factory for each env, spares included. They are called in the workers; here only where "auto" finds
+            the envs too cheap for workers.
         **options: `num_workers`, `autoreset`, `faults` and many more: `help(remuda.PoolOptions)` describes each.
 
     Attributes:
         num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch. Of vector envs, those in them.
         env_ids: (num_envs,) int64: 0, ..., num_envs - 1.
         options: All of `PoolOptions`, with the values that are in force; changing it changes nothing.
+        choice: Where that was left to "auto": how many workers there are, and why; a `Choice`. Else None.
         num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The same, of these options.
         single_observation_space, single_action_space: Of one env: gymnasium.Space.
         observation_spaces, action_spaces: Of each env, in tuples; they may differ in bounds.
@@ -68,8 +70,7 @@ class Pool(Part):
     Raises:
         ValueError, TypeError: An argument that cannot be.
         OSError: The directory for `worker_output` or `record` cannot be made or written to.
-        InvalidEnvError: A factory that cannot be pickled, or returned no env of its own; num_workers="auto" for an env
-            that cannot be stepped with random actions.
+        InvalidEnvError: A factory that cannot be pickled, or returned no env of its own.
         EnvError: A factory raised; its exception is the cause.
         WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.
         ResourceError: The system allows too few file descriptors or processes.
@@ -78,16 +79,19 @@ class Pool(Part):
 
     def __init__(self, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> None:
         """Starts the workers and waits until they have built the envs; see the class."""
-        factories, self._cores = check_env_fns(env_fns), usable_cores()
+        factories, cores = check_env_fns(env_fns), usable_cores()
         shown_warnings: ShownWarnings = {}
-        if options.get("num_workers") == "auto":
-            options["num_workers"], shown_warnings = _measured_num_workers(factories, options, self._cores)
         settings = Settings.of(options, len(factories), shown_warnings)
-        running = start(settings, factories, self._cores)
+        settings, begun = settle(settings, factories, cores, _adopt)
+        self._take_over(settings, start(settings, factories, cores, begun), cores)
+
+    def _take_over(self, settings: Settings, running: Running, cores: int) -> None:
+        """What runs is this pool's from now on."""
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
         self._finalizer = weakref.finalize(self, _stop_abandoned, running.backend, os.getpid())
         super().__init__(Engine(settings, running), 0, range(running.layout.num_slots))
 
+        self._cores = cores
         self.options = settings.options
         self.num_workers, self.vector_size = settings.num_workers, settings.vector_size
         self.backend, self.start_method = settings.backend, settings.start_method
@@ -96,10 +100,13 @@ class Pool(Part):
         self.single_action_space = self._engine.action_spaces.single
         self.observation_spaces = tuple(report.observation_space for report in running.reports[: self.num_envs])
         self.action_spaces = self._engine.action_spaces.each
+        self.choice = settings.choice
         self.metadata = dict(running.reports[0].metadata)
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
-        if settings.advise and not self.spares and self.backend != "serial":  # else there is no choice
-            self._advise_after = _ADVISE_AFTER
+        self._snapshot: Snapshot | None = None
+        is_open = settings.choice is None and not self.spares and self.backend != "serial"
+        if settings.advise and is_open:  # else there is no choice, or it was made well
+            self._advise_after = _WARM_AFTER
         self._num_parts = 1
         _pools.add(self)
 
@@ -257,15 +264,16 @@ class Pool(Part):
     # -- inside ------------------------------------------------------------------------------------------
 
     def _advise(self) -> None:
-        stats = self.stats()
-        if stats.steps == 0:
+        """After the first batches it takes a snapshot, and is asked once more, to compare that with."""
+        snapshot = Snapshot.now(self.stats(), self._engine.backend.queued_seconds())
+        if self._snapshot is None:
+            self._snapshot, self._advise_after = snapshot, self._engine.batches.made + _ADVISE_AFTER
             return
         num_envs = len(self._engine.layout.by_env(self._ids))  # those of a vector env are stepped at once
-        stats = replace(stats, steps=stats.steps * num_envs // self.num_envs)
-        cost = observed_cost(stats, self._engine.backend.queued_seconds(), self.num_workers, self._cores)
+        observed = Observed.between(self._snapshot, snapshot, self.num_envs // num_envs)
         what = "envs" if self.vector_size is None else "vector envs"
-        if text := advice(cost, num_envs, self.num_workers, self._cores, what):
-            logger.warning("%s", text)
+        if observed and (text := advice(observed, num_envs, self.num_workers, self._cores, what)):
+            ADVISER.say(text)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -285,34 +293,8 @@ def _stop_abandoned(backend: Backend, owner: int) -> None:
         backend.abandon()
 
 
-# What a worker needs to build an env as the pool would, and to step it.
-_OF_MEASURING = (
-    "backend",
-    "start_method",
-    "preload",
-    "threads_per_worker",
-    "worker_env",
-    "start_timeout",
-    "worker_output",
-    "name",
-    "observation_space",
-    "vector_size",
-)
-
-
-def _measured_num_workers(env_fns: Sequence[EnvFn], options: PoolOptions, cores: int) -> tuple[int, ShownWarnings]:
-    """Steps one env in a worker made for this alone. Returns also what that has warned of already."""
-    if not env_fns:
-        return 1, {}  # the settings say what is wrong with that
-    of_probe: dict[str, Any] = {name: options[name] for name in _OF_MEASURING if name in options}  # type: ignore[literal-required]
-    if options.get("vector_size") is not None and "autoreset" in options:
-        of_probe["autoreset"] = options["autoreset"]  # it must be the vector env's own
-    with Pool(env_fns[:1], num_workers=1, advise=False, **of_probe) as probe:
-        try:
-            cost = probe.apply(measure_steps, env_ids=[0])[0]
-        except EnvError as error:
-            raise InvalidEnvError(
-                "expected an env that can be reset and stepped with random actions, to measure it for "
-                f"num_workers='auto', got: {error}; say how many workers instead"
-            ) from error
-    return best_num_workers(cost, len(env_fns), cores), probe._engine.settings.shown_warnings
+def _adopt(settings: Settings, running: Running) -> Pool:
+    """A pool of what runs already."""
+    pool = Pool.__new__(Pool)
+    pool._take_over(settings, running, usable_cores())
+    return pool

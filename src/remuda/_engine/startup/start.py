@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from gymnasium import Space
 
@@ -17,6 +17,7 @@ from remuda._engine.pool.arguments import check_timeout
 from remuda._engine.pool.options import AutoresetMode, BackendName, EnvFn, PoolOptions, StartMethod, WorkerEnv
 from remuda._engine.pool.progress import OperationOf
 from remuda._engine.pool.seeds import SEEDINGS, Seeding
+from remuda._engine.startup.choice import Choice
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.space_checks import autoreset_name, check_agreement, check_autoreset
 from remuda._engine.startup.worker_env import variables_of
@@ -30,6 +31,9 @@ from remuda._worker.host import EnvReport
 from remuda._worker.worker_info import WorkerInfo
 
 BACKENDS = ("process", "thread", "serial")
+
+# Of a pool whose caller says nothing about it, and whose other options do not ask for one worker an env.
+DEFAULT_NUM_WORKERS: Literal["auto"] | None = "auto"
 
 # How long the pool and its workers may spin before they sleep, where they do not crowd the cores.
 _SPIN_NS = 1_000_000
@@ -64,31 +68,64 @@ class Settings:
     vector_size: int | None = None
     resets_ahead: bool = False
     starts_serially: bool = False
+    measures: bool = False  # how many workers there are to be; until then, one for each env
+    may_step_itself: bool = False  # whether the caller may step the envs instead, where measuring finds that best
+    choice: Choice | None = None  # what measuring has found best
     advise: bool = True
     operation_of: OperationOf | None = None
     shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
 
     @classmethod
     def of(cls, options: PoolOptions, num_factories: int, shown_warnings: ShownWarnings) -> Settings:
-        """What a caller's options mean for so many factories. "auto" has been measured by now.
+        """What a caller's options mean for so many factories.
 
         Raises:
             ValueError, TypeError: One that cannot be.
             OSError: The directory for `record` cannot be made or written to.
         """
-        num_workers, backend = options.get("num_workers"), options.get("backend", "process")
+        asked = options.get("backend", "auto")
+        backend = "process" if asked == "auto" else asked
+        faults = policy_for(options.get("faults", "raise"), backend)
+        num_workers = options["num_workers"] if "num_workers" in options else _default_num_workers(options, faults)
+        is_auto = isinstance(num_workers, str) and num_workers == "auto"
         resolved = {
             "num_envs": num_factories * (check_vector_size(options.get("vector_size")) or 1),
-            "num_workers": num_factories if num_workers is None else num_workers,
+            "num_workers": num_factories if is_auto or num_workers is None else num_workers,
+            "backend": backend,
             "start_method": options.get("start_method") or "forkserver",
             "autoreset": autoreset_name(options.get("autoreset", "next_step")),
             "preload": check_preload(options.get("preload", ())),
-            "faults": policy_for(options.get("faults", "raise"), backend),
+            "faults": faults,
             "record": recording_for(options.get("record")),
             "name": options.get("name") or "remuda",
             "shown_warnings": shown_warnings,
         }
-        return cls(**{**options, **resolved})  # the rest are these fields as they are
+        settings = cls(**{**options, **resolved})  # the rest are these fields as they are
+        return settings._leaving_open(may_step_itself=asked == "auto", options=options) if is_auto else settings
+
+    def _leaving_open(self, *, may_step_itself: bool, options: PoolOptions) -> Settings:
+        """These, with what "auto" stands for still to be measured, unless it is known already."""
+        if self.spares:
+            return replace(self, choice=Choice(self.num_workers, self.workers_are, "spares have a worker each"))
+        if self.backend == "serial":
+            one = Choice(1, "serial", "the caller steps all envs, one after another")
+            return replace(self, num_workers=1, choice=one)
+        return replace(self, measures=True, may_step_itself=may_step_itself and not self._asks_for_processes(options))
+
+    def _asks_for_processes(self, options: PoolOptions) -> bool:
+        """Whether something is wanted that only a process has: a deadline, an output, work beside the caller's."""
+        return (
+            self.faults != FaultPolicy()
+            or self.record is not None
+            or options.get("start_method") is not None
+            or self.threads_per_worker != 1
+            or self.max_concurrency is not None
+            or self.pin_workers
+            or self.worker_output != "inherit"
+            or self.worker_env is not None
+            or self.resets_ahead
+            or self.autoreset == "background"
+        )
 
     @property
     def options(self) -> PoolOptions:
@@ -104,7 +141,7 @@ class Settings:
             if number is not None and not (_is_int(number) and number >= 1):
                 raise ValueError(f"expected {name} to be an int from 1 up, or None, got {number!r}")
         if self.backend not in BACKENDS:
-            raise ValueError(f"expected backend to be one of {BACKENDS}, got {self.backend!r}")
+            raise ValueError(f"expected backend to be one of {('auto', *BACKENDS)}, got {self.backend!r}")
         if self.autoreset not in tuple(AUTORESET):
             raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {self.autoreset!r}")
         if self.seeding not in SEEDINGS:
@@ -199,6 +236,11 @@ class Settings:
             )
 
     @property
+    def workers_are(self) -> Literal["process", "thread"]:
+        """What backend workers have, if there are any beside the caller."""
+        return "thread" if self.backend == "thread" else "process"
+
+    @property
     def width(self) -> int:
         """How many envs, which are neighbours, come from one factory."""
         return self.vector_size or 1
@@ -242,6 +284,15 @@ class Settings:
         return tuple((share + (w < rest)) * self.width for w in range(self.num_workers))
 
 
+def _default_num_workers(options: PoolOptions, faults: FaultPolicy) -> Literal["auto"] | None:
+    """None where envs are not to wait for, or suffer from, each other, or would be measured in the caller's process."""
+    goes_on_without_some = options.get("spares") or options.get("resets_ahead")
+    is_background = autoreset_name(options.get("autoreset", "next_step")) == "background"
+    renews = faults.restarts or faults.renew_every is not None
+    one_each = renews or goes_on_without_some or is_background or options.get("backend") == "thread"
+    return None if one_each else DEFAULT_NUM_WORKERS
+
+
 def check_env_fns(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
     try:
         factories = list(env_fns)
@@ -271,16 +322,27 @@ def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
     return tuple(preload)
 
 
-def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Running:
+def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int, begun: Backend | None = None) -> Running:
     """Starts the workers, lets them build the envs, and lays out the shared memory.
 
-    Whatever it raises, nothing is left behind.
+    Whatever it raises, nothing is left behind. `begun`: a backend that has built the first env.
     """
-    factories = None if settings.record is None else Factories(env_fns)
-    backend = settings.make_backend()
-    workers = backend.build(_assignments(settings, env_fns), settings.start_timeout)
     try:
-        reports = [report for worker in workers for report in worker]
+        factories = None if settings.record is None else Factories(env_fns)
+        backend = begun or settings.make_backend()
+        workers = backend.build(assign(settings, env_fns), settings.start_timeout)
+    except BaseException:
+        if begun is not None:
+            begun.stop(0)
+        raise
+    return lay_out(settings, backend, [report for worker in workers for report in worker], cores, factories)
+
+
+def lay_out(
+    settings: Settings, backend: Backend, reports: list[EnvReport], cores: int, factories: Factories | None = None
+) -> Running:
+    """Lays out the shared memory for envs that are built, and starts the workers' loops; as `start` where it raises."""
+    try:
         layout = _layout(settings, reports, cores)
         check_memory(layout.plan.bytes)
         arena = _core.Arena.create(layout.plan.bytes)
@@ -295,7 +357,8 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int) -> Running:
     return Running(backend, hub, arena, layout, reports, factories)
 
 
-def _assignments(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
+def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
+    """Who builds which envs."""
     assignments, first = [], 0
     for index, count in enumerate(settings.envs_of_worker()):
         info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))

@@ -1,0 +1,73 @@
+"""Whether factories build envs of one kind, so that what one of them costs tells what the others do."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from itertools import islice
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+_DEPTH = 10  # further down, one object is as good as another of its class
+_MOST_VALUES = 1000  # that are looked at in a factory
+_ARE_WHAT_THEY_ARE = (bytes, type, BuiltinFunctionType, ModuleType)
+
+
+def are_alike(env_fns: Sequence[Callable[[], Any]]) -> bool:
+    """Whether they are one function, or one code with arguments that differ in numbers alone: a seed, a port, a path.
+
+    Arguments are looked into as far as that goes. It is a guess: nothing but speed depends on it.
+    """
+    first, *others = env_fns
+    different = [env_fn for env_fn in others if env_fn is not first]
+    return not different or all(_Kind().of(env_fn) == _Kind().of(first) for env_fn in different)
+
+
+class _Kind:
+    """What is left of a value without its numbers: nested tuples."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def of(self, value: Any, depth: int = _DEPTH) -> Any:
+        self._seen += 1
+        if value is None or isinstance(value, (bool, int, float, np.number)):
+            return "number"
+        if isinstance(value, str):
+            return re.sub(r"\d+", "0", value)
+        if isinstance(value, _ARE_WHAT_THEY_ARE):
+            return value
+        if depth == 0 or self._seen > _MOST_VALUES:
+            return type(value)
+        return type(value), tuple(self.of(inside, depth - 1) for inside in islice(_insides(value), _MOST_VALUES))
+
+
+def _insides(value: Any) -> Sequence[Any]:  # noqa: PLR0911 - one line for each type
+    """What tells one object from another of its type."""
+    match value:
+        case list() | tuple():
+            return value
+        case dict():
+            return [*value.keys(), *value.values()]
+        case np.ndarray():
+            return [value.shape, str(value.dtype)]
+        case functools.partial():
+            return [value.func, value.args, value.keywords]
+        case MethodType():
+            return [value.__func__, value.__self__]
+        case FunctionType():
+            return [value.__code__, value.__defaults__, *map(_content, value.__closure__ or ())]
+        case CodeType():
+            return [value.co_code, value.co_names, value.co_consts]
+        case _:
+            return [getattr(value, "__dict__", None)]
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing has been put into it yet
+        return None

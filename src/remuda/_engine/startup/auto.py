@@ -1,0 +1,135 @@
+"""Settles what a pool leaves to measurement: builds the first env where it is to live, and tries what it costs.
+
+An env that was stepped for the trial is never kept, and one that is kept was never stepped. Where building takes long,
+or cannot be repeated, nothing is tried: the first env stays, and each other one gets a worker too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, TypeAlias
+
+from remuda._backends.base import Backend
+from remuda._backends.process.backend import PATIENCE_SECONDS
+from remuda._engine.pool.options import EnvFn
+from remuda._engine.startup.alike import are_alike
+from remuda._engine.startup.choice import Choice, choose, one_each
+from remuda._engine.startup.running import Running
+from remuda._engine.startup.start import Settings, assign, lay_out
+from remuda._engine.supervision.fault_policy import FaultPolicy
+from remuda._relay.log import logger
+from remuda._worker.measuring import Measured, measure
+from remuda._worker.second_build import Limits
+from remuda.errors import EnvError, RemudaError, WorkerDiedError
+
+if TYPE_CHECKING:
+    from remuda._engine.pool.pool import Pool
+
+Adopt: TypeAlias = "Callable[[Settings, Running], Pool]"
+"""Makes a pool of what runs already."""
+
+LIMITS = Limits()  # of builds that are quick enough to be repeated
+
+_ROUND_TRIPS = 30
+_THINK_SECONDS = 300e-6  # of a policy, between two of them: a worker that is not asked may go to sleep
+
+
+def settle(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt) -> tuple[Settings, Backend | None]:
+    """The settings with everything chosen, and the backend whose first worker is there, if that stays.
+
+    What it raises `start` would have raised: of env 0 alone. Nothing is left behind then.
+    """
+    if not settings.measures:
+        return settings, None
+    chosen, backend = _choose(settings, env_fns, cores, adopt)
+    logger.info("num_workers='auto': %s", chosen)
+    return replace(settings, num_workers=chosen.num_workers, backend=chosen.backend, choice=chosen), backend
+
+
+def _choose(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt) -> tuple[Choice, Backend | None]:
+    kind, num_envs = settings.workers_are, settings.num_envs // settings.width
+    if not are_alike(env_fns):
+        return one_each(num_envs, kind, "their factories differ, so that env 0 tells nothing of the others"), None
+    if num_envs == 1 and not settings.may_step_itself:
+        return Choice(1, kind, "1 worker for 1 env"), None
+    backend = settings.make_backend()
+    second = backend.build_first(assign(settings, env_fns), settings.start_timeout, LIMITS)
+    if second.refusal is not None:
+        chosen = one_each(num_envs, kind, second.refusal)
+        if second.stays:
+            return chosen, backend
+        backend.stop(0)
+        return chosen, None
+    measured, wake = _try(settings, env_fns, backend, cores, adopt)
+    return choose(measured, num_envs, cores, kind, wake), None
+
+
+def _try(
+    settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, cores: int, adopt: Adopt
+) -> tuple[Measured, float | None]:
+    """What a step costs, and a wake-up where that matters. It ends the backend."""
+    alone = replace(
+        settings,
+        num_envs=settings.width,
+        num_workers=1,
+        max_concurrency=None,
+        faults=FaultPolicy(),
+        record=None,
+        seeding="gymnasium",
+        resets_ahead=False,
+        autoreset=settings.autoreset if settings.vector_size is not None else "next_step",
+        measures=False,
+        advise=False,
+    )
+    try:
+        reports = [report for worker in backend.build(assign(alone, env_fns), None) for report in worker]
+    except BaseException:
+        backend.stop(0)
+        raise
+    pool, is_over = adopt(alone, lay_out(alone, backend, reports, cores)), False
+    try:
+        measured = _measure(pool)
+        wake = _wake_seconds(pool) if settings.may_step_itself and measured.cost is not None else None
+        is_over = measured.cost is not None
+        return measured, wake
+    finally:
+        with suppress(EnvError, WorkerDiedError):  # of an env that nobody has asked for
+            pool.close(timeout=PATIENCE_SECONDS, terminate=not is_over)
+
+
+def _measure(pool: Pool) -> Measured:
+    try:
+        measured: Measured = pool.apply_async(measure).result(timeout=PATIENCE_SECONDS)[0]
+    except TimeoutError:
+        return Measured(None, 0, 0, f"it was not done after {PATIENCE_SECONDS:.0f} s")
+    except RemudaError as error:
+        return Measured(None, 0, 0, str(error))
+    return measured
+
+
+def _wake_seconds(pool: Pool) -> float | None:
+    """From a command until its result is there, between which the worker does nothing; None where the env raises."""
+    trips = []
+    try:
+        pool.send_reset()
+        if not len(pool.recv(timeout=PATIENCE_SECONDS)):
+            return None
+        for _ in range(_ROUND_TRIPS):
+            _think()
+            begin = time.perf_counter()
+            pool.send_observe()
+            pool.recv()
+            trips.append(time.perf_counter() - begin)
+    except RemudaError:
+        return None
+    return median(trips)
+
+
+def _think() -> None:
+    end = time.perf_counter() + _THINK_SECONDS
+    while time.perf_counter() < end:
+        pass

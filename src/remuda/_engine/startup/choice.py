@@ -1,0 +1,100 @@
+"""Chooses the number of workers, and who steps the envs, from what a step was measured to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from remuda._worker.measuring import Measured, StepCost
+
+# What an env's step costs more when another process had the core before: its caches are cold. Measured with
+# CartPole on two cores: 6 us a step in a row, 23 us of CPU where 64 workers share the cores.
+SWITCH_SECONDS = 20e-6
+
+WAKE_SECONDS = 20e-6  # to wake a worker and be woken by it, where that was not measured
+_RING_SECONDS = 1e-6  # for each worker that is woken
+_ROW_SECONDS = 0.3e-6  # to write what a step returns into its row
+_BYTES_A_SECOND = 5e9
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What "auto" has chosen for a pool, and why. As a text it is the reason.
+
+    Attributes:
+        num_workers: How many share the envs.
+        backend: "process", "thread", or "serial": the caller steps the envs.
+        reason: A sentence, with the figures that decided.
+    """
+
+    num_workers: int
+    backend: Literal["process", "thread", "serial"]
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def batch_seconds(cost: StepCost, num_envs: int, num_workers: int, cores: int, wake: float = 0.0) -> float:
+    """The time in which num_workers could step num_envs once: an estimate, to compare numbers of workers by.
+
+    `wake`: seconds to wake one worker and be woken by it. The caller is on one of the cores, so as many workers as
+    there are cores meet one that he has just used.
+    """
+    envs_per_worker = -(-num_envs // num_workers)
+    switch_once = SWITCH_SECONDS if num_workers >= cores else 0.0
+    switches = num_workers * SWITCH_SECONDS if num_workers > cores else 0.0
+    in_a_row = envs_per_worker * cost.wall + switch_once
+    on_the_cores = (num_envs * cost.cpu + switches) / cores
+    return wake + num_workers * _RING_SECONDS + max(in_a_row, on_the_cores)
+
+
+def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WAKE_SECONDS) -> int:
+    """The number of workers with the shortest batch; of nearly equals the smallest, for it needs least memory."""
+    few: Iterable[int] = range(1, min(num_envs, cores) + 1)
+    candidates = sorted({*few, *(min(num_envs, n) for n in (2 * cores, 4 * cores, -(-num_envs // 2), num_envs))})
+    times = {n: batch_seconds(cost, num_envs, n, cores, wake) for n in candidates}
+    fastest = min(times.values())
+    return next(n for n in candidates if times[n] <= 1.1 * fastest)
+
+
+def choose(
+    measured: Measured, num_envs: int, cores: int, backend: Literal["process", "thread"], wake: float | None = None
+) -> Choice:
+    """What is best for so many envs like the one that was measured.
+
+    Args:
+        num_envs: Of vector envs, how many of those.
+        cores: That may be used.
+        backend: Of the workers, if there are to be any.
+        wake: As for `batch_seconds`, where the caller may step the envs itself; None: he may not.
+    """
+    if measured.cost is None:
+        return one_each(num_envs, backend, f"env 0 cannot be played at random ({measured.raised})")
+    row = _ROW_SECONDS + measured.obs_bytes / _BYTES_A_SECOND
+    cost = StepCost(measured.cost.wall + row, measured.cost.cpu + row)
+    alone = num_envs * cost.wall
+    if wake is not None and alone < wake:
+        batch = f"the {num_envs} steps of a batch take {micros(alone)}"
+        return Choice(1, "serial", f"stepped by the caller: {batch}, to wake a worker {micros(wake)}")
+    best = best_num_workers(cost, num_envs, cores, WAKE_SECONDS if wake is None else wake)
+    return Choice(best, backend, f"{_workers(best)} for {num_envs} envs: {describe(cost, cores)}")
+
+
+def one_each(num_envs: int, backend: Literal["process", "thread"], why: str) -> Choice:
+    return Choice(num_envs, backend, f"one worker for each of {num_envs} envs: {why}")
+
+
+def describe(cost: StepCost, cores: int) -> str:
+    usable = "1 core may be used" if cores == 1 else f"{cores} cores may be used"
+    return f"a step takes {micros(cost.wall)}, {micros(cost.cpu)} of it CPU, and {usable}"
+
+
+def _workers(number: int) -> str:
+    return "1 worker" if number == 1 else f"{number} workers"
+
+
+def micros(seconds: float) -> str:
+    number = 1e6 * seconds
+    return f"{number:.1f} us" if number < 10 else f"{number:.0f} us"

@@ -1,0 +1,253 @@
+"""Measures what an env costs, by playing it at random for a moment. The env is used up by it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from remuda._wire.texts import text_of
+
+_SECONDS = 0.03
+_LEAST_STEPS = 10
+_LOOKS_EVERY = 1e-3  # seconds: a look takes some microseconds
+_MOST_SECONDS = 0.5  # of an env whose steps take so long, fewer will do
+_DRAWN = 64  # actions, played over and over
+_EPISODE_STEPS = 1000  # where no episode came to its end meanwhile: the commonest limit
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """The mean of one step, alone in a process.
+
+    Attributes:
+        wall: Seconds it takes.
+        cpu: Seconds of CPU it uses; less than `wall` where it waits (for a simulator, a server, a device).
+    """
+
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an env costs.
+
+    Attributes:
+        cost: Of a step, its share of the resets included.
+        steps: How many were played.
+        obs_bytes: Of the arrays in an observation.
+        raised: What the env raised, where it did; `cost` is then that of the steps before, or None where there were
+            too few.
+    """
+
+    cost: StepCost | None
+    steps: int
+    obs_bytes: int
+    raised: str | None = None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Seconds, each since some time of its own: on the wall; of CPU used; in which the thread had no core to run on."""
+
+    wall: float
+    cpu: float
+    queued: float = 0.0
+
+
+def read_clocks() -> Moment:
+    """Of this process, and of this thread what it was queued. All at one time: it did not lose its core in between."""
+    queued = _queued_seconds()
+    while True:
+        moment = Moment(time.perf_counter(), time.process_time(), queued)
+        queued = _queued_seconds()
+        if queued == moment.queued:
+            return moment
+
+
+def _queued_seconds() -> float:
+    try:
+        with open("/proc/thread-self/schedstat") as schedstat:
+            return int(schedstat.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+class _Play(Protocol):
+    """An env that is played."""
+
+    obs: Any
+
+    def reset(self) -> None: ...
+    def step(self) -> bool:
+        """Whether a reset is due."""
+
+
+def measure(env: Any, read: Callable[[], Moment] = read_clocks, seconds: float = _SECONDS) -> Measured:
+    """Plays an env for about so long; runs in a worker, on an env made for this alone.
+
+    The class in which a face wraps its envs may have a method `steps_to_measure`, which returns an iterator: each
+    `next` does one step in that face's way, and resets whenever that is due. Others are stepped with samples of their
+    action space, which a mask of valid actions narrows. (The class is asked, since there are envs that answer to any
+    name.)
+    """
+    raised, play, watch = None, None, _Watch(read, seconds)
+    try:
+        play = _OwnPlay(env) if hasattr(type(env), "steps_to_measure") else _RandomPlay(env)
+        play.reset()  # the first come with all that is done but once
+        play.step()
+        watch.begin()
+        while not watch.is_enough:
+            play.reset()
+            watch.note(watch.resets, 1)
+            _play_on(play, watch)
+    except Exception as error:
+        raised = f"{type(error).__name__}: {text_of(error)}"
+    steps = watch.steps.count
+    is_known = steps >= _LEAST_STEPS or (steps > 0 and raised is None)
+    return Measured(watch.mean() if is_known else None, steps, 0 if play is None else _nbytes(play.obs), raised)
+
+
+def _play_on(play: _Play, watch: _Watch) -> None:
+    """Until a reset is due, or it is enough."""
+    over = False
+    while not over and not watch.is_enough:
+        count = 0
+        while count < watch.at_once and not over:
+            over = play.step()
+            count += 1
+        watch.note(watch.steps, count)
+
+
+class _Tally:
+    """What some steps, or resets, have cost together."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.wall = self.cpu = self.queued = 0.0
+
+    def mean(self) -> StepCost:
+        """Time in which others had the core is nobody's cost."""
+        cpu = self.cpu / self.count
+        return StepCost(cpu + max(0.0, self.wall - self.cpu - self.queued) / self.count, cpu)
+
+
+class _Watch:
+    """Looks at the clocks, the less often the more steps there are a moment.
+
+    Attributes:
+        steps, resets: What they have cost so far.
+        at_once: How many steps to take until it is to look again.
+    """
+
+    def __init__(self, read: Callable[[], Moment], seconds: float) -> None:
+        self._read, self._seconds = read, seconds
+        self.steps, self.resets = _Tally(), _Tally()
+        self.at_once = 1
+
+    def begin(self) -> None:
+        self._began = self._last = self._read()
+
+    @property
+    def is_enough(self) -> bool:
+        spent, steps = self._last.wall - self._began.wall, self.steps.count
+        return (steps >= _LEAST_STEPS and spent >= self._seconds) or (steps > 0 and spent >= _MOST_SECONDS)
+
+    def note(self, tally: _Tally, count: int) -> None:
+        """So many of them were taken since it last looked."""
+        now, before = self._read(), self._last
+        tally.count += count
+        tally.wall += now.wall - before.wall
+        tally.cpu += now.cpu - before.cpu
+        tally.queued += now.queued - before.queued
+        if tally is self.steps and count == self.at_once and now.wall - before.wall < _LOOKS_EVERY:
+            self.at_once *= 2
+        self._last = now
+
+    def mean(self) -> StepCost:
+        """Of a step and its share of a reset."""
+        step, reset = self.steps.mean(), self.resets.mean()
+        ended = self.resets.count - 1
+        length = self.steps.count / ended if ended > 0 else max(self.steps.count, _EPISODE_STEPS)
+        return StepCost(step.wall + reset.wall / length, step.cpu + reset.cpu / length)
+
+
+class _RandomPlay:
+    """Steps an env with samples of its action space, drawn beforehand where no mask says which are valid."""
+
+    def __init__(self, env: Any) -> None:
+        self._env, self.obs = env, None
+        is_vector = hasattr(env, "single_action_space")
+        self._actions = batch_space(env.single_action_space, env.num_envs) if is_vector else env.action_space
+        self._actions.seed(0)
+        self._drawn = itertools.cycle([self._actions.sample() for _ in range(_DRAWN)])
+        self._needs_resets = not is_vector or _autoreset_of(env) == AutoresetMode.DISABLED
+        self._ended: Callable[[Any], Any] = np.any if is_vector else bool
+        self._find_mask: Callable[[Any, Any], Any] | None = None
+        self._is_seeded = False
+        self._info: Any = None
+
+    def reset(self) -> None:
+        seed = {} if self._is_seeded else {"seed": 0}
+        self.obs, self._info = self._env.reset(**seed)
+        if not self._is_seeded:
+            self._find_mask = _finder_of_masks(self._env, self.obs, self._info)
+        self._is_seeded = True
+
+    def step(self) -> bool:
+        action = next(self._drawn) if self._find_mask is None else self._sample(self._find_mask)
+        self.obs, _, terminated, truncated, self._info = self._env.step(action)
+        return self._needs_resets and bool(self._ended(terminated) or self._ended(truncated))
+
+    def _sample(self, find_mask: Callable[[Any, Any], Any]) -> Any:
+        try:
+            return self._actions.sample(mask=np.asarray(find_mask(self.obs, self._info), np.int8))
+        except (AssertionError, KeyError, TypeError, ValueError):  # it masks something else, or is not always there
+            return self._actions.sample()
+
+
+def _finder_of_masks(env: Any, obs: Any, info: Any) -> Callable[[Any, Any], Any] | None:
+    """What finds the mask of valid actions, of those places where envs have it; None where there is none."""
+    if isinstance(info, dict) and "action_mask" in info:
+        return lambda obs, info: info["action_mask"]
+    if isinstance(obs, dict) and "action_mask" in obs:
+        return lambda obs, info: obs["action_mask"]
+    core = getattr(env, "unwrapped", env)
+    if hasattr(type(core), "action_masks"):
+        return lambda obs, info: core.action_masks()
+    return None
+
+
+def _autoreset_of(env: Any) -> Any:
+    return (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+
+
+class _OwnPlay:
+    """Steps an env as its face says."""
+
+    obs = None
+
+    def __init__(self, env: Any) -> None:
+        self._steps: Iterator[None] = env.steps_to_measure()
+
+    def reset(self) -> None:
+        """A step does that too."""
+
+    def step(self) -> bool:
+        next(self._steps)
+        return False
+
+
+def _nbytes(obs: Any) -> int:
+    if isinstance(obs, dict):
+        return sum(map(_nbytes, obs.values()))
+    if isinstance(obs, (tuple, list)):
+        return sum(map(_nbytes, obs))
+    return int(getattr(obs, "nbytes", 0))

@@ -1,0 +1,110 @@
+"""Tries whether an env can be built a second time, before it is stepped to measure it: one that was is not kept."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from remuda._wire.texts import text_of
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds from which on a build is not quick: of one alone, and of one that has also imported modules."""
+
+    alone: float = 0.05
+    importing: float = 1.0
+
+
+@dataclass(frozen=True)
+class SecondBuild:
+    """What is to become of the env that was built first.
+
+    Attributes:
+        refusal: Why it is not to be stepped for a trial; None: it may be, and is then built anew.
+        stays: Whether it is as good as new. Otherwise it is lost.
+    """
+
+    refusal: str | None = None
+    stays: bool = True
+
+
+@dataclass(frozen=True)
+class FirstBuild:
+    """How the first env was built: in so many seconds, and whether modules were imported meanwhile."""
+
+    seconds: float
+    imported: bool
+
+
+def try_second_build(
+    env_fn: Callable[[], Any], env: Any, first: FirstBuild, limits: Limits, *, own_process: bool
+) -> SecondBuild:
+    """Builds an env like `env` and closes it, if that is quick, and disturbs nobody.
+
+    Args:
+        env_fn: What has built it.
+        first: How.
+        limits: Of what is quick.
+        own_process: Whether this is the process of a worker, and not the caller's.
+    """
+    if getattr(env, "render_mode", None) == "human":
+        return SecondBuild("it shows itself on a screen")
+    if first.seconds >= (limits.importing if first.imported else limits.alone):
+        return SecondBuild(_took(first.seconds))
+    if own_process and _has_children():
+        return SecondBuild("it has started a process, whose work measuring would not see")
+    with _quiet() if own_process else warnings.catch_warnings():
+        return _build_and_close(env_fn, env, limits)
+
+
+def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits) -> SecondBuild:
+    begin = time.perf_counter()
+    try:
+        second = env_fn()
+    except BaseException as error:  # whatever it is, the first env is there
+        return SecondBuild(f"it could not be built a second time ({type(error).__name__}: {text_of(error)})")
+    seconds = time.perf_counter() - begin
+    if _core_of(second) is _core_of(env):
+        return SecondBuild("its factory returns the same object again")
+    with suppress(Exception):  # nobody has asked for it
+        second.close()
+    del second
+    gc.collect()
+    return SecondBuild(_took(seconds) if seconds >= limits.alone else None)
+
+
+def _took(seconds: float) -> str:
+    return f"building it takes {1e3 * seconds:.0f} ms, so it is not built again for a trial"
+
+
+def _core_of(env: Any) -> Any:
+    return getattr(env, "unwrapped", env)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What an env logs and warns of while it is built is told once, by those that stay."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

@@ -1,0 +1,429 @@
+"""Pools that measure before they start: what they say, what runs then, and that no trial breaks a start."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import CountingEnv, DiceEnv, Gate, HookedEnv, assert_same, counting, hooked
+from programs import Script
+
+import remuda
+from remuda import Choice, EnvError, FaultPolicy, Pool, StartTimeoutError, WorkerDiedError
+from remuda._engine.startup import auto
+from remuda._worker.second_build import Limits
+
+START_METHODS = ["forkserver", "spawn", "fork"]
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
+class Diary:
+    """What envs note in a file, which all processes share."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        path.touch()
+
+    def note(self, *words: Any) -> None:
+        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        os.write(fd, " ".join(map(str, words)).encode() + b"\n")
+        os.close(fd)
+
+    def lines(self) -> list[str]:
+        return Path(self._path).read_text().splitlines()
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Diary:
+    return Diary(tmp_path / "diary")
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is as slow as you like, builds are quick."""
+    monkeypatch.setattr(auto, "LIMITS", Limits(alone=1e9, importing=1e9))
+
+
+@pytest.fixture
+def finds(monkeypatch: pytest.MonkeyPatch, patient: None) -> Any:
+    """Measuring goes its way, and comes to a result that the test names."""
+
+    def found(num_workers: int, backend: Any = "process") -> None:
+        monkeypatch.setattr(auto, "choose", lambda *_: Choice(num_workers, backend, "the test says so"))
+
+    return found
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No build is quick."""
+    monkeypatch.setattr(auto, "LIMITS", Limits(alone=0.0, importing=0.0))
+
+
+# -- what is chosen --------------------------------------------------------------------------------------------
+
+
+def test_it_is_said_and_shown(finds: Any, caplog: pytest.LogCaptureFixture) -> None:
+    finds(2)
+    with caplog.at_level(logging.INFO, "remuda"), Pool(counting(4), num_workers="auto", start_method="fork") as pool:
+        assert pool.num_workers == len(pool.workers) == 2
+        assert pool.reset().obs[:, 0].tolist() == [0, 1, 2, 3]
+        assert pool.choice is not None
+        assert str(pool.choice) == pool.choice.reason
+        assert f"num_workers='auto': {pool.choice}" in [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.usefixtures("measured_by_default")
+@pytest.mark.parametrize(
+    ("options", "measures"),
+    [
+        ({}, True),
+        ({"num_workers": "auto"}, True),
+        ({"autoreset": "same_step", "seeding": "per_episode", "backend": "process"}, True),
+        ({"faults": "raise"}, True),
+        ({"faults": FaultPolicy(step_timeout=5.0)}, True),
+        ({"num_workers": None}, False),
+        ({"num_workers": 3}, False),
+        ({"faults": "restart"}, False),
+        ({"faults": FaultPolicy(renew_every=3)}, False),
+        ({"spares": 1}, False),
+        ({"resets_ahead": True}, False),
+        ({"autoreset": "background"}, False),
+        ({"backend": "thread"}, False),
+        ({"backend": "serial"}, False),
+    ],
+)
+def test_who_is_measured(options: dict[str, Any], measures: bool, finds: Any, diary: Diary) -> None:
+    finds(1)
+    with Pool(hooked(3, (0, 1, 2), build=lambda env: diary.note(env.tag)), **options) as pool:
+        assert (len(diary.lines()) > 3) == measures
+        is_serial = options.get("backend") == "serial"
+        assert pool.num_workers == (1 if measures or is_serial else 3)
+        assert (pool.choice is not None) == (measures or is_serial)
+
+
+@pytest.mark.usefixtures("measured_by_default", "patient")
+def test_the_caller_steps_the_envs_where_that_is_best(finds: Any, diary: Diary) -> None:
+    finds(1, "serial")
+    with Pool(hooked(3, (0, 1, 2), build=lambda env: diary.note(os.getpid()))) as pool:
+        assert (pool.backend, pool.num_workers) == ("serial", 1)
+        assert pool.options["backend"] == "serial"
+        assert pool.reset(seed=1).obs[:, 0].tolist() == [0, 1, 2]
+        assert diary.lines()[-3:] == [str(os.getpid())] * 3
+        assert str(os.getpid()) not in diary.lines()[:-3]  # nothing was tried here
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 2},
+        {"num_workers": None},
+        {"backend": "process"},
+        {"faults": FaultPolicy(step_timeout=60.0)},
+        {"faults": FaultPolicy(call_timeout=60.0)},
+        {"faults": "restart", "num_workers": "auto"},
+        {"start_method": "fork"},
+        {"threads_per_worker": 2},
+        {"max_concurrency": 2},
+        {"pin_workers": True},
+        {"worker_output": "capture"},
+        {"worker_env": {"CUDA_VISIBLE_DEVICES": ""}},
+        {"resets_ahead": True, "num_workers": "auto"},
+        {"autoreset": "background", "num_workers": "auto"},
+        {"record": "records"},
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("measured_by_default")
+def test_who_wants_something_of_processes_gets_processes(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told: list[Any] = []
+    real = auto.choose
+
+    def noting(measured: Any, num_envs: int, cores: int, backend: Any, wake: Any) -> Choice:
+        told.append(wake)
+        return real(measured, num_envs, cores, backend, None if wake is None else 1e9)
+
+    monkeypatch.setattr(auto, "choose", noting)
+    with Pool(counting(3), **options) as pool:
+        assert pool.backend == "process"
+        assert None not in [worker.pid for worker in pool.workers]
+    assert set(told) <= {None}
+
+
+@pytest.mark.usefixtures("measured_by_default", "patient")
+def test_a_wake_up_is_measured_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(auto, "choose", lambda *found: told.append(found) or Choice(1, "process", ""))
+    Pool(counting(3)).close()
+    ((measured, num_envs, _, backend, wake),) = told
+    assert (num_envs, backend) == (3, "process")
+    assert measured.cost is not None
+    assert wake is not None
+    assert wake > 0
+
+
+def test_envs_of_several_kinds_are_not_tried(diary: Diary) -> None:
+    envs = [lambda: HookedEnv(0, build=lambda _: diary.note("a")), lambda: HookedEnv(1)]
+    with Pool(envs, num_workers="auto") as pool:
+        assert diary.lines() == ["a"]
+        assert pool.num_workers == 2
+        assert "their factories differ" in str(pool.choice)
+
+
+# -- what runs is as it would have been ------------------------------------------------------------------------
+
+
+class StainedEnv(DiceEnv):
+    """Draws also from random numbers that all envs of a process share, and says how many were built in it before."""
+
+    built = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        if StainedEnv.built == 0:
+            np.random.seed(5)
+        StainedEnv.built += 1
+        self.number = StainedEnv.built
+        self.steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        obs, *rest, _ = super().step(action)
+        return obs, *rest, {"shared": float(np.random.random()), "number": self.number, "steps": self.steps}
+
+
+def trajectory(pool: Pool) -> list[Any]:
+    first = pool.reset(seed=3).obs.copy()
+    batches = [pool.step(np.zeros(pool.num_envs, int)) for _ in range(40)]
+    return [first, *[(b.obs.copy(), b.reward.copy(), b.terminated.copy(), list(b.infos)) for b in batches]]
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_runs_are_bit_identical_to_those_of_a_pool_that_was_told(
+    num_workers: int, start_method: Any, finds: Any
+) -> None:
+    finds(num_workers)
+    found = []
+    for asked in ("auto", num_workers):
+        with Pool([StainedEnv] * 4, num_workers=asked, start_method=start_method) as pool:
+            assert pool.num_workers == num_workers
+            found.append(trajectory(pool))
+    assert_same(found[0], found[1])
+
+
+@pytest.mark.usefixtures("patient")
+def test_an_env_that_was_stepped_is_not_kept(finds: Any, diary: Diary) -> None:
+    finds(2)
+    step = lambda env, _: diary.note("step", os.getpid()) if env.total_steps == 1 else None  # noqa: E731
+    with Pool(hooked(2, (0, 1), step=step), num_workers="auto", start_method="fork") as pool:
+        tried = {line.split()[1] for line in diary.lines()}
+        assert len(tried) == 1
+        assert str(pool.workers[0].pid) not in tried
+        assert pool.reset().obs[:, 1].tolist() == [1, 1]  # the first episode
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(tried.pop()), 0)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_an_env_that_builds_slowly_is_built_once_and_not_tried(start_method: Any, diary: Diary) -> None:
+    def build(env: Any) -> None:
+        diary.note("build", env.tag, remuda.worker_info())
+
+    envs = hooked(3, (0, 1, 2), build=build, step=lambda *_: diary.note("step"))
+    with Pool(envs, num_workers="auto", start_method=start_method) as pool:
+        assert pool.num_workers == 3
+        assert "is not built again for a trial" in str(pool.choice)
+        expected = [f"build {i} WorkerInfo(index={i}, num_workers=3, env_ids=({i},))" for i in range(3)]
+        assert sorted(diary.lines()) == expected
+        assert pool.reset().obs[:, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("patient")
+def test_an_env_that_cannot_be_built_twice_is_built_once(tmp_path: Path) -> None:
+    """The one that was built first is there, and was not touched."""
+
+    def build(env: Any) -> None:
+        (tmp_path / f"lock-{env.tag}").touch(exist_ok=False)
+
+    with Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto", start_method="fork") as pool:
+        assert pool.num_workers == 3
+        assert "could not be built a second time (FileExistsError" in str(pool.choice)
+        assert pool.reset().obs[:, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+def test_the_worker_that_stays_is_a_worker_like_others(faults: Any) -> None:
+    def die(env: Any, action: Any) -> None:
+        if action == 9:
+            os._exit(3)
+
+    envs = hooked(2, (0, 1), step=die)
+    with Pool(envs, num_workers="auto", faults=faults, start_method="fork") as pool:
+        pool.reset(seed=1)
+        if faults == "raise":
+            with pytest.raises(WorkerDiedError, match="worker 0"):
+                pool.step([9, 0])
+        else:
+            assert pool.step([9, 0]).truncated.tolist() == [True, False]
+            assert pool.step([0, 0]).obs[:, 0].tolist() == [0, 1]
+
+
+# -- what goes wrong -------------------------------------------------------------------------------------------
+
+
+def test_a_factory_that_raises_is_called_once(diary: Diary) -> None:
+    def build(env: Any) -> None:
+        diary.note(env.tag)
+        raise ValueError("broken")
+
+    with pytest.raises(EnvError, match=r"env 0 \(worker 0\) raised ValueError in build: broken") as caught:
+        Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto")
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert diary.lines() == ["0"]
+
+
+def test_one_that_dies_is_called_once(diary: Diary) -> None:
+    def build(env: Any) -> None:
+        diary.note(env.tag)
+        os._exit(3)
+
+    with pytest.raises(WorkerDiedError, match="worker 0"):
+        Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto")
+    assert diary.lines() == ["0"]
+
+
+def test_one_that_hangs_has_its_time(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with pytest.raises(StartTimeoutError, match=r"start_timeout=1 s, got no answer for the envs \[0\]"):
+        Pool(hooked(2, (0, 1), build=lambda _: gate.wait()), num_workers="auto", start_timeout=1)
+
+
+def end(*_: Any) -> None:
+    os._exit(3)
+
+
+def stumble(*_: Any) -> None:
+    raise ValueError("illegal move")
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    ("phase", "hook", "why"),
+    [
+        ("step", stumble, "ValueError: illegal move"),
+        ("reset", stumble, "ValueError: illegal move"),
+        ("step", end, "it exited with code 3"),
+        ("step", lambda *_: signal.pause(), "it was not done after 1 s"),
+        ("close", lambda *_: signal.pause(), ""),
+        ("close", stumble, ""),
+        ("close", end, ""),
+    ],
+)
+@pytest.mark.parametrize("backend", ["auto", "process"])
+def test_no_trial_breaks_a_start(
+    backend: Any, phase: str, hook: Any, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An env that goes wrong in the trial, and only there, is as if it had not been tried."""
+    monkeypatch.setattr(auto, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("remuda._backends.process.backend.PATIENCE_SECONDS", 1.0)
+    main = os.getpid()
+
+    def in_trial(env: Any, *arguments: Any) -> Any:
+        if os.getpid() != main and not (tmp_path / "over").exists():
+            return hook(env, *arguments)
+        return None
+
+    real = auto.choose
+
+    def choose(*found: Any) -> Choice:
+        (tmp_path / "over").touch()
+        return real(*found)
+
+    monkeypatch.setattr(auto, "choose", choose)
+    envs = hooked(2, (0, 1), **{phase: in_trial})
+    with Pool(envs, num_workers="auto", backend=backend, start_method=None if backend == "auto" else "fork") as pool:
+        if why:
+            assert pool.num_workers == 2
+            assert re.search(f"cannot be played at random .*{why}", str(pool.choice))
+        assert pool.reset().obs[:, 0].tolist() == [0, 1]
+        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        (tmp_path / "over").touch()
+
+
+@pytest.mark.parametrize(("ends", "why"), [(end, "its worker died"), (lambda *_: signal.pause(), "took more than 1 s")])
+@pytest.mark.usefixtures("patient")
+def test_a_second_build_that_ends_its_worker_is_not_missed(
+    ends: Any, why: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda._backends.process.backend.PATIENCE_SECONDS", 1.0)
+
+    def build(env: Any) -> None:
+        diary.note(env.tag)
+        if len(diary.lines()) == 2:
+            ends()
+
+    with Pool(hooked(2, (0, 1), build=build), num_workers="auto", start_method="fork") as pool:
+        assert pool.num_workers == 2
+        assert why in str(pool.choice)
+        assert pool.reset().obs[:, 0].tolist() == [0, 1]
+    assert sorted(diary.lines()) == ["0", "0", "0", "1"]
+
+
+def test_a_program_that_is_interrupted_in_the_trial_leaves_nothing(script: Any) -> None:
+    program: Script = script(
+        """
+gate = Gate(Path(os.environ["REMUDA_TEST"]))
+threading.Thread(target=lambda: (gate.await_arrival(), say("stepping")), daemon=True).start()
+try:
+    Pool(hooked(2, (0, 1), step=lambda *_: gate.wait()), num_workers="auto")
+except KeyboardInterrupt:
+    say("interrupted")
+"""
+    )
+    assert program.read_line() == "stepping"
+    program.process.send_signal(signal.SIGINT)
+    assert program.read_line() == "interrupted"
+    assert program.await_end()[0] == 0
+
+
+def test_numbers_that_are_none() -> None:
+    for wrong in (0, 4, "some", True):
+        with pytest.raises(ValueError, match=r"expected num_workers to be 'auto', None, or an int from 1 to 3"):
+            Pool(counting(3), num_workers=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one env"):
+        Pool([], num_workers="auto")
+    with pytest.raises(ValueError, match="expected backend to be one of .*'auto'"):
+        Pool(counting(3), backend="cloud")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_a_number_is_found_for_every_backend(backend: Any) -> None:
+    with Pool(counting(6), num_workers="auto", backend=backend) as pool:
+        assert 1 <= pool.num_workers <= 6
+        assert pool.backend == backend
+        assert pool.reset().obs[:, 0].tolist() == list(range(6))
+
+
+def test_threads_are_tried_where_they_run(diary: Diary) -> None:
+    step = lambda env, _: diary.note(os.getpid()) if env.total_steps == 1 else None  # noqa: E731
+    with Pool(hooked(2, (0, 1), step=step), num_workers="auto", backend="thread") as pool:
+        assert set(diary.lines()) == {str(os.getpid())}
+        assert pool.reset().obs[:, 1].tolist() == [1, 1]
+
+
+def test_spares_have_a_worker_each() -> None:
+    with Pool([CountingEnv] * 3, num_workers="auto", spares=1) as pool:
+        assert pool.num_workers == 3
+        assert "spares" in str(pool.choice)

@@ -1,0 +1,202 @@
+"""How many workers: what is chosen out of what was measured, and which factories are taken for one kind."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pool_envs import CountingEnv, HookedEnv, LevelEnv, counting
+
+from remuda._engine.startup.alike import are_alike
+from remuda._engine.startup.choice import Choice, batch_seconds, best_num_workers, choose, one_each
+from remuda._worker.measuring import Measured, StepCost
+
+MICROSECOND = 1e-6
+
+
+def cost(wall: float, cpu: float | None = None) -> StepCost:
+    """In microseconds."""
+    return StepCost(wall * MICROSECOND, (wall if cpu is None else cpu) * MICROSECOND)
+
+
+def measured(wall: float, cpu: float | None = None, obs_bytes: int = 16) -> Measured:
+    return Measured(cost(wall, cpu), 1000, obs_bytes)
+
+
+NOOP, CARTPOLE, CHEETAH, MILLISECOND = measured(0.5), measured(4), measured(50), measured(1000)
+GAME = measured(5000, 100)
+IMAGE = measured(0.5, obs_bytes=1_000_000)
+
+
+# -- the table ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "cores", "workers"),
+    [
+        (NOOP, 8, 2, 1),  # a second worker takes longer to wake than it saves
+        (CARTPOLE, 4, 2, 1),
+        (CARTPOLE, 8, 2, 1),
+        (CARTPOLE, 64, 2, 2),
+        (CARTPOLE, 64, 1, 1),
+        (CARTPOLE, 1, 8, 1),
+        (CHEETAH, 8, 2, 2),
+        (MILLISECOND, 8, 2, 2),  # all of it CPU: the cores are the limit
+        (MILLISECOND, 64, 16, 16),
+        (MILLISECOND, 2, 16, 2),  # never more than envs
+        (GAME, 8, 2, 8),  # it only waits: all at the same time
+        (GAME, 64, 2, 64),
+        (GAME, 64, 1, 64),
+        (IMAGE, 8, 2, 2),  # cheap but for its observation, which somebody has to write
+    ],
+)
+def test_the_number_of_workers(env: Measured, num_envs: int, cores: int, workers: int) -> None:
+    chosen = choose(env, num_envs, cores, "process")
+    assert (chosen.num_workers, chosen.backend) == (workers, "process")
+    assert f"{workers} worker" in str(chosen)
+    assert f"{cores} core" in str(chosen)
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "wake", "backend"),
+    [
+        (NOOP, 8, 20, "serial"),
+        (NOOP, 64, 20, "process"),
+        (CARTPOLE, 4, 20, "serial"),
+        (CARTPOLE, 8, 20, "process"),
+        (CARTPOLE, 8, 100, "serial"),  # a busy machine
+        (CARTPOLE, 64, 100, "process"),
+        (IMAGE, 8, 20, "process"),
+        (GAME, 1, 1000, "process"),
+        (NOOP, 8, None, "process"),  # something asks for processes
+    ],
+)
+def test_the_caller_steps_what_takes_less_than_to_wake_a_worker(
+    env: Measured, num_envs: int, wake: float | None, backend: str
+) -> None:
+    chosen = choose(env, num_envs, 2, "process", None if wake is None else wake * MICROSECOND)
+    assert chosen.backend == backend
+    if backend == "serial":
+        assert chosen.num_workers == 1
+        assert f"to wake a worker {wake} us" in chosen.reason
+
+
+def test_an_env_that_was_not_measured_has_a_worker() -> None:
+    chosen = choose(Measured(None, 3, 0, "ValueError: illegal move"), 5, 2, "process", 1.0)
+    assert chosen == one_each(5, "process", "env 0 cannot be played at random (ValueError: illegal move)")
+    assert (chosen.num_workers, chosen.backend) == (5, "process")
+
+
+def test_threads_stay_threads() -> None:
+    assert choose(GAME, 8, 2, "thread") == Choice(8, "thread", choose(GAME, 8, 2, "process").reason)
+
+
+costs = st.builds(lambda wall, share: StepCost(wall, wall * share), st.floats(1e-7, 10), st.floats(0, 1))
+
+
+@given(costs, st.integers(1, 500), st.integers(1, 128), st.floats(0, 1e-2))
+def test_the_best_number_is_possible_and_nearly_the_fastest(
+    step: StepCost, num_envs: int, cores: int, wake: float
+) -> None:
+    best = best_num_workers(step, num_envs, cores, wake)
+    assert 1 <= best <= num_envs
+    time = batch_seconds(step, num_envs, best, cores, wake)
+    for other in {1, cores, num_envs} - {best}:
+        if other <= num_envs:
+            assert time <= 1.2 * batch_seconds(step, num_envs, other, cores, wake)
+
+
+@given(costs, st.integers(1, 500), st.integers(1, 128), st.floats(0, 1e-2))
+def test_nothing_that_is_chosen_is_expected_to_lose_against_a_loop(
+    step: StepCost, num_envs: int, cores: int, wake: float
+) -> None:
+    """But for the wake-up, which is less than the loop takes, or else the caller steps the envs."""
+    chosen = choose(Measured(step, 100, 0), num_envs, cores, "process", wake)
+    if chosen.backend == "serial":
+        return
+    loop = batch_seconds(step, num_envs, 1, cores)
+    assert batch_seconds(step, num_envs, chosen.num_workers, cores, wake) <= 1.1 * (loop + wake) + 2 * MICROSECOND
+    assert wake <= num_envs * step.wall + num_envs * MICROSECOND
+
+
+# -- of one kind -------------------------------------------------------------------------------------------
+
+
+def made(*arguments: Any, **named: Any) -> Callable[[], Any]:
+    return lambda: CountingEnv(*arguments, **named)
+
+
+class Maker:
+    def __init__(self, name: str, seed: int) -> None:
+        self.name, self.seed = name, seed
+
+    def make(self) -> Any:
+        return CountingEnv(self.seed)
+
+    def __call__(self) -> Any:
+        return self.make()
+
+
+def itself() -> Any:
+    """A function that refers to itself by a cell."""
+
+    def build(again: bool = False) -> Any:
+        return build
+
+    return build
+
+
+ONE = made(1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ONE, ONE),
+        (made(1), made(2)),
+        (made(1, length=3), made(2, length=4)),
+        (made(seed=None), made(seed=7)),
+        (made("run-1/env-0.csv"), made("run-1/env-12.csv")),
+        (made({"ports": [1, 2], "name": "a"}), made({"ports": [3, 4], "name": "a"})),
+        (functools.partial(CountingEnv, 1), functools.partial(CountingEnv, 2)),
+        (functools.partial(CountingEnv, tag=1), functools.partial(CountingEnv, tag=2)),
+        (Maker("a", 1), Maker("a", 2)),
+        (Maker("a", 1).make, Maker("a", 2).make),
+        (itself(), itself()),
+        tuple(counting(2)),
+    ],
+)
+def test_of_one_kind(one: Any, other: Any) -> None:
+    assert are_alike([one, other])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (CountingEnv, HookedEnv),
+        (lambda: CountingEnv(1), lambda: HookedEnv(1)),
+        (lambda: made("CartPole"), lambda: made("Pong")),
+        (made("CartPole-v1"), made("ALE/Pong-v5")),
+        (made(CountingEnv), made(LevelEnv)),
+        (made([1, 2]), made([1, 2, 3])),
+        (made({"map": "a"}), made({"map": "b"})),
+        (made({"map": "a"}), made({"level": "a"})),
+        (made(None), made("videos")),
+        (functools.partial(CountingEnv, 1), functools.partial(HookedEnv, 1)),
+        (Maker("a", 1), Maker("b", 1)),
+        (Maker("a", 1), Maker("b", 1).make),
+        (made(b"a"), made(b"b")),
+    ],
+)
+def test_of_two_kinds(one: Any, other: Any) -> None:
+    assert not are_alike([one, other])
+    assert not are_alike([one, one, other])
+
+
+def test_one_that_is_full_of_things_is_not_looked_through() -> None:
+    heaps = [made([[str(i) * 5] * 1000 for i in range(1000)]) for _ in range(2)]
+    assert are_alike(heaps)

@@ -1,0 +1,342 @@
+"""What an env is measured to cost, on clocks that only the env moves on; and whether one may be tried at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pool_envs import CountingEnv, HookedEnv
+
+from remuda._worker.measuring import Measured, Moment, measure, read_clocks
+from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
+
+
+class Clock:
+    """Stands still unless an env moves it on."""
+
+    def __init__(self) -> None:
+        self.now = Moment(100.0, 10.0, 1.0)
+
+    def spend(self, cpu: float = 0.0, waiting: float = 0.0, queued: float = 0.0) -> None:
+        self.now = Moment(self.now.wall + cpu + waiting + queued, self.now.cpu + cpu, self.now.queued + queued)
+
+    def read(self) -> Moment:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds; `first` besides, once each."""
+
+    cpu: float = 0.0
+    waiting: float = 0.0
+    queued: float = 0.0
+    first: float = 0.0
+
+
+class TimedEnv(CountingEnv):
+    def __init__(self, clock: Clock, step: Times, reset: Times = Times(), length: int = 1_000_000) -> None:
+        super().__init__(length=length)
+        self._clock, self._times = clock, {"step": step, "reset": reset}
+
+    def _spend(self, what: str) -> None:
+        times = self._times[what]
+        self._clock.spend(times.cpu + times.first, times.waiting, times.queued)
+        self._times[what] = replace(times, first=0.0)
+
+    def reset(self, **arguments: Any) -> Any:
+        self._spend("reset")
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        self._spend("step")
+        return super().step(action)
+
+
+def cost_of(step: Times, reset: Times = Times(), length: int = 1_000_000) -> Measured:
+    clock = Clock()
+    return measure(TimedEnv(clock, step, reset, length), clock.read)
+
+
+def test_a_step_that_computes() -> None:
+    found = cost_of(Times(cpu=1e-4))
+    assert found.cost is not None
+    assert (found.cost.wall, found.cost.cpu) == pytest.approx((1e-4, 1e-4))
+    assert found.steps >= 300
+    assert found.raised is None
+
+
+def test_a_step_that_waits() -> None:
+    found = cost_of(Times(cpu=1e-4, waiting=5e-3))
+    assert found.cost is not None
+    assert (found.cost.wall, found.cost.cpu) == pytest.approx((5.1e-3, 1e-4))
+    assert 10 <= found.steps <= 20
+
+
+def test_a_step_that_others_keep_from_its_core_does_not_wait() -> None:
+    found = cost_of(Times(cpu=1e-4, queued=5e-3))
+    assert found.cost is not None
+    assert (found.cost.wall, found.cost.cpu) == pytest.approx((1e-4, 1e-4))
+
+
+def test_what_is_done_but_once_is_no_steps_cost() -> None:
+    found = cost_of(Times(cpu=1e-4, first=2.0), Times(first=3.0))
+    assert found.cost is not None
+    assert found.cost.wall == pytest.approx(1e-4)
+
+
+def test_resets_that_were_due_are_shared_by_the_steps_of_an_episode() -> None:
+    found = cost_of(Times(cpu=1e-4), Times(cpu=1e-3, waiting=1e-3), length=20)
+    assert found.cost is not None
+    assert (found.cost.wall, found.cost.cpu) == pytest.approx((2e-4, 1.5e-4), rel=0.1)
+
+
+def test_where_no_episode_ends_they_are_shared_by_a_thousand() -> None:
+    found = cost_of(Times(cpu=1e-4), Times(waiting=0.2))
+    assert found.cost is not None
+    assert (found.cost.wall, found.cost.cpu) == pytest.approx((3e-4, 1e-4))
+
+
+def test_of_very_slow_steps_one_is_enough() -> None:
+    assert cost_of(Times(waiting=1.0)).steps == 1
+
+
+def test_the_clocks_are_looked_at_less_often_than_there_are_steps() -> None:
+    clock, looks = Clock(), []
+    found = measure(TimedEnv(clock, Times(cpu=1e-6)), lambda: looks.append(1) or clock.read())
+    assert found.steps >= 30_000
+    assert len(looks) < 100
+
+
+def test_the_bytes_of_an_observation() -> None:
+    class Nested(CountingEnv):
+        def observe(self) -> Any:
+            return {"camera": np.zeros((4, 5), np.uint8), "rest": (np.zeros(3), "text")}
+
+    assert measure(Nested(), seconds=1e-4).obs_bytes == 20 + 24
+
+
+def test_real_clocks() -> None:
+    one, other = read_clocks(), read_clocks()
+    assert other.wall >= one.wall
+    assert other.cpu >= one.cpu
+    assert measure(CountingEnv(length=3), seconds=1e-3).cost is not None
+
+
+# -- how it is played --------------------------------------------------------------------------------------
+
+
+class MaskedEnv(CountingEnv):
+    """Takes one action only, which changes at every step, and tells which as `told` says."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__(length=7)
+        self.told = told
+        self.action_space = spaces.Discrete(5, start=1 if told == "shifted" else 0)
+
+    @property
+    def valid(self) -> int:
+        return self.total_steps % 5
+
+    def action_masks(self) -> Any:
+        return [i == self.valid for i in range(5)]
+
+    def observe(self) -> Any:
+        return {"obs": np.zeros(2), "action_mask": np.array(self.action_masks(), np.int8)}
+
+    def reset(self, **arguments: Any) -> Any:
+        obs, _ = super().reset(**arguments)
+        return self._tell(obs)
+
+    def _tell(self, obs: Any) -> Any:
+        info = {"action_mask": obs["action_mask"]} if self.told in ("info", "shifted") else {}
+        return obs if self.told == "obs" else obs["obs"], info
+
+    def step(self, action: Any) -> Any:
+        if action - self.action_space.start != self.valid:
+            raise ValueError(f"illegal: {action}")
+        obs, *rest, _ = super().step(action)
+        obs, info = self._tell(obs)
+        return obs, *rest, info
+
+
+class UnaskedEnv(MaskedEnv):
+    action_masks = None  # type: ignore[assignment]
+
+    def observe(self) -> Any:
+        return {"obs": np.zeros(2), "action_mask": np.eye(5, dtype=np.int8)[self.valid]}
+
+
+@pytest.mark.parametrize(
+    "env", [UnaskedEnv("info"), UnaskedEnv("shifted"), UnaskedEnv("obs"), gymnasium.Wrapper(MaskedEnv("method"))]
+)
+def test_actions_are_valid_where_a_mask_says_which_are(env: Any) -> None:
+    found = measure(env, seconds=1e-3)
+    assert (found.raised, found.steps >= 10) == (None, True)
+
+
+def test_a_mask_that_fits_nothing_is_passed_over() -> None:
+    class Odd(CountingEnv):
+        def reset(self, **arguments: Any) -> Any:
+            return super().reset(**arguments)[0], {"action_mask": [1, 2, 3]}
+
+    assert measure(Odd(), seconds=1e-3).raised is None
+
+
+def raising_after(steps: int) -> HookedEnv:
+    def stumble(env: HookedEnv, _: Any) -> None:
+        if env.total_steps > steps:
+            raise ValueError("illegal")
+
+    return HookedEnv(step=stumble)
+
+
+@pytest.mark.parametrize(("steps", "is_known"), [(0, False), (5, False), (200, True)])
+def test_an_env_that_raises_is_known_by_the_steps_before(steps: int, is_known: bool) -> None:
+    found = measure(raising_after(steps))
+    assert found.raised == "ValueError: illegal"
+    assert (found.cost is not None) == is_known
+
+
+def test_an_env_that_cannot_be_reset_without_more() -> None:
+    def refuse(_: Any) -> None:
+        raise KeyError("level")
+
+    assert measure(HookedEnv(reset=refuse)) == Measured(None, 0, 0, "KeyError: 'level'")
+
+
+class OwnStepsEnv(CountingEnv):
+    """Cannot be reset without options; says itself how it is stepped."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert options == {"level": 1}
+        return super().reset(seed=seed)
+
+    def steps_to_measure(self) -> Iterator[None]:
+        while True:
+            self.reset(options={"level": 1})
+            over = False
+            while not over:
+                over = self.step(0)[2]
+                yield
+
+
+def test_an_env_is_played_as_it_says() -> None:
+    env = OwnStepsEnv(length=3)
+    assert measure(env, seconds=1e-3).raised is None
+    assert env.total_steps >= 10
+
+
+@pytest.mark.parametrize("mode", list(gymnasium.vector.AutoresetMode))
+def test_a_vector_env_is_reset_by_itself_or_by_us(mode: Any) -> None:
+    env = gymnasium.vector.SyncVectorEnv([lambda: CountingEnv(length=3)] * 2, autoreset_mode=mode)
+    found = measure(env, seconds=1e-3)
+    assert (found.raised, found.steps >= 10) == (None, True)
+
+
+# -- a second build ----------------------------------------------------------------------------------------
+
+LIMITS = Limits(alone=100.0, importing=1000.0)
+QUICK, SLOW = FirstBuild(99.0, imported=False), FirstBuild(100.0, imported=False)
+IMPORTING, LONG = FirstBuild(999.0, imported=True), FirstBuild(1000.0, imported=True)
+
+
+class ShownEnv(CountingEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.render_mode = "human"
+
+
+def fail() -> Any:
+    raise OSError("address in use")
+
+
+def leave() -> Any:
+    sys.exit("no")
+
+
+@pytest.mark.parametrize(
+    ("env_fn", "env", "first", "why"),
+    [
+        (CountingEnv, CountingEnv(), QUICK, None),
+        (CountingEnv, CountingEnv(), IMPORTING, None),
+        (fail, CountingEnv(), SLOW, "building it takes 100000 ms"),
+        (fail, CountingEnv(), LONG, "building it takes 1000000 ms"),
+        (fail, ShownEnv(), QUICK, "it shows itself on a screen"),
+        (fail, CountingEnv(), QUICK, r"could not be built a second time \(OSError: address in use\)"),
+        (leave, CountingEnv(), QUICK, r"could not be built a second time \(SystemExit: no\)"),
+    ],
+)
+def test_whether_an_env_is_tried(env_fn: Any, env: Any, first: FirstBuild, why: str | None) -> None:
+    found = try_second_build(env_fn, env, first, LIMITS, own_process=False)
+    assert found.stays
+    if why is None:
+        assert found.refusal is None
+    else:
+        assert re.search(why, found.refusal or "")
+
+
+def test_one_whose_second_build_is_slow_is_not_tried() -> None:
+    found = try_second_build(CountingEnv, CountingEnv(), QUICK, Limits(alone=0.0, importing=1e9), own_process=False)
+    assert "building it takes" in (found.refusal or "")
+    imported = FirstBuild(1.0, imported=True)
+    found = try_second_build(CountingEnv, CountingEnv(), imported, Limits(0.0, 1e9), own_process=False)
+    assert "building it takes" in (found.refusal or "")
+
+
+def test_one_env_over_and_over_is_not_closed() -> None:
+    closed: list[Any] = []
+    env = HookedEnv(close=closed.append)
+    for again in (env, gymnasium.Wrapper(env)):
+        found = try_second_build(lambda again=again: again, env, QUICK, LIMITS, own_process=False)
+        assert found == SecondBuild("its factory returns the same object again")
+    assert closed == []
+
+
+def test_the_second_is_closed_whatever_it_says_to_that() -> None:
+    closed: list[Any] = []
+
+    def close(env: Any) -> None:
+        closed.append(env)
+        raise ValueError("no")
+
+    env = HookedEnv(close=close)
+    assert try_second_build(lambda: HookedEnv(close=close), env, QUICK, LIMITS, own_process=False).refusal is None
+    assert len(closed) == 1
+    assert closed[0] is not env
+
+
+def test_an_env_with_a_program_of_its_own_is_not_tried() -> None:
+    pid = os.fork()
+    if pid == 0:  # a process without children
+        found = try_second_build(CountingEnv, CountingEnv(), QUICK, LIMITS, own_process=True)
+        simulator = subprocess.Popen(["sleep", "60"])
+        refused = try_second_build(fail, CountingEnv(), QUICK, LIMITS, own_process=True)
+        simulator.kill()
+        simulator.wait()
+        os._exit(found.refusal is not None or "has started a process" not in (refused.refusal or ""))
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_what_the_second_says_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+    def build() -> Any:
+        logging.getLogger("env").error("hello")
+        warnings.warn("hello", stacklevel=1)
+        return CountingEnv()
+
+    pid = os.fork()
+    if pid == 0:  # a process without children
+        try_second_build(build, CountingEnv(), QUICK, LIMITS, own_process=True)
+        os._exit(len(caplog.records) + (logging.root.manager.disable != logging.NOTSET))
+    assert os.waitpid(pid, 0)[1] == 0
