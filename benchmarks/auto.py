@@ -183,13 +183,13 @@ def _turn(envs: Contender, actions: Sequence[Any], iterations: int, seconds: flo
 # -- what is printed -------------------------------------------------------------------------------------------
 
 
-def report(races: Sequence[Race]) -> Iterator[str]:
-    names = list(dict.fromkeys(name for family in FAMILIES.values() for name in family if name != "loop"))
-    yield from head(["envs", "framework", "think, us", "loop, us a batch", *names, "auto is"])
-    for one in races:
-        ratios = [figure(one.ratio(name)) if name in one.batch_seconds else "" for name in names]
-        loop = figure(1e6 * median(one.batch_seconds["loop"]))
-        yield row([one.case, one.family, figure(1e6 * one.think), loop, *ratios, one.chosen.split(":")[0]])
+NAMES = list(dict.fromkeys(name for family in FAMILIES.values() for name in family if name != "loop"))
+
+
+def line(one: Race) -> str:
+    ratios = [figure(one.ratio(name)) if name in one.batch_seconds else "" for name in NAMES]
+    loop = figure(1e6 * median(one.batch_seconds["loop"]))
+    return row([one.case, one.family, figure(1e6 * one.think), loop, *ratios, one.chosen.split(":")[0]])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -199,13 +199,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="write all rounds there")
     options = parser.parse_args(arguments)
     thinks = {s: iterations_for(s) if s else 0 for s in (THINK_SECONDS[::2] if options.quick else THINK_SECONDS)}
-    seconds, rounds = (0.08, 7) if options.quick else (0.3, 15)
+    seconds, rounds = (0.08, 5) if options.quick else (0.3, 15)
     races = []
+    print("\n".join(head(["envs", "framework", "think, us", "loop, us a batch", *NAMES, "auto is"])))
     for case in cases():
         if options.only is None or any(case.name.startswith(start) for start in options.only):
             for family in FAMILIES:
-                races += race(case, family, thinks, seconds, rounds)
-    print("\n".join(report(races)))
+                for one in race(case, family, thinks, seconds, rounds):
+                    print(line(one), flush=True)
+                    races.append(one)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(one) for one in races], indent=1))
 
