@@ -9,6 +9,7 @@ counts, of the worker and its caller together (`backend="serial"`).
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -40,18 +41,18 @@ INSTRUCTIONS_PER_NS = 3.0
 
 
 class EndingEnv(gymnasium.Env[Any, Any]):
-    """Returns at once; its episodes are short, and all of one length."""
+    """Returns at once. Episodes are short and of one length, but for the first of each: envs end at different times."""
 
     metadata: ClassVar[dict[str, Any]] = {}
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, has_statistics: bool) -> None:
-        self._has_statistics, self._steps = has_statistics, 0
+    def __init__(self, has_statistics: bool, tag: int = 0) -> None:
+        self._has_statistics, self._steps, self._lead = has_statistics, 0, tag % EPISODE_STEPS
         self._obs = np.zeros(4, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self._steps = 0
+        self._steps, self._lead = self._lead, 0
         return self._obs, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -171,7 +172,8 @@ def time_ends(name: str, mode: str, rounds: int, batches: int) -> float:
 
 
 def _start(name: str, mode: str, num_envs: int, has_statistics: bool, **options: Any) -> Stepper:
-    return CONTENDERS[name]([lambda: EndingEnv(has_statistics)] * num_envs, mode, **options)
+    env_fns = [functools.partial(EndingEnv, has_statistics, tag) for tag in range(num_envs)]
+    return CONTENDERS[name](env_fns, mode, **options)
 
 
 def _seconds(step: Callable[[], object], batches: int) -> float:

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace remuda {
 
@@ -16,21 +17,25 @@ nb::object checked(PyObject* object) {
 }
 
 nb::object zeros(std::vector<npy_intp> shape, PyArray_Descr* dtype) {
-  Py_INCREF(dtype);  // Zeros steals it
+  Py_INCREF(reinterpret_cast<PyObject*>(dtype));  // Zeros steals it
   return checked(PyArray_Zeros(static_cast<int>(shape.size()), shape.data(), dtype, 0));
+}
+
+void put(PyObject*& place, nb::object value) {
+  PyObject* before = std::exchange(place, value.release().ptr());
+  Py_XDECREF(before);
 }
 
 // An array of None.
 nb::object objects(npy_intp n) {
   nb::object array = checked(PyArray_SimpleNew(1, &n, NPY_OBJECT));
   auto** items = static_cast<PyObject**>(PyArray_DATA(as_array(array)));
-  for (npy_intp i = 0; i < n; ++i) Py_XSETREF(items[i], Py_NewRef(Py_None));
+  for (npy_intp i = 0; i < n; ++i) put(items[i], nb::none());
   return array;
 }
 
 void set_object(nb::handle array, std::size_t i, nb::object value) {
-  auto** items = static_cast<PyObject**>(PyArray_DATA(as_array(array)));
-  Py_XSETREF(items[i], value.release().ptr());
+  put(static_cast<PyObject**>(PyArray_DATA(as_array(array)))[i], std::move(value));
 }
 
 // What a dict has under a key; null: nothing.
@@ -104,7 +109,7 @@ class InfoReader::Rows {
     char* place = at(column, row);
     if (kind == Kind::kNumber) return checked(PyArray_GETITEM(array, place));
     if (kind == Kind::kScalar) return checked(PyArray_Scalar(place, PyArray_DESCR(array), nullptr));
-    Py_INCREF(PyArray_DESCR(array));  // NewFromDescr steals it
+    Py_INCREF(reinterpret_cast<PyObject*>(PyArray_DESCR(array)));  // NewFromDescr steals it
     nb::object copy = checked(PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(array), PyArray_NDIM(array) - 1,
                                                    PyArray_DIMS(array) + 1, nullptr, nullptr, 0, nullptr));
     std::memcpy(PyArray_DATA(as_array(copy)), place, row_bytes(column));

@@ -9,6 +9,9 @@ import numpy as np
 
 from remuda import _core
 
+OF_THE_END = ("final_info", "final_obs", "_final_info", "_final_obs")
+"""No keys for an env to have columns under: with same-step autoreset they tell of the end of an episode."""
+
 
 @dataclass(frozen=True)
 class InfoField:

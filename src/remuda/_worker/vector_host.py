@@ -15,7 +15,7 @@ from remuda import _core
 from remuda._wire.bundle import RowMatter, bundle, unbundle
 from remuda._wire.channel import Channel
 from remuda._wire.codec import SpaceCodec, coerce
-from remuda._wire.info_columns import InfoColumn
+from remuda._wire.info_columns import OF_THE_END, InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, load
 from remuda._worker.host import EnvHost, EnvReport, check_names, check_spaces, report
@@ -29,7 +29,6 @@ from remuda.errors import InvalidEnvError
 Extra: TypeAlias = "tuple[int, Parts] | None"
 
 _ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
-_OF_THE_END = ("final_obs", "_final_obs", "final_info", "_final_info")  # with same-step autoreset
 
 
 def make_host(info: WorkerInfo, channel: Channel, vector_size: int | None, **options: Any) -> EnvHost:
@@ -143,7 +142,7 @@ class VectorHost(EnvHost):
         truncated = self._one_each(outcome[3], np.dtype(np.bool_), "truncations")
         resets_itself = self._get_layout().autoreset == "same_step"
         finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
-        told = self._dealer.take_apart(infos, _OF_THE_END if resets_itself else ())
+        told = self._dealer.take_apart(infos, OF_THE_END if resets_itself else ())
         extra = _extra(self._matter(objects, told, finals))
         self._table.write_obs(row, leaves)
         self._table.write_flags(row, reward, terminated, truncated)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda._wire.info_columns import InfoColumn
+from remuda._wire.info_columns import OF_THE_END, InfoColumn
 
 # An array over envs does not tell Python's numbers from NumPy's: of the two the likelier.
 _PYTHON_TYPES: dict[np.dtype[Any], type] = {
@@ -94,7 +94,7 @@ class VectorInfos:
             sub_envs = range(self._n) if present is None else np.flatnonzero(present).tolist()
             for sub_env in sub_envs:
                 dicts[sub_env][key] = of_sub_env(value, sub_env, self._n)
-            if sub_envs and key not in self._asked and type(key) is str and _may_have_column(value):
+            if sub_envs and type(key) is str and key not in (*self._asked, *OF_THE_END) and _may_have_column(value):
                 self._asked.add(key)
                 wanted[sub_envs[0]].append(((key,), dicts[sub_envs[0]][key]))
         return dicts, wanted

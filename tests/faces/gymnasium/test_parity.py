@@ -90,7 +90,7 @@ def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1"])
-@pytest.mark.parametrize(("mode", "other"), product(MODES[:2], [SyncVectorEnv, TheirAsyncVectorEnv]))
+@pytest.mark.parametrize(("mode", "other"), [*product(MODES[:2], [SyncVectorEnv, TheirAsyncVectorEnv])])
 def test_statistics_of_episodes(mode: AutoresetMode, other: Callable[..., VectorEnv], env_id: str) -> None:
     compare([lambda: with_statistics(env_id)] * NUM_ENVS, other, 100, mode, num_workers=2)
 
