@@ -88,11 +88,14 @@ TEST(a_vector_env_answers_for_all_of_its_rows_or_for_none) {
 
 TEST(noise_is_looked_at_without_harm) {
   Random random(11);
-  Pool pool(1, 2);
   const auto number = [&] { return static_cast<std::uint32_t>(random.coin() ? random.below(12) : random.bits()); };
-  for (int i = 0; i < 200'000; ++i) {
-    const std::uint32_t env = number(), row = number(), count = number(), flags = number();
-    if (!pool.takes(env, row, count, flags)) continue;
-    CHECK(env < 3 && row == 6 + env && count >= 1 && env + count <= 3);
+  for (std::uint32_t width : {1, 3}) {
+    Pool pool(width, width == 1 ? 2 : 0);
+    for (int i = 0; i < 200'000; ++i) {
+      const std::uint32_t env = number(), row = number(), count = number(), flags = number();
+      if (!pool.takes(env, row, count, flags)) continue;
+      CHECK(env < 3 && row == 6 + env && count >= 1 && env + count <= 3);
+      CHECK(env % width == 0 && count % width == 0 && (flags == 0 || count == width));
+    }
   }
 }
