@@ -16,6 +16,7 @@ from test_public_names import FACES, public_names
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
 PACKAGES = ("remuda", *(f"remuda.{face}" for face in FACES))
+NOT_OURS = ("remuda.gymnasium.AsyncState",)
 HERE = ("remuda", "remuda.gymnasium", "remuda.sb3")  # what can be imported wherever the tests are run
 
 
@@ -62,5 +63,4 @@ def is_made_by_others(found: Any) -> bool:
     return inspect.isclass(found) and (issubclass(found, BaseException) or found.__name__ in READ_ONLY)
 
 
-NOT_OURS = ("remuda.gymnasium.AsyncState",)
-READ_ONLY = ("Batch", "Call", "Infos", "LazyInfos", "Evaluation", "PoolStats", "WorkerInfo")
+READ_ONLY = ("Batch", "Part", "Call", "Infos", "LazyInfos", "Evaluation", "PoolStats", "WorkerInfo")

@@ -91,7 +91,7 @@ class Callee:
         return self.apply(get_attribute, name, env_ids=env_ids)
 
     def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None, *, lasting: bool = False) -> None:
-        """Sets the attribute `name` of each env to the same `value`; a pool with `env_ids` None that of its spares, too.
+        """Sets the attribute `name` of each env to the same `value`; a pool with `env_ids` None that of spares, too.
 
         `lasting`: also of envs that are built anew, until it is set to something else in this way.
         """

@@ -89,7 +89,7 @@ class Part(Callee):
         return [bundle([(0, parts) for parts in its]) for its in layout.by_env(rows)]
 
     def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
-        """Tells envs to reset and returns at once; arguments as in `reset`."""
+        """Tells envs to reset and returns at once; `seed`, `options` and `env_ids` as in `reset`."""
         self._engine.resets.send(self._targets(env_ids), seed, options, self._part, to_all=env_ids is None)
 
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
