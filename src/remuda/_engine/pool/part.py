@@ -26,7 +26,7 @@ from remuda.errors import InvalidActionError, StateError
 
 
 class Part(Callee):
-    """Envs of a pool that are sent and received together, apart from its other parts: what `Pool.split` makes.
+    """Envs of a pool that are sent and received together, apart from its other parts: what `Pool.split` makes::
 
         halves = pool.split(2)
         for half in halves:
