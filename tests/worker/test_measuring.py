@@ -18,7 +18,7 @@ import pytest
 from gymnasium import spaces
 from pool_envs import CountingEnv, HookedEnv
 
-from remuda._worker.measuring import Measured, Moment, measure, read_clocks
+from remuda._worker.measuring import Measured, Moment, measure, read_clocks, spent
 from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
 
 
@@ -82,6 +82,13 @@ def test_a_step_that_waits() -> None:
     assert found.cost is not None
     assert (found.cost.wall, found.cost.cpu) == pytest.approx((5.1e-3, 1e-4))
     assert 10 <= found.steps <= 20
+
+
+def test_time_is_not_spent_while_others_have_the_core() -> None:
+    clock = Clock()
+    before = clock.read()
+    clock.spend(cpu=1.0, waiting=2.0, queued=4.0)
+    assert spent(before, clock.read()) == pytest.approx(3.0)
 
 
 def test_a_step_that_others_keep_from_its_core_does_not_wait() -> None:

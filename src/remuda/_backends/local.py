@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -15,6 +14,7 @@ from remuda._wire.failures import build_error, load_failure
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._worker.host import BuildError, EnvReport
+from remuda._worker.measuring import read_clocks, spent
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
 from remuda._worker.vector_host import make_host
@@ -56,9 +56,9 @@ class LocalBackend:
         self._built: list[list[EnvReport]] = []  # by worker
 
     def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
-        begin, modules = time.perf_counter(), len(sys.modules)
+        begin, modules = read_clocks(), len(sys.modules)
         self.build(assignments[:1], timeout)
-        first = FirstBuild(time.perf_counter() - begin, imported=len(sys.modules) > modules)
+        first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
         return try_second_build(env_fn, env, first, limits, own_process=False)
 

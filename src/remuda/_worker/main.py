@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from remuda._wire.parcel import Address, fetch
 from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
 from remuda._worker.host import BuildError, dump_named
+from remuda._worker.measuring import read_clocks, spent
 from remuda._worker.second_build import FirstBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
@@ -116,10 +116,10 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         env_fns = _env_fns(config, parcel)
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
-    begin, modules = time.perf_counter(), len(sys.modules)
+    begin, modules = read_clocks(), len(sys.modules)
     try:
         reports = host.build(env_fns)
-        first = FirstBuild(time.perf_counter() - begin, imported=len(sys.modules) > modules)
+        first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:
         return report(b"failed", *error.failure)

@@ -72,6 +72,11 @@ def read_clocks() -> Moment:
             return moment
 
 
+def spent(before: Moment, now: Moment) -> float:
+    """Seconds between two moments, without those in which others had the core."""
+    return max(0.0, now.wall - before.wall - (now.queued - before.queued))
+
+
 def _queued_seconds() -> float:
     try:
         with open("/proc/thread-self/schedstat") as schedstat:

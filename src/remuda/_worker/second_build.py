@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remuda._wire.texts import text_of
+from remuda._worker.measuring import read_clocks, spent
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ def try_second_build(
 
 
 def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits) -> SecondBuild:
-    begin = time.perf_counter()
+    begin = read_clocks()
     try:
         second = env_fn()
     except BaseException as error:  # whatever it is, the first env is there
         return SecondBuild(f"it could not be built a second time ({type(error).__name__}: {text_of(error)})")
-    seconds = time.perf_counter() - begin
+    seconds = spent(begin, read_clocks())
     if _core_of(second) is _core_of(env):
         return SecondBuild("its factory returns the same object again")
     with suppress(Exception):  # nobody has asked for it
