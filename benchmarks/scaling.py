@@ -54,7 +54,7 @@ class SeveralParents(Contender):
         self.workload = plan.workload
         count = min(self.num_parents, plan.num_workers)
         shares = [(plan.num_envs // count, max(1, plan.num_workers // count))] * count
-        self._parents = remuda.Pool([functools.partial(FixedEnv, VECTOR)] * count, advise=False)
+        self._parents = remuda.Pool([functools.partial(FixedEnv, VECTOR)] * count, num_workers=None, advise=False)
         each = [(plan.workload.make_env, *share, plan.seed) for share in shares]
         self._parents.apply_async(_open, per_env_args=each).result()
 

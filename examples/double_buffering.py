@@ -72,7 +72,7 @@ def steps_per_second(pool: remuda.Pool, num_parts: int) -> float:
 
 def main() -> None:
     lockstep, split = [], []
-    with remuda.Pool([Simulator] * NUM_ENVS) as pool:
+    with remuda.Pool([Simulator] * NUM_ENVS, num_workers=None) as pool:  # all of them wait at the same time
         for _ in range(ROUNDS):  # in turns, so that a machine that is slow for a while is slow for both
             lockstep.append(steps_per_second(pool, num_parts=1))
             split.append(steps_per_second(pool, num_parts=2))

@@ -31,7 +31,7 @@ class LoopsAtOnce(Contender):
         count = plan.loops or usable_cores()
         actions = sample_actions(probe_spaces(plan.workload).action_space, _ACTIONS, 1, plan.seed)
         self._actions = list(iterate(actions.space, actions.batches[0]))
-        self._pool = remuda.Pool([plan.workload.make_env] * count, advise=False)
+        self._pool = remuda.Pool([plan.workload.make_env] * count, num_workers=None, advise=False)
 
     def reset(self, seed: int) -> None:
         self._pool.reset(seed=seed)
