@@ -1,4 +1,4 @@
-"""Each face, each kind of fault, each phase: what the caller is raised, and how the envs can be used then."""
+"""Each face, each accident, each phase: what the caller is raised or told, and how the envs can be used then."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_table import FACES, KINDS, NEEDS, PHASES, Course, Then, made
+from failing import LIMIT
+from fault_table import ACCIDENTS, FACES, NEEDS, PHASES, Course, Face, Then, made
 
-from remuda import BrokenPoolError, RemoteTraceback, RemudaError, WorkerDiedError
+from remuda import BrokenPoolError, Pool, RemoteTraceback, RemudaError, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # originals log what was raised as warnings; some are old
 
 CELLS = [
-    (face, phase, kind)
+    (face, phase, accident)
     for face in FACES
     for phase in PHASES
     if phase == "build" or phase in FACES[face].courses
-    for kind in KINDS
+    for accident in PHASES[phase]
 ]
+NOT_IN_CLOSE = [cell for cell in CELLS if cell[1] != "close"]
+IN_CLOSE = [(face, accident) for face, phase, accident in CELLS if phase == "close"]
+
+
+def table_of(face: str) -> Face:
+    pytest.importorskip(NEEDS.get(face, face), reason=f"{face} is not tested in this environment")
+    return FACES[face]
 
 
 def named(place: str) -> type[BaseException]:
@@ -29,9 +37,12 @@ def named(place: str) -> type[BaseException]:
     return found
 
 
-def meet(face: str, phase: str, kind: str, directory: Path, held: list[Any]) -> None:
-    held.append(made(face, phase, kind, directory))
-    FACES[face].courses[phase](held[0])
+def meet(face: str, phase: str, accident: str, directory: Path, held: list[Any], policy: str = "raise") -> Any:
+    """What the last call of the course returned."""
+    held.append(made(face, phase, accident, directory, policy))
+    courses = FACES[face].courses | (FACES[face].restart_courses if policy == "restart" else {})
+    met = courses[phase](held[0])
+    return met[-1] if isinstance(met, tuple) else met
 
 
 def causes(error: BaseException) -> list[BaseException]:
@@ -41,13 +52,12 @@ def causes(error: BaseException) -> list[BaseException]:
     return found
 
 
-@pytest.mark.parametrize(("face", "phase", "kind"), CELLS)
-def test_what_the_caller_is_raised(face: str, phase: str, kind: str, tmp_path: Path) -> None:
-    pytest.importorskip(NEEDS.get(face, face), reason=f"{face} is not tested in this environment")
-    table, held = FACES[face], list[Any]()
+@pytest.mark.parametrize(("face", "phase", "accident"), NOT_IN_CLOSE)
+def test_what_the_caller_is_raised(face: str, phase: str, accident: str, tmp_path: Path) -> None:
+    table, held, kind = table_of(face), list[Any](), ACCIDENTS[accident][0]
     with pytest.raises(Exception) as raised:  # noqa: PT011 - the table says which
-        meet(face, phase, kind, tmp_path, held)
-    assert isinstance(raised.value, named(table.expected(phase, kind)))
+        meet(face, phase, accident, tmp_path, held)
+    assert isinstance(raised.value, named(table.expected(phase, accident)))
     if phase != "build":
         assert isinstance(raised.value, named(table.caught_today.get(kind, "builtins:Exception")))
     assert any(isinstance(cause, (RemudaError, RemoteTraceback)) for cause in causes(raised.value))
@@ -57,6 +67,50 @@ def test_what_the_caller_is_raised(face: str, phase: str, kind: str, tmp_path: P
         if phase != "build" or table.then[kind] == "is closed":
             THEN[table.then[kind]](table.go_on, envs)
         envs.close()
+
+
+@pytest.mark.parametrize(("face", "phase", "accident"), NOT_IN_CLOSE)
+def test_what_the_caller_meets_where_envs_are_restarted(face: str, phase: str, accident: str, tmp_path: Path) -> None:
+    table, held = table_of(face), list[Any]()
+    met = table.met(phase, accident)
+    if met == "raised":
+        with pytest.raises(named(table.expected(phase, accident))):
+            meet(face, phase, accident, tmp_path, held, "restart")
+    else:
+        last = meet(face, phase, accident, tmp_path, held, "restart")
+        assert (tmp_path / "accident.0").exists()
+        assert met == "unseen" or table.was_cut_off(last)
+    for envs in held:
+        if phase != "build":
+            table.go_on(envs)
+        envs.close()
+
+
+@pytest.mark.parametrize("policy", ["raise", "restart"])
+@pytest.mark.parametrize(("face", "accident"), IN_CLOSE)
+def test_an_accident_in_a_close(
+    face: str,
+    accident: str,
+    policy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever is raised or logged, the envs are closed, and closing again does nothing."""
+    table, held, kind = table_of(face), list[Any](), ACCIDENTS[accident][0]
+    close = Pool.close
+    if kind == "hang":  # in the place of several seconds
+        monkeypatch.setattr(Pool, "close", lambda pool, timeout=None, terminate=False: close(pool, LIMIT, terminate))
+    if table.closing[kind] == "raised":
+        with pytest.raises(named(table.expected("close", accident))):
+            meet(face, "close", accident, tmp_path, held, policy)
+    else:
+        meet(face, "close", accident, tmp_path, held, policy)
+    assert (tmp_path / "accident.0").exists()
+    told = {"death": "died while", "exception": "raised"}.get(kind, "")
+    assert any(told in line for line in caplog.messages) == (table.closing[kind] == "logged")
+    caplog.clear()  # records of errors hold the pool
+    held[0].close()
 
 
 def assert_lost(go_on: Course, envs: Any) -> None:

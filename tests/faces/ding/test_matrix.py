@@ -16,26 +16,19 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 SECONDS = 0.3  # for whatever has a deadline
 CELLS = {
-    "build": ["exit_python"],
-    "reset": ["exit_python"],
     "step": [
         "leave",
-        "raise_unpicklable",
         "raise_what_needs_arguments",
-        "exit_python",
         "run_out_of_memory",
-        "stop_myself",
         "loop_for_ever",  # the worker's own alarm ends it
     ],
     "background": ["kill_myself", "raise_value_error", "hold_the_gil", "loop_for_ever"],
-    "call": ["raise_unpicklable", "exit_python", "stop_myself", "loop_for_ever"],
+    "call": ["loop_for_ever"],
 }
 BY_NAME = {row.act.__name__: row for row in ROWS}
-# Of what is raised in a step or a call. In a reset or a build it is a RuntimeError, whatever happened.
+# Of what is raised in a step or a call. In a reset it is a RuntimeError, whatever happened.
 RAISED = {
-    "raise_unpicklable": RemudaError,
     "raise_what_needs_arguments": RemudaError,
-    "exit_python": RemudaError,
     "run_out_of_memory": MemoryError,
 }
 BY_KIND = {"death": EOFError, "hang": TimeoutError}

@@ -242,6 +242,9 @@ class Unlucky(DriftEnv):
         self._pass("call")
         return "good"
 
+    def close(self) -> None:
+        self._pass("close")
+
 
 def with_a_faulty_one(phase: str, accident: Callable[[], None], **when: Any) -> list[Callable[[], Any]]:
     """Three envs, of which the one in the middle is faulty."""

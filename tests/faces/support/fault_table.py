@@ -1,4 +1,4 @@
-"""What the caller of each face is raised when an env fails: the table, and how each face is brought to it.
+"""What the caller of each face meets when an env fails: the table, and how each face is brought to it.
 
 A face is looked at where what it imitates is installed: DI-engine and ML-Agents have environments of their own.
 """
@@ -12,16 +12,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from failing import ACTS, LIMIT, once, policy_against
+import accidents
+from failing import LIMIT, once, policy_against
 
-PHASES = ("build", "reset", "step", "autoreset", "call", "render")
-KINDS = tuple(ACTS)
+Kind = Literal["death", "exception", "hang"]
+KINDS: tuple[Kind, ...] = ("death", "exception", "hang")
+
+ACCIDENTS: dict[str, tuple[Kind, Callable[..., Any]]] = {
+    "SIGKILL": ("death", accidents.kill_myself),
+    "segfault": ("death", accidents.segfault),
+    "exception": ("exception", accidents.raise_value_error),
+    "unpicklable": ("exception", accidents.raise_unpicklable),
+    "sys.exit": ("exception", accidents.exit_python),
+    "SIGSTOP": ("hang", accidents.stop_myself),
+}
+PHASES = {  # and what happens in them
+    **dict.fromkeys(("build", "reset", "step", "call", "close"), tuple(ACCIDENTS)),
+    **dict.fromkeys(("autoreset", "render"), ("SIGKILL", "exception", "SIGSTOP")),
+}
 
 Course = Callable[[Any], Any]
 """What is done with the envs until the failure is met."""
 
-
 Then = Literal["goes on", "is lost", "is closed"]
+
+Met = Literal["raised", "unseen", "cut off", "logged"]
+"""Where envs are restarted: the error, nothing (it is tried again), the end of an episode; or a line in the log."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +50,11 @@ class Face:
         go_on: A reset and a step.
         raised: By kind, as `module:name`: a class of the error.
         then: By kind: the envs go on, are lost (each use says so), or were closed.
-        otherwise: What is raised instead, by phase and kind.
+        was_cut_off: Whether what a step returned tells that the episode of env 1 has ended.
+        closing: By kind, what comes of it in a close.
+        otherwise: What is raised instead, by phase and kind or accident.
+        restarting: What is met where envs are restarted and it is not what is met elsewhere, by phase and kind.
+        restart_courses: What is done instead where envs are restarted, by phase.
         caught_today: What programs catch that were written for the original, by kind.
     """
 
@@ -43,12 +63,32 @@ class Face:
     go_on: Course
     raised: dict[str, str]
     then: dict[str, Then]
+    was_cut_off: Callable[[Any], Any]
+    closing: dict[str, Met]
     otherwise: dict[tuple[str, str], str] = field(default_factory=dict)
+    restarting: dict[tuple[str, str], Met] = field(default_factory=dict)
+    restart_courses: dict[str, Course] = field(default_factory=dict)
     caught_today: dict[str, str] = field(default_factory=dict)
 
-    def expected(self, phase: str, kind: str) -> str:
-        late = {("build", "hang"): "remuda:StartTimeoutError"}
-        return {**late, **self.otherwise}.get((phase, kind), self.raised[kind])
+    def expected(self, phase: str, accident: str) -> str:
+        """The error that is raised."""
+        kind, _ = ACCIDENTS[accident]
+        table = {("build", "hang"): "remuda:StartTimeoutError", **self.otherwise}
+        places = ((phase, accident), (phase, kind), ("", accident))
+        return next((table[place] for place in places if place in table), self.raised[kind])
+
+    def met(self, phase: str, accident: str) -> Met:
+        """What the caller sees where envs are restarted."""
+        kind, _ = ACCIDENTS[accident]
+        if phase == "close":
+            return self.closing[kind]
+        return {**_RESTARTING, **self.restarting}.get((phase, kind), "raised")
+
+
+_RESTARTING: dict[tuple[str, str], Met] = {
+    **{(phase, kind): "unseen" for phase in ("reset", "autoreset") for kind in KINDS},
+    **{("step", kind): "cut off" for kind in KINDS},
+}
 
 
 # -- those that are made from factories ----------------------------------------------------------------------
@@ -95,6 +135,12 @@ def _ding(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float
     return unlaunched([partial(Unlucky, which, act, os.getpid()) for which in ("no", phase)], **limits, remuda=options)
 
 
+def _ding_steps_all(manager: Any) -> Any:
+    while not manager.closed and len(manager.ready_obs) < 2:
+        pass  # who was cut off is being reset
+    return manager.step({0: 0, 1: 0})
+
+
 def _mlagents(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
     from mlagents_face_envs import FaultyEnv, manager
 
@@ -109,11 +155,19 @@ def _mlagents_step(manager: Any) -> Any:
         manager.get_steps()
 
 
+def _mlagents_steps_until_restarted(manager: Any) -> list[int]:
+    manager.reset({})
+    while not manager.restart_counts[1]:
+        manager.get_steps()
+    return manager.restart_counts[1:]
+
+
 # -- the table -----------------------------------------------------------------------------------------------
 
 LOST: dict[str, Then] = {"exception": "goes on", "death": "is lost", "hang": "is lost"}
 CLOSED: dict[str, Then] = dict.fromkeys(KINDS, "is closed")
 RESTARTED: dict[str, Then] = dict.fromkeys(KINDS, "goes on")
+LOGGED: dict[str, Met] = {"exception": "logged", "death": "logged", "hang": "unseen"}
 
 
 def engines(module: str) -> dict[str, str]:
@@ -130,10 +184,14 @@ FACES = {
             "autoreset": lambda envs: (envs.reset(), *(envs.step([5, 5]) for _ in range(3))),
             "call": lambda envs: (envs.reset(), envs.call("poke")),
             "render": lambda envs: (envs.reset(), envs.render()),
+            "close": lambda envs: (envs.reset(), envs.close()),
         },
         lambda envs: (envs.reset(), envs.step([7, 8])),
         engines("remuda") | {"exception": "builtins:ValueError"},
         LOST,
+        was_cut_off=lambda step: step[3][1],
+        closing={"death": "raised", "exception": "raised", "hang": "unseen"},
+        otherwise={("", name): "remuda:EnvError" for name in ("unpicklable", "sys.exit")},
     ),
     "sb3": Face(
         _sb3,
@@ -143,10 +201,13 @@ FACES = {
             "autoreset": lambda envs: (envs.reset(), *(envs.step([5, 5]) for _ in range(2))),
             "call": lambda envs: (envs.reset(), envs.env_method("poke")),
             "render": lambda envs: (envs.reset(), envs.get_images()),
+            "close": lambda envs: (envs.reset(), envs.close()),
         },
         lambda envs: (envs.reset(), envs.step([7, 8])),
         engines("remuda.sb3"),
         LOST,
+        was_cut_off=lambda step: step[2][1],
+        closing=LOGGED,
         caught_today=dict.fromkeys(KINDS, "builtins:EOFError"),
     ),
     "alf": Face(
@@ -157,10 +218,13 @@ FACES = {
             "autoreset": lambda envs: (envs.reset(), *(_alf_step(envs) for _ in range(3))),
             "call": lambda envs: (envs.reset(), envs.call_envs_with_same_args("poke")),
             "render": lambda envs: (envs.reset(), envs.envs[1].render()),
+            "close": lambda envs: (envs.reset(), envs.close()),
         },
         lambda envs: (envs.reset(), _alf_step(envs)),
         engines("remuda.alf"),
         LOST,
+        was_cut_off=lambda step: step.is_last()[1],
+        closing=LOGGED,
         caught_today=dict.fromkeys(KINDS, "builtins:RuntimeError"),
     ),
     "ding": Face(
@@ -170,11 +234,18 @@ FACES = {
             "reset": lambda manager: manager.launch(),
             "step": lambda manager: (manager.launch(), manager.step({0: 0, 1: 0})),
             "call": lambda manager: (manager.launch(), manager.mood),
+            "close": lambda manager: (manager.launch(), manager.close()),
         },
-        lambda manager: manager.step({0: 0, 1: 0}),
+        _ding_steps_all,
         {"exception": "builtins:ValueError", "death": "builtins:EOFError", "hang": "builtins:TimeoutError"},
         CLOSED,
-        otherwise={(phase, kind): "builtins:RuntimeError" for phase in ("build", "reset") for kind in KINDS},
+        was_cut_off=lambda step: step[1].info["abnormal"],
+        closing=LOGGED,
+        restarting={("call", kind): "unseen" for kind in ("death", "hang")},  # they are asked once more
+        otherwise={
+            **{("", name): "remuda:RemudaError" for name in ("unpicklable", "sys.exit")},
+            **{(phase, name): "builtins:RuntimeError" for phase in ("build", "reset") for name in ACCIDENTS},
+        },
     ),
     "mlagents": Face(
         _mlagents,
@@ -182,10 +253,19 @@ FACES = {
             "build": lambda manager: manager.reset({}),
             "reset": lambda manager: manager.reset({}),
             "step": _mlagents_step,
+            "close": lambda manager: (manager.reset({}), manager.close()),
         },
         lambda manager: (manager.reset({}), manager.get_steps()),
         engines("remuda.mlagents") | {"exception": "builtins:ValueError"},
         RESTARTED,
+        was_cut_off=bool,
+        closing=LOGGED,
+        otherwise={("", name): "remuda:EnvError" for name in ("unpicklable", "sys.exit")},
+        restarting={
+            ("step", "exception"): "raised",  # but for Unity's own
+            **{("reset", kind): "raised" for kind in KINDS},  # an env that was never reset is set up wrongly
+        },
+        restart_courses={"step": _mlagents_steps_until_restarted},
         caught_today={
             "death": "mlagents_envs.exception:UnityCommunicationException",
             "hang": "mlagents_envs.exception:UnityTimeOutException",
@@ -195,8 +275,9 @@ FACES = {
 NEEDS = {"sb3": "stable_baselines3", "ding": "ding", "mlagents": "mlagents", "alf": "torch"}
 
 
-def made(face: str, phase: str, kind: str, directory: Path) -> Any:
+def made(face: str, phase: str, accident: str, directory: Path, policy: str = "raise") -> Any:
     """Two envs, the second of which fails once in this phase."""
+    kind, act = ACCIDENTS[accident]
     start_timeout = LIMIT if (phase, kind) == ("build", "hang") else None
-    act = once(directory / "accident", ACTS[kind])
-    return FACES[face].make(phase, act, policy_against(kind, "raise"), start_timeout)
+    once_only = once(directory / "accident", act)
+    return FACES[face].make(phase, once_only, policy_against(kind, policy), start_timeout)
