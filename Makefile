@@ -20,7 +20,7 @@ JOBS   ?= 4
 PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal
 FACE   := -m pytest  # those of one face take as long as the others meanwhile
 
-.PHONY: help demo test pytest lint format core-test sanitize soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench \
+.PHONY: help demo test pytest lint format core-test sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench \
     wheels docs test-portable test-lowest test-newest test-pythons clean
 
 # Where there is no Spin, `make test` does without, and says so.
@@ -110,9 +110,27 @@ format: $(VENV)/test.stamp  ## put Python and C++ into shape
 core-test: $(VENV)/test.stamp  ## the C++ core's own tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'cmake --preset core-tests && cmake --build --preset core-tests && ctest --preset core-tests'
 
-sanitize: $(VENV)/test.stamp  ## the same under ThreadSanitizer, and under AddressSanitizer with UBSan
+sanitize: $(VENV)/test.stamp sanitize-module  ## the same under ThreadSanitizer, and under AddressSanitizer with UBSan, and so the pool's tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'for p in core-tests-tsan core-tests-asan; do \
 	    cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit; done'
+
+# The package with a module that the sanitizers have instrumented. Python has not, so they are loaded before it, here and
+# in all workers; what they find ends the process and lies in a file. Envs that touch memory that is none of theirs die
+# as ever. LeakSanitizer would tell of Python's own; what a pool leaves behind, its tests look for.
+ASAN     := build/module-asan
+ASAN_ENV  = PYTHONPATH=$(CURDIR)/$(ASAN)/site PYTHONMALLOC=malloc \
+    LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+    ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0:allocator_may_return_null=1:log_path=$(CURDIR)/$(ASAN)/found/asan \
+    UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/$(ASAN)/found/ubsan
+
+sanitize-module: $(VENV)/test.stamp
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'cmake --preset module-asan && cmake --build --preset module-asan'
+	rm -rf $(ASAN)/site $(ASAN)/found
+	mkdir -p $(ASAN)/site $(ASAN)/found
+	cp -R src/remuda $(ASAN)/site
+	$(BIN)/cmake --install $(ASAN) --prefix $(ASAN)/site
+	$(ASAN_ENV) $(BIN)/python $(PYTEST) tests/wire tests/worker tests/engine/pool
+	@! cat $(ASAN)/found/* 2>/dev/null
 
 soak: $(VENV)/test.stamp  ## thousands of faults, and lives drawn at random, for MINUTES=10; another storm each day, or SEED=7
 	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) \
