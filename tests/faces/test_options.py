@@ -199,7 +199,7 @@ def test_who_is_measured_unasked(face: str, pools: list[Pool]) -> None:
     FACES[face]().close()
     (one,) = pools
     assert (one.choice is not None) == measures
-    assert (one.backend, one.num_workers) == (("serial", 1) if measures else ("process", 2))
+    assert (one.backend, one.num_workers) == ("process", 2)
 
 
 @pytest.mark.usefixtures("steps_itself")
@@ -208,7 +208,15 @@ def test_a_face_measures_when_it_is_told(face: str, pools: list[Pool]) -> None:
     FACES[face](num_workers="auto").close()
     (one,) = pools
     assert one.choice is not None
-    assert one.backend == ("serial" if face in {"Pool", "gymnasium.make_vec"} else "process")
+    assert (one.backend, one.num_workers) == ("process", 2)
+
+
+@pytest.mark.usefixtures("steps_itself")
+@pytest.mark.parametrize("face", ["Pool", "gymnasium.make_vec", "gymnasium.AsyncVectorEnv", "sb3.SubprocVecEnv"])
+def test_envs_that_are_next_to_nothing_are_stepped_by_the_caller_where_he_says_so(face: str, pools: list[Pool]) -> None:
+    FACES[face](num_workers="auto", backend="auto").close()
+    (one,) = pools
+    assert (one.backend, one.num_workers) == ("serial", 1)
 
 
 @pytest.mark.parametrize("face", ["alf.FastParallelEnvironment", "ding.cfg.remuda", "mlagents.SubprocessEnvManager"])
@@ -272,11 +280,8 @@ def test_the_pools_own_documentation_has_every_option_with_its_default(steps_its
     documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
     assert documented.keys() == PoolOptions.__annotations__.keys()
     defaults = {name: eval(text) for name, text in documented.items()}
-    backend = defaults.pop("backend")
-    with Pool(cartpoles({}), backend="serial") as bare, Pool(cartpoles({}), backend="serial", **defaults) as told:
+    with Pool(cartpoles({})) as bare, Pool(cartpoles({}), **defaults) as told:
         assert told.options == bare.options
-    with Pool(cartpoles({})) as bare, Pool(cartpoles({}), backend=backend) as told:
-        assert told.backend == bare.backend == "serial"
 
 
 def test_the_guide_has_every_option_with_its_default() -> None:

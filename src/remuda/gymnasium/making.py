@@ -94,11 +94,11 @@ def make_vec(
 
 
 def _open_layout(faults: Any) -> dict[str, Any]:
-    """What leaves the layout to measurement, as a pool does. Where envs are built anew, each has a worker."""
+    """What leaves the number of workers to measurement, as a pool does. Where envs are built anew, each has a worker."""
     policy = FaultPolicy.of(faults)
     if policy.restarts or policy.renew_every is not None:
         return {}
-    return {"num_workers": "auto", "backend": "auto"}
+    return {"num_workers": "auto"}
 
 
 def _misspelt_option(error: TypeError, kwargs: Iterable[str]) -> str | None:

@@ -109,9 +109,9 @@ def test_who_is_measured(options: dict[str, Any], measures: bool, finds: Any, di
 
 
 @pytest.mark.usefixtures("measured_by_default", "patient")
-def test_the_caller_steps_the_envs_where_that_is_best(finds: Any, diary: Diary) -> None:
+def test_the_caller_steps_the_envs_where_that_is_best_and_he_says_so(finds: Any, diary: Diary) -> None:
     finds(1, "serial")
-    with Pool(hooked(3, (0, 1, 2), build=lambda env: diary.note(os.getpid()))) as pool:
+    with Pool(hooked(3, (0, 1, 2), build=lambda env: diary.note(os.getpid())), backend="auto") as pool:
         assert (pool.backend, pool.num_workers) == ("serial", 1)
         assert pool.options["backend"] == "serial"
         assert pool.reset(seed=1).obs[:, 0].tolist() == [0, 1, 2]
@@ -125,6 +125,7 @@ def test_the_caller_steps_the_envs_where_that_is_best(finds: Any, diary: Diary) 
         {"num_workers": 2},
         {"num_workers": None},
         {"backend": "process"},
+        {"backend": "process", "num_workers": "auto"},
         {"faults": FaultPolicy(step_timeout=60.0)},
         {"faults": FaultPolicy(call_timeout=60.0)},
         {"faults": "restart", "num_workers": "auto"},
@@ -153,7 +154,7 @@ def test_who_wants_something_of_processes_gets_processes(
         return real(measured, num_envs, cores, backend, None if wake is None else 1e9)
 
     monkeypatch.setattr(auto, "choose", noting)
-    with Pool(counting(3), **options) as pool:
+    with Pool(counting(3), **{"backend": "auto", **options}) as pool:
         assert pool.backend == "process"
         assert None not in [worker.pid for worker in pool.workers]
     assert set(told) <= {None}
@@ -163,7 +164,7 @@ def test_who_wants_something_of_processes_gets_processes(
 def test_a_wake_up_is_measured_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(auto, "choose", lambda *found: told.append(found) or Choice(1, "process", ""))
-    Pool(counting(3)).close()
+    Pool(counting(3), backend="auto").close()
     ((measured, num_envs, _, backend, wake),) = told
     assert (num_envs, backend) == (3, "process")
     assert measured.cost is not None

@@ -83,7 +83,7 @@ class Settings:
             ValueError, TypeError: One that cannot be.
             OSError: The directory for `record` cannot be made or written to.
         """
-        asked = options.get("backend", "auto")
+        asked = options.get("backend", "process")
         backend = "process" if asked == "auto" else asked
         faults = policy_for(options.get("faults", "raise"), backend)
         num_workers = options["num_workers"] if "num_workers" in options else _default_num_workers(options, faults)
