@@ -170,7 +170,7 @@ $(VENV)/docs.stamp: $(WHEEL) docs/requirements.txt
 	@touch $@
 
 # Environments of their own, each with the package as it is built for it; `TESTS=` is what is run.
-TESTS ?= tests/engine tests/faults tests/backends tests/wire
+TESTS ?= tests/engine tests/worker tests/backends tests/wire
 OTHER  = build/$@
 define other_environment
 	$(PYTHON) -m venv --clear $(OTHER)

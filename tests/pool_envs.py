@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -68,25 +69,33 @@ def rewards(batch: Batch) -> dict[int, float]:
 
 
 class Gate:
-    """A door that an env stands before until the test opens it, in whatever process or thread: two named pipes."""
+    """A door that an env stands before until the test opens it, in whatever process or thread: two named pipes.
 
-    def __init__(self, directory: Path, name: str = "gate") -> None:
-        self._arrivals, self._door = str(directory / f"{name}.arrivals"), str(directory / f"{name}.door")
-        os.mkfifo(self._arrivals)
-        os.mkfifo(self._door)
+    A program of a test's own has the same one with `gate = {gate!r}`.
+    """
+
+    def __init__(self, directory: Path | str, name: str = "gate") -> None:
+        self._place = str(directory), name
+        self.arrivals, self.door = f"{directory}/{name}.arrivals", f"{directory}/{name}.door"
+        for pipe in (self.arrivals, self.door):
+            with suppress(FileExistsError):
+                os.mkfifo(pipe)
+
+    def __repr__(self) -> str:
+        return f"Gate{self._place}"
 
     def wait(self) -> None:
         """In the env: tell that we are here, and stand before the door."""
-        _meet(self._arrivals, os.O_WRONLY)
-        _meet(self._door, os.O_RDONLY)
+        _meet(self.arrivals, os.O_WRONLY)
+        _meet(self.door, os.O_RDONLY)
 
     def await_arrival(self) -> None:
         """In the test: wait until an env stands before the door."""
-        _meet(self._arrivals, os.O_RDONLY)
+        _meet(self.arrivals, os.O_RDONLY)
 
     def open(self) -> None:
         """In the test, after `await_arrival`: let that env pass."""
-        _meet(self._door, os.O_WRONLY)
+        _meet(self.door, os.O_WRONLY)
 
     def let_pass(self) -> None:
         self.await_arrival()

@@ -16,8 +16,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from failing import LIMIT
+from failing import LIMIT, once
 from gymnasium import spaces
+from odd_exceptions import raising
 from pool_envs import counting, hooked
 from programs import kill
 from replays import assert_reproduced, at_step, broken, fail, recording, replay, rewrite, some_record
@@ -144,14 +145,8 @@ def test_what_an_env_returns_is_checked_again(tmp_path: Path) -> None:
 
 
 def test_an_env_that_does_not_fail_again(tmp_path: Path) -> None:
-    marker = str(tmp_path / "failed")
-
-    def once(env: Any, action: Any) -> None:
-        if env.steps == 2 and not os.path.exists(marker):
-            os.close(os.open(marker, os.O_CREAT))
-            raise ValueError("once")
-
-    with recording(hooked(1, [0], step=once), tmp_path) as pool:
+    step = once(tmp_path / "failed", raising(lambda: ValueError("once")), lambda env: env.steps == 2)
+    with recording(hooked(1, [0], step=step), tmp_path) as pool:
         pool.reset(seed=1)
         record = fail(pool).record
     run = replay(record, "--trust")

@@ -79,9 +79,7 @@ def test_a_preload_that_hangs_is_late(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_slow_preload_of_one_pool_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(tmp_path)
     name = "remuda_test_slow"
-    (tmp_path / f"{name}.py").write_text(
-        f"from pool_envs import Gate\ngate = Gate.__new__(Gate)\ngate.__dict__.update({gate.__dict__!r})\ngate.wait()"
-    )
+    (tmp_path / f"{name}.py").write_text(f"from pool_envs import Gate\n{gate!r}.wait()")
     monkeypatch.syspath_prepend(tmp_path)
     slow: list[Pool] = []
     thread = threading.Thread(target=lambda: slow.append(Pool(counting(1), preload=[name])))
@@ -263,10 +261,7 @@ def test_an_interpreter_that_does_not_read_its_orders_holds_up_nobody(
 ) -> None:
     gate = Gate(tmp_path)
     slow = tmp_path / "slow-python"
-    paths = gate.__dict__
-    slow.write_text(
-        f'#!/bin/sh\n: > "{paths["_arrivals"]}"\ncat "{paths["_door"]}" > /dev/null\nexec "{sys.executable}" "$@"\n'
-    )
+    slow.write_text(f'#!/bin/sh\n: > "{gate.arrivals}"\ncat "{gate.door}" > /dev/null\nexec "{sys.executable}" "$@"\n')
     slow.chmod(0o755)
     with Pool([Heavy(0), Heavy(1)], start_method="spawn", faults=AT_ONCE) as pool:
         pool.reset()

@@ -28,8 +28,7 @@ def test_ctrl_c(phase: str, use: str, start_method: Any, script: Callable[..., S
     run = script(
         f"""
 METHOD = "{start_method}"
-gate = Gate.__new__(Gate)
-gate.__dict__.update({gate.__dict__!r})
+gate = {gate!r}
 fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
 {use}
     pool.reset()
@@ -52,8 +51,7 @@ def test_ctrl_c_on_the_serial_backend_is_no_env_error(script: Callable[..., Scri
     gate = Gate(tmp_path)
     run = script(
         f"""
-gate = Gate.__new__(Gate)
-gate.__dict__.update({gate.__dict__!r})
+gate = {gate!r}
 fns = hooked(3, step=lambda *_: (gate.wait(), wait_for_ever()))
 with Pool(fns, backend="serial") as pool:
     pool.reset()
@@ -75,8 +73,7 @@ def test_ctrl_c_may_be_caught_and_the_pool_used_on(script: Callable[..., Script]
     gate = Gate(tmp_path)
     run = script(
         f"""
-gate = Gate.__new__(Gate)
-gate.__dict__.update({gate.__dict__!r})
+gate = {gate!r}
 with Pool(gated([None, gate])) as pool:
     pool.reset()
     try:
@@ -153,8 +150,7 @@ def test_ctrl_c_during_a_close_only_cuts_the_patience_short(script: Callable[...
     gate = Gate(tmp_path)
     run = script(
         f"""
-gate = Gate.__new__(Gate)
-gate.__dict__.update({gate.__dict__!r})
+gate = {gate!r}
 
 def step(*_):
     signal.signal(signal.SIGTERM, lambda *_: gate.wait())
@@ -185,8 +181,7 @@ def test_ctrl_c_ends_a_close_beside_a_native_hang(script: Callable[..., Script],
     gate = Gate(tmp_path)
     run = script(
         f"""
-gate = Gate.__new__(Gate)
-gate.__dict__.update({gate.__dict__!r})
+gate = {gate!r}
 pool = Pool([lambda: HookedEnv(0, close=lambda env: gate.wait()), lambda: HookedEnv(1, step=hold_the_gil)])
 pool.reset()
 pool.send([1, 2])

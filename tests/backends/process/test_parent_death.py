@@ -24,8 +24,7 @@ def test_no_worker_outlives_its_parent(
     gate = Gate(tmp_path)
     run = script(
         f"""
-gate = Gate.__new__(Gate)
-gate.__dict__.update({gate.__dict__!r})
+gate = {gate!r}
 
 def simulate(env):
     env.simulator = subprocess.Popen(["sh", "-c", "sleep 100000 & wait"])
@@ -59,8 +58,7 @@ def test_the_parent_dies_while_envs_are_built(script: Callable[..., Script], tmp
     gate = Gate(tmp_path)
     run = script(
         f"""
-gate = Gate.__new__(Gate)
-gate.__dict__.update({gate.__dict__!r})
+gate = {gate!r}
 Pool([HookedEnv, lambda: HookedEnv(build=lambda env: (gate.wait(), hold_the_gil()))])
 """
     )
