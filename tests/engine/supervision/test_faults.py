@@ -14,8 +14,9 @@ def test_failures_are_told_together_in_order() -> None:
     faults = Faults(3, in_callers_thread=False)
     faults.not_reset.clear()
     changes = Changes()
-    for env_id in (2, None, 0):
-        faults.add_failure(failure(env_id), changes, env_id)
+    faults.add_failures([failure(2)], [2], changes)
+    faults.add_failure(failure(None), changes)
+    faults.add_failures([failure(0)], [0], changes)
     changes.make()
     assert faults.not_reset == {0, 2}
     with pytest.raises(EnvError) as raised:
