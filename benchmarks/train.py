@@ -50,6 +50,8 @@ AGAINST = {
     ),
     "sb3": ("remuda-sb3", "remuda-sb3-per-env", "sb3-dummy", "sb3", "gymnasium-sync", "remuda-gymnasium"),
 }
+SLOW_TO_START = ("torchrl-async", "sb3")
+"""Each of their workers imports PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def main() -> None:
     results = []
     for case in cases:
         print(f"{case.workload}, {case.num_envs} envs, {case.trainer} ...", file=sys.stderr, flush=True)
-        kinds, left_out = registry.available(options.against or AGAINST[case.trainer], loads[case.workload])
+        kinds, left_out = registry.available(options.against or contenders(case, options), loads[case.workload])
         reasons += left_out
         results.append(measure(case, loads[case.workload], kinds, options))
     if options.plots is not None:
@@ -96,7 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose(options: argparse.Namespace) -> Iterator[Case]:
-    """``--quick``: shorter rollouts, 64 envs of CartPole alone, and Stable-Baselines3's PPO on 8 of those."""
+    """``--quick``: shorter rollouts; 64 envs of CartPole alone, and Stable-Baselines3's PPO on 8 of those."""
     for workload in (name for name in options.only if missing(name) is None):
         for num_envs in map(int, options.num_envs or NUM_ENVS):
             for trainer in options.trainers:
@@ -108,6 +110,12 @@ def choose(options: argparse.Namespace) -> Iterator[Case]:
                     if not options.num_envs and num_envs > 8 and trainer == "sb3":
                         continue
                 yield Case(workload, num_envs, trainer, settings)
+
+
+def contenders(case: Case, options: argparse.Namespace) -> list[str]:
+    """``--quick``: with many envs, without those whose start takes minutes."""
+    is_long = options.is_quick and case.num_envs > 8
+    return [name for name in AGAINST[case.trainer] if not (is_long and name in SLOW_TO_START)]
 
 
 def measure(case: Case, workload: Workload, kinds: Sequence[type[Contender]], options: argparse.Namespace) -> Result:

@@ -243,8 +243,12 @@ def test_quick_trainings_are_fewer_and_shorter() -> None:
     options = Namespace(only=["cartpole"], num_envs=None, trainers=["own", "sb3"], is_quick=True)
     assert [(case.num_envs, case.trainer) for case in train.choose(options)] == [(8, "own"), (8, "sb3"), (64, "own")]
     assert {case.settings.num_steps for case in train.choose(options)} == {32}
+    few, _, many = train.choose(options)
+    assert "torchrl-async" in train.contenders(few, options)
+    assert "torchrl-async" not in train.contenders(many, options)
     options.is_quick = False
     assert len(list(train.choose(options))) == 4
+    assert "torchrl-async" in train.contenders(many, options)
 
 
 def test_a_contender_keeps_its_name_when_it_is_trained() -> None:
