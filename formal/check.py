@@ -79,12 +79,14 @@ HONEST = (
     Case("ring", (), "whole records, each once, in order, whenever the producer dies"),
     Case("doorbell", (), "no wake-up is lost"),
     Case("doorbell", (), "every wait ends", live=True),
+    Case("ringer", (), "what is published is heard of by who wants each bit, and by who wants all at the end"),
     Case("conversation", (), "both workers at once, three envs"),
     Case("conversation", ("ROUNDS=2", "ONE_EACH"), "both at once, two rounds"),
     Case("conversation", ("ROUNDS=2", "ONE_EACH", *ONE_AT_A_TIME), "in turns, two rounds"),
     Case("conversation", ("ONE_EACH",), "both at once, and it ends", live=True),
     Case("conversation", ("ONE_EACH", *ONE_AT_A_TIME), "in turns, and it ends", live=True),
     Case("conversation", ("ABANDON",), "workers are stopped unasked"),
+    Case("conversation", ("KEEPS",), "workers ring when they are through, three envs"),
 )
 THOROUGH = (
     Case("conversation", ("ROUNDS=2", *ONE_AT_A_TIME), "in turns, two rounds, three envs"),
@@ -118,6 +120,13 @@ MUTANTS = (
         ("TOO_HIGH", STUCK, "wakes at one more than the target"),
     ),
     *_mutants(
+        "ringer",
+        ("LOOKS_ONCE", ASSERTION, "who no longer wants all does not look at what was kept"),
+        ("RINGER_UNFENCED", ASSERTION, "what was published may be on its way when `wants_all` is read"),
+        ("WAITER_UNFENCED", ASSERTION, "`wants_all` may be on its way when the rings are looked at"),
+        ("KEPT_AT_THE_END", ASSERTION, "a ringer that is through keeps its count"),
+    ),
+    *_mutants(
         "conversation",
         ("POOL_RINGS_FIRST", STUCK, "the pool rings, then publishes"),
         ("WORKER_RINGS_FIRST", STUCK, "a worker rings, then publishes"),
@@ -135,6 +144,11 @@ MUTANTS = (
         "conversation",
         ("SEND_BUSY", ASSERTION, "a command to an env that has one"),
         size=("ROUNDS=2", "ONE_EACH"),
+    ),
+    *_mutants(
+        "conversation",
+        ("THROUGH_UNRUNG", STUCK, "a worker that has nothing left to do keeps its count"),
+        size=("KEEPS", *ONE_AT_A_TIME),
     ),
     *_mutants(
         "conversation",

@@ -2,7 +2,8 @@
 //
 // Rings are what ring.pml has shown them to be: queues whose records appear when they are published.  Doorbells are
 // what doorbell.pml has shown them to be: whoever sleeps until a count has reached a goal is woken by the ringer who
-// reaches it, if that ringer lives to do so, or earlier for no reason.
+// reaches it, if that ringer lives to do so, or earlier for no reason.  With KEEPS a worker may keep the count of what it
+// has published to itself until it has nothing left to do: when it must ring earlier is the affair of ringer.pml.
 //
 // One worker may be killed at any moment.  Nobody's sleep ends by itself, except the pool's where there is a death to
 // be noticed: so a lost wake-up shows as a sleep without end, and not as a step that takes a slice too long.
@@ -85,11 +86,23 @@ inline publish_results() {
   d_step { add(POOL, unpublished); wake(POOL) };
   d_step { visible_results[me] = visible_results[me] + unpublished; unpublished = 0 }
 #else
-  visible_results[me] = visible_results[me] + unpublished;
-  d_step { add(POOL, unpublished); unpublished = 0 };
-  d_step { wake(POOL) }
+  d_step { visible_results[me] = visible_results[me] + unpublished; kept = kept + unpublished; unpublished = 0 };
+#ifndef KEEPS
+  ring_for_results()
+#endif
 #endif
 }
+
+inline ring_for_results() {
+  d_step { add(POOL, kept); kept = 0 };
+  d_step { wake(POOL) }
+}
+
+#ifdef THROUGH_UNRUNG
+#define is_through (visible_commands[me] == 0 && unpublished == 0)
+#else
+#define is_through (visible_commands[me] == 0 && unpublished == 0 && kept == 0)
+#endif
 
 #ifdef STOP_UNSEEN
 #define nothing_to_do (visible_commands[me] == 0)
@@ -116,11 +129,11 @@ inline wait_for_command() {
 #ifdef FAREWELL_UNPUBLISHED
 #define finished closed
 #else
-#define finished (closed && unpublished == 0)
+#define finished (closed && unpublished == 0 && kept == 0)
 #endif
 
 proctype Worker(byte me) {
-  byte slot, unpublished, heard;
+  byte slot, unpublished, kept, heard;
   mtype op;
   bool closed;
   {
@@ -136,8 +149,15 @@ proctype Worker(byte me) {
          op = 0; slot = 0
        }
     :: unpublished > 0 -> publish_results()  // after a slow step, or when nothing is left to do
+#ifdef KEEPS
+#ifdef THROUGH_UNRUNG
+    :: kept > 0 && (visible_commands[me] > 0 || closed) -> ring_for_results()
+#else
+    :: kept > 0 -> ring_for_results()
+#endif
+#endif
     :: finished || stopped[me] -> break
-    :: visible_commands[me] == 0 && unpublished == 0 && !closed && !stopped[me] -> wait_for_command()
+    :: is_through && !closed && !stopped[me] -> wait_for_command()
     od
   } unless { killed[me] };
   alive[me] = false

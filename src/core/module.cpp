@@ -209,9 +209,10 @@ NB_MODULE(_core, m) {
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
-                    std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t>(),
+                    std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t, bool,
+                    bool>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "actions"_a,
-           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a)
+           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false, "spins_heedlessly"_a = false)
       .def("split", &Hub::split, "parts"_a)
       .def("seat_in_order", &Hub::seat_in_order)
       .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none(), "part"_a = 0)
@@ -274,19 +275,19 @@ NB_MODULE(_core, m) {
       .def(
           "__init__",
           [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_env,
-             bool is_vector, Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns, std::uint32_t renew_every,
-             bool renews_in_place, bool has_successors, nb::list envs, nb::object hooks, nb::object obs_nest,
-             std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
+             bool is_vector, Autoreset autoreset, bool resets_ahead, std::int64_t spin_ns, bool spins_heedlessly,
+             std::uint32_t renew_every, bool renews_in_place, bool has_successors, nb::list envs, nb::object hooks,
+             nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::object action_nest,
              std::vector<Column> actions) {
             new (self) WorkerLoop(std::move(arena), std::move(plan),
-                                  {index, first_env, is_vector, autoreset, resets_ahead, spin_ns, renew_every,
-                                   renews_in_place, has_successors},
+                                  {index, first_env, is_vector, autoreset, resets_ahead, spin_ns, spins_heedlessly,
+                                   renew_every, renews_in_place, has_successors},
                                   std::move(envs), std::move(hooks), obs_nest, std::move(obs), std::move(final_obs),
                                   action_nest, std::move(actions));
           },
           "arena"_a, "plan"_a, "index"_a, "first_env"_a, "is_vector"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
-          "renew_every"_a, "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a,
-          "final_obs"_a, "action_nest"_a, "actions"_a)
+          "spins_heedlessly"_a, "renew_every"_a, "renews_in_place"_a, "has_successors"_a, "envs"_a, "hooks"_a,
+          "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a, "actions"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)

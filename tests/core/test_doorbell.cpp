@@ -26,7 +26,7 @@ constexpr Nanoseconds kForever = std::chrono::hours(24);
 constexpr std::uint32_t kCounts[] = {0, 0xffffff80, 0xffffffff, 0x7fffff80};
 
 // The waiter's whole duty: look, wait, look again.
-void wait_until(Bell& bell, std::uint32_t target, SpinBudget& spins) {
+void wait_until(Bell& bell, std::uint32_t target, SpinPolicy& spins) {
   while (!reached(bell, target)) wait(bell, target, kForever, spins);
 }
 
@@ -34,7 +34,7 @@ void wait_until_asleep(const Bell& bell) {
   while (bell.sleeping.load() == 0) std::this_thread::yield();
 }
 
-SpinBudget none() { return SpinBudget(Nanoseconds(0)); }
+SpinPolicy none() { return SpinPolicy(); }
 
 }  // namespace
 
@@ -60,7 +60,7 @@ TEST(ringing_counts) {
 
 TEST(a_bell_that_has_rung_is_not_waited_for) {
   Bell bell{};
-  SpinBudget spins = none();
+  SpinPolicy spins = none();
   for (std::uint32_t count : kCounts) {
     bell.notified = count;
     wait(bell, count, kForever, spins);
@@ -71,7 +71,8 @@ TEST(a_bell_that_has_rung_is_not_waited_for) {
 TEST(a_wait_ends_at_its_limit) {
   Bell bell{};
   for (Nanoseconds limit : {Nanoseconds(0), Nanoseconds(1000), Nanoseconds(2'000'000)}) {
-    SpinBudget spins(limit);
+    SharedCores cores{};
+    SpinPolicy spins(cores, 0, limit);
     wait(bell, 1, limit, spins);
     CHECK(!reached(bell, 1));
     CHECK_EQ(bell.sleeping.load(), 0U);
@@ -83,7 +84,7 @@ TEST(a_sleeper_is_woken) {
     Bell bell{};
     bell.notified = count;
     std::thread waiter([&] {
-      SpinBudget spins = none();
+      SpinPolicy spins = none();
       for (std::uint32_t i = 1; i <= 300; ++i) wait_until(bell, count + i, spins);
     });
     for (std::uint32_t i = 1; i <= 300; ++i) {
@@ -103,7 +104,7 @@ TEST(a_sleeper_is_woken_at_its_target_and_by_what_jumps_over_it) {
           Bell bell{};
           bell.notified = start;
           std::thread waiter([&] {
-            SpinBudget spins = none();
+            SpinPolicy spins = none();
             wait_until(bell, start + target, spins);
           });
           wait_until_asleep(bell);
@@ -121,7 +122,7 @@ TEST(a_target_holds_for_one_wait_only) {
   std::atomic<std::uint32_t> waits{0};
   constexpr std::uint32_t kTurns = 3000;
   std::thread waiter([&] {
-    SpinBudget spins = none();
+    SpinPolicy spins = none();
     for (std::uint32_t i = 1; i <= kTurns; ++i) {
       wait(bell, i + 1000, Nanoseconds(0), spins);  // nobody rings so often
       waits.store(i);
@@ -158,7 +159,7 @@ TEST(no_wake_up_is_lost) {
         });
       }
       Random random(5);
-      SpinBudget spins = none();
+      SpinPolicy spins = none();
       for (std::uint32_t i = 1; i <= kTurns; ++i) {
         turn.store(i, std::memory_order_relaxed);
         idle(random.below(600));
@@ -180,7 +181,7 @@ TEST(no_wake_up_is_lost_wherever_the_ringer_is_overtaken) {
     Stepped ringer([&] { notify(*bell); });
     const auto state = ringer.steps(instructions);
     std::thread waiter([&] {
-      SpinBudget spins = none();
+      SpinPolicy spins = none();
       wait_until(*bell, 1, spins);
     });
     while (bell->sleeping.load() == 0 && !reached(*bell, 1)) std::this_thread::yield();
@@ -196,7 +197,7 @@ TEST(the_bell_publishes_what_was_written_before_it) {
   Bell answer{};
   std::uint64_t value = 0;
   std::thread waiter([&] {
-    SpinBudget spins = none();
+    SpinPolicy spins = none();
     for (std::uint32_t i = 1; i <= 2000; ++i) {
       wait_until(bell, i, spins);
       CHECK_EQ(value, i);
@@ -204,7 +205,8 @@ TEST(the_bell_publishes_what_was_written_before_it) {
       notify(answer);
     }
   });
-  SpinBudget spins(std::chrono::microseconds(50));
+  SharedCores cores{};
+  SpinPolicy spins(cores, 0, std::chrono::microseconds(50));
   for (std::uint32_t i = 1; i <= 2000; ++i) {
     value = i;
     notify(bell);
@@ -219,7 +221,7 @@ TEST(a_seeded_schedule_of_rings_and_looks) {
   Random random(6);
   for (int run = 0; run < 200; ++run) {
     Bell bell{};
-    SpinBudget spins = none();
+    SpinPolicy spins = none();
     auto start = static_cast<std::uint32_t>(random.bits());
     if (run % 2 == 0) start = 0U - static_cast<std::uint32_t>(random.below(300));
     bell.notified = start;
@@ -250,7 +252,8 @@ TEST(a_patient_waiter_does_not_sleep) {
   Bell bell{};
   std::atomic<bool> waiting{false};
   std::thread waiter([&] {
-    SpinBudget spins(kForever);
+    SharedCores cores{};
+    SpinPolicy spins(cores, 0, kForever, true);
     waiting = true;
     wait_until(bell, 1, spins);
   });
@@ -263,30 +266,38 @@ TEST(a_patient_waiter_does_not_sleep) {
   waiter.join();
 }
 
-TEST(patience_is_lost_over_long_waits_and_regained_over_short_ones) {
-  const Nanoseconds limit = std::chrono::microseconds(100);
-  SpinBudget spins(limit);
-  CHECK(spins.budget() == limit);
-  for (int i = 0; i < 100; ++i) spins.record(limit / 2);
-  CHECK(spins.budget() == limit);
-  for (int i = 0; i < 100; ++i) spins.record(3 * limit);
-  CHECK(spins.budget() == Nanoseconds(0));
-  for (int i = 0; i < 100; ++i) spins.record(limit / 2);
-  CHECK(spins.budget() == limit);
+// From it the waiter learns how long a wake-up takes.
+TEST(who_wakes_a_sleeper_leaves_the_time_in_the_bell) {
+  Bell bell{};
+  notify(bell);
+  CHECK_EQ(bell.rung_ns.load(), 0U);  // nobody sleeps
+  bell.sleeping = 1;
+  bell.target = 3;
+  notify(bell);
+  CHECK_EQ(bell.rung_ns.load(), 0U);  // nobody is woken yet
+  const std::uint64_t before = now_ns();
+  notify(bell);
+  CHECK(before <= bell.rung_ns.load() && bell.rung_ns.load() <= now_ns());
 }
 
-TEST(without_a_limit_there_is_no_patience) {
-  SpinBudget spins;
-  CHECK(spins.budget() == Nanoseconds(0));
-  spins.record(Nanoseconds(10));
-  CHECK(spins.budget() == Nanoseconds(0));
+TEST(a_waiter_learns_how_long_a_wake_up_takes) {
+  Bell bell{};
+  SharedCores cores{};
+  SpinPolicy spins(cores, 0, Nanoseconds(0));                          // it does not spin
+  for (std::uint32_t i = 1; spins.wake_up() == Nanoseconds(0); ++i) {  // those that are late do not count
+    std::thread waiter([&] { wait_until(bell, i, spins); });
+    wait_until_asleep(bell);
+    notify(bell);
+    waiter.join();
+  }
+  CHECK(spins.wake_up() < SpinPolicy::kAway);
 }
 
 #if REMUDA_LINUX
 
 TEST(a_sleeper_in_another_process_is_woken) {
   Shared<Bell> bell, answer;
-  SpinBudget spins = none();
+  SpinPolicy spins = none();
   pid_t child = fork();
   for (std::uint32_t i = 1; i <= 1000; ++i) {
     if (child == 0) {

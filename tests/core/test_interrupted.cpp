@@ -130,7 +130,7 @@ TEST(a_producer_killed_at_any_moment_leaves_whole_records_only) {
 namespace {
 
 void wait_until(Bell& bell, std::uint32_t target) {
-  SpinBudget none;
+  SpinPolicy none;
   while (!reached(bell, target)) wait(bell, target, kForever, none);
 }
 
@@ -157,7 +157,7 @@ void one_by_one(Bell& bell, std::uint32_t count) {
 TEST(a_ring_at_any_instruction_of_the_waiter_reaches_it) {
   if (!Stepped::is_possible()) return;
   Bell other{};
-  SpinBudget none;
+  SpinPolicy none;
   wait(other, 1, Nanoseconds(0), none);  // what the first wait of a process does beside is no concern of ours
   auto ring_at_once = [](Bell& bell, std::uint32_t count) { notify(bell, count); };
   for (auto ring_it : {+ring_at_once, one_by_one}) {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda._system.cores import cpu_quota, usable_cores
+from remuda._system.cores import cpu_quota, usable_cores, whole_cores
 
 
 @pytest.fixture
@@ -78,3 +78,9 @@ def test_systems_without_affinity_count_their_cpus(tmp_path: Path, monkeypatch: 
 
 def test_this_machine_has_at_least_one_core() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("max", 8), ("1600000", 8), ("300000", 3), ("150000", 1), ("90000", 0)])
+@pytest.mark.usefixtures("eight_cores")
+def test_whole_cores_round_a_quota_down(tmp_path: Path, limit: str, cores: int) -> None:
+    assert whole_cores(machine(tmp_path, "0::/\n", {"cpu.max": f"{limit} 100000\n"})) == cores

@@ -1,8 +1,10 @@
 // A doorbell: lets one side sleep until others have counted up to a target.  Any number of ringers, one waiter.
 //
-// The waiter first spins, giving its core away on every turn (`sched_yield`), because a wake-up through
-// the kernel costs 40 us where a shared counter costs 0.2; then it sleeps on a futex.  It may ask to be
-// woken only when the count reaches a target, so that a batch of 64 results costs one wake-up.
+// The waiter first spins where that costs nobody anything (spin_policy.hpp), giving its core away on every turn
+// (`sched_yield`), because a wake-up through the kernel costs up to 60 us where a shared counter costs 0.2; then it
+// sleeps on a futex.  It may ask to be woken only when the count reaches a target, so that a batch of 64 results costs
+// one wake-up; and if it wants all that there is to come, ringers need not even count before they are through
+// (ringer.hpp).
 //
 // The missed-wake window.  The waiter stores `sleeping` and then loads `notified`; the ringer adds to
 // `notified` and then loads `sleeping`.  If both loads could overtake both stores, the waiter would sleep
@@ -13,12 +15,16 @@
 // therefore cut into slices by the caller (see kSlice), who looks at the rings again after each.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <thread>
+#include <utility>
 
+#include "ipc/clock.hpp"
+#include "ipc/spin_policy.hpp"
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX
@@ -35,13 +41,6 @@
 
 namespace remuda {
 
-using Clock = std::chrono::steady_clock;
-using Nanoseconds = std::chrono::nanoseconds;
-
-inline std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<Nanoseconds>(Clock::now().time_since_epoch()).count());
-}
-
 // The longest anybody sleeps without looking up: the bound on noticing a death.
 inline constexpr Nanoseconds kSlice = std::chrono::milliseconds(100);
 
@@ -49,6 +48,8 @@ struct Bell {
   alignas(64) std::atomic<std::uint32_t> notified;  // how often it was rung; also the futex word
   alignas(64) std::atomic<std::uint32_t> target;    // the waiter wants to be woken at this count
   std::atomic<std::uint32_t> sleeping;              // 1 while the waiter is (about to be) asleep
+  std::atomic<std::uint32_t> wants_all;             // 1: nothing need be counted before a ringer is through
+  std::atomic<std::uint64_t> rung_ns;               // when a sleeper was last woken; only to learn how long that takes
 };
 static_assert(sizeof(Bell) == 128 && offsetof(Bell, target) == 64);
 
@@ -88,26 +89,14 @@ inline void yield() { std::this_thread::yield(); }
 
 }  // namespace park
 
-// How long to spin before sleeping: up to `limit` while recent waits were shorter than that, not at
-// all while they were longer, for then the spin would only burn a core that a worker could use.
-class SpinBudget {
- public:
-  explicit SpinBudget(Nanoseconds limit = Nanoseconds(0)) : limit_(limit) {}
-
-  Nanoseconds budget() const { return recent_ <= limit_ ? limit_ : Nanoseconds(0); }
-  void record(Nanoseconds waited) { recent_ += (waited - recent_) / 8; }  // a moving average
-
- private:
-  Nanoseconds limit_;
-  Nanoseconds recent_{0};
-};
-
 // The ringer's side.
 inline void notify(Bell& bell, std::uint32_t count = 1) {
   std::uint32_t notified = bell.notified.fetch_add(count, std::memory_order_seq_cst) + count;
   if (bell.sleeping.load(std::memory_order_seq_cst) == 0) return;
   // Relaxed: `target` was written before `sleeping`, whose load above ordered it.
-  if (static_cast<std::int32_t>(notified - bell.target.load(std::memory_order_relaxed)) >= 0) park::wake(bell.notified);
+  if (static_cast<std::int32_t>(notified - bell.target.load(std::memory_order_relaxed)) < 0) return;
+  bell.rung_ns.store(now_ns(), std::memory_order_relaxed);
+  park::wake(bell.notified);
 }
 
 inline bool reached(const Bell& bell, std::uint32_t target) {
@@ -117,15 +106,17 @@ inline bool reached(const Bell& bell, std::uint32_t target) {
 // The waiter's side: returns when the bell has been rung up to `target`, or after about `limit`, or
 // early for no reason at all.  The caller looks at what it waits for, and comes back if it must.
 // `start`: the time now; returns the time then, so that who has looked at the clock need not look again.
-inline Clock::time_point wait(Bell& bell, std::uint32_t target, Nanoseconds limit, SpinBudget& spins,
+inline Clock::time_point wait(Bell& bell, std::uint32_t target, Nanoseconds limit, SpinPolicy& spins,
                               Clock::time_point start = Clock::now()) {
   if (reached(bell, target)) return start;
-  const auto spin_until = start + std::min(spins.budget(), limit);
-  for (auto now = start; now < spin_until;) {
+  const auto spin_until = start + std::min(spins.budget(start), limit);
+  auto now = start;
+  for (bool goes_on = true; goes_on && now < spin_until;) {
     park::yield();
-    now = Clock::now();
+    const auto before = std::exchange(now, Clock::now());
+    goes_on = spins.goes_on(before, now);
     if (!reached(bell, target)) continue;
-    spins.record(now - start);
+    spins.note_wait(now - start);
     return now;
   }
 
@@ -134,9 +125,10 @@ inline Clock::time_point wait(Bell& bell, std::uint32_t target, Nanoseconds limi
   std::uint32_t notified = bell.notified.load(std::memory_order_seq_cst);
   if (static_cast<std::int32_t>(notified - target) < 0) park::sleep(bell.notified, notified, limit);
   bell.sleeping.store(0, std::memory_order_relaxed);  // a needless wake-up does no harm
-  const auto end = Clock::now();
-  spins.record(end - start);
-  return end;
+  const auto slept = std::exchange(now, Clock::now());
+  spins.note_wake_up(bell.rung_ns.load(std::memory_order_relaxed), slept, now);
+  spins.note_wait(now - start);
+  return now;
 }
 
 }  // namespace remuda

@@ -22,7 +22,8 @@ std::vector<LastResults::Rows> rows_of(const std::vector<Column>& columns) {
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
-         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running)
+         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps,
+         bool spins_heedlessly)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       lendings_(Lendings::make(arena_, plan_.slots)),
@@ -30,6 +31,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       progress_(arena_->at<Progress>(plan_.progress)),
       bell_(arena_->at<Bell>(Plan::kPoolBell)),
       words_(arena_->at<Words>(Plan::kWords)),
+      cores_(arena_->at<SharedCores>(Plan::kCores)),
       seating_(plan_.slots, plan_.envs),
       slots_(plan_.slots),
       objects_(plan_.slots),
@@ -41,9 +43,10 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       turns_(plan_.workers, max_running),
       watch_(plan_.workers),
       transfers_(plan_.workers),
-      spin_budget_(Nanoseconds(spin_ns)),
+      spin_policy_(*cores_, SpinPolicy::kCaller, Nanoseconds(spin_ns), spins_heedlessly),
       receive_(std::move(receive)),
       send_(std::move(send)) {
+  if (one_sleeps) cores_->sleeper.store(plan_.workers, std::memory_order_relaxed);  // until one says it is another
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
     ports_.emplace_back(*arena_, plan_, w, static_cast<std::uint32_t>(workers_.size()), envs_of_worker[w]);
     workers_.insert(workers_.end(), envs_of_worker[w], w);

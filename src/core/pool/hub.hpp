@@ -15,6 +15,7 @@
 //   who backs a slot, who gets a spare   Seating            states of commands and episodes   Slots
 //   whose turn it is to run              Turns              workers: rings, bells, states     Port
 //   what does not ring                   Watch              frames, and what is ready         Part
+//   who may spin                         SpinPolicy, SpinRight
 //   how long anything may take           Deadlines          batches                           FrameTaker
 //   what sockets have in part            Transfers          what becomes of failed envs       Resolution
 //   each env's last result               LastResults
@@ -26,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/ringer.hpp"
 #include "pool/actions.hpp"
 #include "pool/deadlines.hpp"
 #include "pool/frame_taker.hpp"
@@ -37,6 +39,7 @@
 #include "pool/resolution.hpp"
 #include "pool/seating.hpp"
 #include "pool/slots.hpp"
+#include "pool/spin_right.hpp"
 #include "pool/transfers.hpp"
 #include "pool/turns.hpp"
 #include "pool/watch.hpp"
@@ -54,10 +57,11 @@ class Hub {
   // worker w's socket the message that is the next one until `take()`, a function in C, `send(w, parts) -> whether some
   // of it is still to be written` writes to it, and `send(w, None)` goes on with that; neither waits. `columns`:
   // reward, terminated, truncated, info mask, then the observation's leaves. `max_running`: how many workers may have
-  // commands at once; the others' wait here for their turn.
+  // commands at once; the others' wait here for their turn. `spin_ns`, `spins_heedlessly`: see `SpinPolicy`;
+  // `one_sleeps`: whether one of the workers is to leave its core to the caller.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive,
-      nb::object send, std::int64_t spin_ns, std::uint32_t max_running);
+      nb::object send, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly);
 
   // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.
   void split(std::vector<std::vector<std::uint32_t>> parts);
@@ -243,6 +247,8 @@ class Hub {
   void raise_interrupt();
   void write_on();
 
+  std::uint32_t in_flight() const;  // slots, of all parts
+  bool ask_for_all(bool all);
   bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
@@ -277,6 +283,7 @@ class Hub {
   Progress* progress_;  // by env
   Bell* bell_;
   Words* words_;
+  SharedCores* cores_;
   std::uint32_t heard_ = 0;  // of the words that were said
 
   std::vector<Port> ports_;
@@ -298,7 +305,9 @@ class Hub {
   Transfers transfers_;
   Deadlines deadlines_;
   RunningClock clock_;
-  SpinBudget spin_budget_;
+  SpinPolicy spin_policy_;
+  SpinRight spin_right_;
+  bool asks_for_all_ = false;    // of the workers, see `want_all`
   std::uint64_t waited_ns_ = 0;  // spent in `wait`, all told
 
   Inbox inbox_;

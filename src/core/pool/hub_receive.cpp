@@ -37,6 +37,7 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
     // somebody waits for; results only when there are enough.
     const bool each = awaited_ != 0 || turns_.any_waiting() || seating_.anyone_asks();
     const std::uint32_t needed = each ? 1 : std::min(wanted - part.done(), std::max(part.in_flight(), 1U));
+    if (!ask_for_all(!each && needed > 1 && needed == in_flight())) continue;
     const auto before = now;
     bool has_slept;
     {
@@ -50,6 +51,21 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
   }
 }
 
+std::uint32_t Hub::in_flight() const {
+  std::uint32_t count = 0;
+  for (const Part& part : parts_) count += part.in_flight();
+  return count;
+}
+
+// Tells the workers whether each result counts before they are through.  False when that is so from now on: then what
+// they have published until now is to be looked at once more.
+bool Hub::ask_for_all(bool all) {
+  if (all == asks_for_all_) return true;
+  want_all(*bell_, all);
+  asks_for_all_ = all;
+  return all;
+}
+
 // Until the bell has been rung up to `target`, or for about `limit`; or, while messages move, until one of them can go
 // on.  False when it was the latter.  `now`: the time before it, and then after it.
 bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
@@ -57,7 +73,11 @@ bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now)
     now = Clock::now();
     return false;
   }
-  now = remuda::wait(*bell_, target, limit, spin_budget_, now);
+  const bool is_barred = !spin_right_.ask(now);
+  if (cores_->barred.load(std::memory_order_relaxed) != is_barred)
+    cores_->barred.store(is_barred, std::memory_order_relaxed);
+  now = remuda::wait(*bell_, target, limit, spin_policy_, now);
+  spin_policy_.note_core();
   return true;
 }
 

@@ -4,7 +4,8 @@
 //   0        ArenaHeader
 //   64       Bell                 the pool waits here; every worker rings it
 //   192      Words                how often workers have logged or warned
-//   256      worker 0             Bell | Meter | command ring | result ring | blobs in | blobs out
+//   256      SharedCores          who may spin
+//   320      worker 0             Bell | Meter | command ring | result ring | blobs in | blobs out
 //            worker 1 ...         (each starts on a cache line of its own)
 //            action columns       one row per slot
 //            columns              one row per slot and frame: row = frame * slots + the slot's position
@@ -28,6 +29,7 @@
 #include "ipc/doorbell.hpp"
 #include "ipc/protocol.hpp"
 #include "ipc/ring.hpp"
+#include "ipc/shared_cores.hpp"
 #include "shm/arena.hpp"
 
 namespace remuda {
@@ -45,7 +47,7 @@ static_assert(sizeof(Words) == 64);
 struct Meter {
   alignas(64) std::atomic<std::uint64_t> steps;  // steps and autoresets
   std::atomic<std::uint64_t> busy_ns;            // wall time inside envs
-  std::atomic<std::uint64_t> cpu_ns;             // CPU time while there were commands to run
+  std::atomic<std::uint64_t> cpu_ns;             // CPU time, as of a millisecond ago at most; spinning does not count
   std::atomic<std::uint64_t> task;               // what it does now, see Task; 0: nothing
   std::atomic<std::uint32_t> env;                // ... and to which env, or kWholeWorker
 };
@@ -148,7 +150,7 @@ struct Plan {
     if (ring_capacity == 0 || (ring_capacity & (ring_capacity - 1)) != 0)
       throw std::invalid_argument("the capacity of a ring must be a power of two");
     if (column_bytes.size() < kFirstLeaf) throw std::invalid_argument("the fixed columns are missing");
-    std::uint64_t at = kWords + sizeof(Words);
+    std::uint64_t at = kCores + sizeof(SharedCores);
     auto place = [&](std::uint64_t size) {
       std::uint64_t offset = at;
       at = (at + size + 63) / 64 * 64;
@@ -171,6 +173,7 @@ struct Plan {
   // The parts of worker w's port.
   static constexpr std::uint64_t kPoolBell = sizeof(ArenaHeader);
   static constexpr std::uint64_t kWords = kPoolBell + sizeof(Bell);
+  static constexpr std::uint64_t kCores = kWords + sizeof(Words);
   std::uint64_t bell(std::uint32_t w) const { return ports[w]; }
   std::uint64_t meter(std::uint32_t w) const { return bell(w) + sizeof(Bell); }
   std::uint64_t commands(std::uint32_t w) const { return meter(w) + sizeof(Meter); }

@@ -4,14 +4,10 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "ipc/blob_parts.hpp"
-#include "os/platform.hpp"
 #include "worker/env_results.hpp"
-
-#if REMUDA_LINUX
-#include <time.h>
-#endif
 
 namespace remuda {
 
@@ -19,16 +15,6 @@ namespace {
 
 // Results of cheap steps are made visible together, those of slow ones at once.
 constexpr std::uint64_t kPublishEvery = 20'000;  // ns
-
-std::uint64_t thread_cpu_ns() {
-#if REMUDA_LINUX
-  timespec ts;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-  return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
-#else
-  return 0;
-#endif
-}
 
 nb::list as_list(const Objects& objects) {
   nb::list list;
@@ -51,7 +37,9 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       final_obs_(std::move(final_obs)),
       actions_(std::move(actions)),
       log_(arena_, plan_),
-      spin_budget_(Nanoseconds(spec.spin_ns)) {
+      ringer_(arena_->at<Bell>(Plan::kPoolBell)),
+      spin_policy_(*arena_->at<SharedCores>(Plan::kCores), spec.index, Nanoseconds(spec.spin_ns),
+                   spec.spins_heedlessly) {
   progress_ = arena_->at<Progress>(plan_.progress);
   for (nb::handle env : envs) {
     envs_.push_back({nb::borrow(env)});
@@ -62,7 +50,6 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
   }
   std::uint32_t w = spec_.index;
   bell_ = arena_->at<Bell>(plan_.bell(w));
-  pool_bell_ = arena_->at<Bell>(Plan::kPoolBell);
   words_ = arena_->at<Words>(Plan::kWords);
   meter_ = arena_->at<Meter>(plan_.meter(w));
   commands_ = {arena_->at<RingHeader>(plan_.commands(w)), plan_.ring_capacity};
@@ -76,26 +63,34 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
 }
 
 void WorkerLoop::run() {
-  while (!run_available() && !stopped_.load(std::memory_order_acquire)) wait_for_command();
+  cpu_meter_.begin(spin_policy_.spun());
+  while (!run_commands() && !stopped_.load(std::memory_order_acquire)) wait_for_command();
 }
 
 bool WorkerLoop::run_available() {
+  if (commands_.empty()) return closed_;
+  cpu_meter_.begin(spin_policy_.spun());
+  run_commands();
+  note_cpu();
+  return closed_;
+}
+
+bool WorkerLoop::run_commands() {
   Command command;
   if (commands_.empty()) return closed_;
   now_ = last_publish_ = now_ns();
-  const std::uint64_t cpu_before = thread_cpu_ns();
   do {
     while (!closed_ && commands_.pop(command)) {
       for (bool is_last = false; !is_last; next_env(command)) {
         is_last = command.count <= plan_.width;
         execute(command);
-        if (now_ - last_publish_ >= kPublishEvery) publish();
+        if (now_ - last_publish_ >= kPublishEvery) publish(false);
       }
     }
-    publish();
+    if (cpu_meter_.is_due(now_)) note_cpu();  // before the results: who has those finds it noted
+    publish(true);
   } while (!closed_ && reset_one_ahead());
   meter_->task.store(0, std::memory_order_release);  // after the results: who sees this sees those
-  add(meter_->cpu_ns, thread_cpu_ns() - cpu_before);
   return closed_;
 }
 
@@ -106,13 +101,15 @@ void WorkerLoop::next_env(Command& command) const {
   command.action += plan_.width;
 }
 
+void WorkerLoop::note_cpu() { add(meter_->cpu_ns, cpu_meter_.used(now_, spin_policy_.spun())); }
+
 void WorkerLoop::wait_for_command() {
   // The target is read before the ring and the flag, so whoever publishes or stops us in between rings past it.
   std::uint32_t target = bell_->notified.load(std::memory_order_acquire) + 1;
   if (!commands_.empty() || stopped_.load(std::memory_order_acquire)) return;
   {
     nb::gil_scoped_release release;
-    wait(*bell_, target, kSlice, spin_budget_);
+    wait(*bell_, target, kSlice, spin_policy_, Clock::time_point(Nanoseconds(now_)));
   }
   if (PyErr_CheckSignals() != 0) nb::raise_python_error();
 }
@@ -384,8 +381,9 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   unpublished_ += result.count;
   if (result.flags & kOnSocket) {
     // The record goes first: it tells the pool to read, without which a long write would never end.
-    publish();
+    publish(true);
     hooks_.attr("send")(parts);
+    now_ = now_ns();
   }
 }
 
@@ -400,12 +398,15 @@ bool WorkerLoop::join_run(const Result& result) {
   return true;
 }
 
-void WorkerLoop::publish() {
+// `is_all`: nothing else is under way; or nothing will be before the pool has seen to this.
+void WorkerLoop::publish(bool is_all) {
   last_publish_ = now_;
-  if (unpublished_ == 0) return;
-  results_.publish();
-  notify(*pool_bell_, unpublished_);
-  unpublished_ = 0;
+  if (unpublished_ != 0) results_.publish();
+  const std::uint32_t count = std::exchange(unpublished_, 0);
+  if (is_all)
+    ringer_.ring_for_all(count);
+  else
+    ringer_.ring_for_some(count);
 }
 
 }  // namespace remuda

@@ -30,9 +30,11 @@
 #include <optional>
 #include <vector>
 
+#include "ipc/ringer.hpp"
 #include "shm/columns.hpp"
 #include "shm/infos.hpp"
 #include "shm/plan.hpp"
+#include "worker/cpu_meter.hpp"
 #include "worker/episode_log.hpp"
 
 namespace remuda {
@@ -45,6 +47,7 @@ struct WorkerSpec {
   Autoreset autoreset;
   bool resets_ahead;  // an env is reset when its episode ends, unless something else is to be done, before it is asked
   std::int64_t spin_ns;
+  bool spins_heedlessly;
   std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
   bool renews_in_place;       // by the hooks; else the result says that it is due, and the pool sees to it
   bool has_successors;        // a process that could not make an env anew is replaced; others try again
@@ -150,8 +153,10 @@ class WorkerLoop {
   nb::object read_reset_arguments(const Command& command);
   void post(Result& result, nb::object parts);
   bool join_run(const Result& result);
-  void publish();
+  void publish(bool is_all);
+  bool run_commands();
   void wait_for_command();
+  void note_cpu();
   Env& env_of(const Command& command) { return envs_[command.env - spec_.first_env]; }
   std::uint32_t index_of(const Env& env) const {
     return spec_.first_env + static_cast<std::uint32_t>(&env - envs_.data());
@@ -167,7 +172,7 @@ class WorkerLoop {
   InfoWriter infos_;
 
   Bell* bell_;
-  Bell* pool_bell_;
+  Ringer ringer_;  // for the pool
   Words* words_;
   Meter* meter_;
   Progress* progress_;  // by env
@@ -176,7 +181,8 @@ class WorkerLoop {
   RingProducer<Result> results_;
   BlobReader blobs_in_;
   BlobWriter blobs_out_;
-  SpinBudget spin_budget_;
+  SpinPolicy spin_policy_;
+  CpuMeter cpu_meter_;
   double* reward_;
   bool* terminated_;
   bool* truncated_;

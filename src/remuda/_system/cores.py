@@ -22,6 +22,15 @@ def usable_cores(root: Path = ROOT) -> int:
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
 
 
+def whole_cores(root: Path = ROOT) -> int:
+    """Number of cores the process may keep busy all the time; a quota of 1.5 cores counts as 1, of 0.5 as 0.
+
+    ``root`` is the directory that holds ``proc`` and ``sys``.
+    """
+    quota = cpu_quota(root)
+    return usable_cpus() if quota is None else min(usable_cpus(), math.floor(quota))
+
+
 def cpu_quota(root: Path = ROOT) -> float | None:
     """Cores' worth of CPU time the control groups allow, None without a limit.
 

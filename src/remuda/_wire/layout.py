@@ -14,6 +14,7 @@ from gymnasium import Space
 from remuda import _core
 from remuda._wire.codec import ColumnSpec, SpaceCodec
 from remuda._wire.info_columns import InfoColumn
+from remuda._wire.spinning import Spinning
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ class Layout:
         vector_size: Where each env that a factory builds is a vector env, the number of those in it, which are the envs
             here: neighbours, and of one worker.
         resets_ahead: Whether a worker resets an env as soon as its episode is over, and not when it is told to.
-        spin_ns: How long a worker and the pool may spin before they sleep.
+        spinning: Who may spin before sleeping.
     """
 
     envs_of_worker: tuple[int, ...]
@@ -63,7 +64,7 @@ class Layout:
     autoreset: str
     observation_space: Space[Any]
     action_space: Space[Any]
-    spin_ns: tuple[int, int] = (0, 0)  # of a worker, of the pool
+    spinning: Spinning = field(default_factory=Spinning)
     info_bytes: int = 512
     blob_bytes: int = 1 << 16
     keeps_last: bool = False
@@ -92,7 +93,7 @@ class Layout:
             self.autoreset,
             self.observation_space,
             self.action_space,
-            self.spin_ns,
+            self.spinning,
             self.info_bytes,
             self.blob_bytes,
             self.keeps_last,

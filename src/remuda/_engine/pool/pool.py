@@ -83,7 +83,7 @@ class Pool(Part):
         shown_warnings: ShownWarnings = {}
         settings = Settings.of(options, len(factories), shown_warnings)
         settings, begun = settle(settings, factories, cores, _adopt)
-        self._take_over(settings, start(settings, factories, cores, begun), cores)
+        self._take_over(settings, start(settings, factories, begun), cores)
 
     def _take_over(self, settings: Settings, running: Running, cores: int) -> None:
         """What runs is this pool's from now on."""

@@ -13,7 +13,8 @@ class PoolStats:
         steps: Env steps done by the workers, resets counted.
         batches: Batches received.
         env_seconds: Wall time inside the envs, summed over workers.
-        cpu_seconds: CPU time of the workers while they had commands to run.
+        cpu_seconds: CPU time of the workers since their envs were built, spinning not counted. Of each worker, the last
+            millisecond that it was at work may still be missing.
         waited_seconds: Time the pool's caller spent waiting for results.
         steps_by_worker: `steps`, worker by worker.
         restarts: Worker processes that were started in the place of others, after faults and to renew envs.

@@ -90,7 +90,7 @@ def _try(
     except BaseException:
         backend.stop(0)
         raise
-    pool, is_over = adopt(alone, lay_out(alone, backend, reports, cores)), False
+    pool, is_over = adopt(alone, lay_out(alone, backend, reports)), False
     try:
         measured = _measure(pool)
         wake = _wake_seconds(pool) if settings.may_step_itself and measured.cost is not None else None

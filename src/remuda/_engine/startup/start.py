@@ -20,11 +20,13 @@ from remuda._engine.pool.seeds import SEEDINGS, Seeding
 from remuda._engine.startup.choice import Choice
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.space_checks import autoreset_name, check_agreement, check_autoreset
+from remuda._engine.startup.spinning import spinning_for
 from remuda._engine.startup.worker_env import variables_of
 from remuda._engine.supervision.fault_policy import FaultPolicy, policy_for
 from remuda._engine.supervision.recording import Factories, Recording, recording_for
 from remuda._relay.output import WorkerOutput, check_output
 from remuda._relay.receiver import ShownWarnings
+from remuda._system.cores import whole_cores
 from remuda._system.memory import check_memory
 from remuda._wire.layout import AUTORESET, Layout
 from remuda._worker.host import EnvReport
@@ -34,9 +36,6 @@ BACKENDS = ("process", "thread", "serial")
 
 # Of a pool whose caller says nothing about it, and whose other options do not ask for one worker an env.
 DEFAULT_NUM_WORKERS: Literal["auto"] | None = "auto"
-
-# How long the pool and its workers may spin before they sleep, where they do not crowd the cores.
-_SPIN_NS = 1_000_000
 
 _LEAST_OBJECT_BYTES = 4096
 
@@ -322,7 +321,7 @@ def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
     return tuple(preload)
 
 
-def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int, begun: Backend | None = None) -> Running:
+def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None = None) -> Running:
     """Starts the workers, lets them build the envs, and lays out the shared memory.
 
     Whatever it raises, nothing is left behind. `begun`: a backend that has built the first env.
@@ -335,15 +334,15 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], cores: int, begun: Backe
         if begun is not None:
             begun.stop(0)
         raise
-    return lay_out(settings, backend, [report for worker in workers for report in worker], cores, factories)
+    return lay_out(settings, backend, [report for worker in workers for report in worker], factories)
 
 
 def lay_out(
-    settings: Settings, backend: Backend, reports: list[EnvReport], cores: int, factories: Factories | None = None
+    settings: Settings, backend: Backend, reports: list[EnvReport], factories: Factories | None = None
 ) -> Running:
     """Lays out the shared memory for envs that are built, and starts the workers' loops; as `start` where it raises."""
     try:
-        layout = _layout(settings, reports, cores)
+        layout = _layout(settings, reports)
         check_memory(layout.plan.bytes)
         arena = _core.Arena.create(layout.plan.bytes)
         hub = _hub(settings, layout, arena, backend)
@@ -370,7 +369,7 @@ def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
     return assignments
 
 
-def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Layout:
+def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
     override = settings.observation_space
     observation_space = reports[0].observation_space if override is None else override
     action_space = reports[0].action_space
@@ -386,7 +385,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         autoreset=settings.autoreset,
         observation_space=observation_space,
         action_space=action_space,
-        spin_ns=_spin_ns(settings, cores),
+        spinning=spinning_for(settings.backend, settings.num_workers, settings.max_concurrency, whole_cores()),
         blob_bytes=-(-settings.object_bytes // 64) * 64,  # whole cache lines: what follows is aligned to them
         keeps_last=settings.faults.restarts,
         renew_every=settings.faults.renew_every or 0,
@@ -396,13 +395,6 @@ def _layout(settings: Settings, reports: Sequence[EnvReport], cores: int) -> Lay
         resets_ahead=settings.has_resets_ahead,
         vector_size=settings.vector_size,
     )
-
-
-def _spin_ns(settings: Settings, cores: int) -> tuple[int, int]:
-    """Of a worker, of the pool. Who spins where others want the core takes it from somebody who works."""
-    if settings.backend != "process" or settings.num_workers > cores or cores == 1:
-        return 0, 0
-    return _SPIN_NS, _SPIN_NS if settings.num_workers < cores else 0
 
 
 def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
@@ -416,9 +408,11 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         actions=layout.action_columns(arena),
         receive=backend.receive,
         send=backend.send,
-        spin_ns=layout.spin_ns[1],
+        spin_ns=layout.spinning.pool_ns,
         # The serial backend runs one env at a time as it is.
         max_running=settings.num_workers
         if settings.max_concurrency is None or settings.backend == "serial"
         else settings.max_concurrency,
+        one_sleeps=layout.spinning.one_sleeps,
+        spins_heedlessly=layout.spinning.heedless,
     )

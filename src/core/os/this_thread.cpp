@@ -1,0 +1,62 @@
+#include "os/this_thread.hpp"
+
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+#include <sched.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <array>
+#include <atomic>
+#include <fstream>
+#include <string>
+#endif
+
+namespace remuda {
+
+#if REMUDA_LINUX
+
+namespace {
+
+// The lowest number of those CPUs that are one core; its own where that is not to be found out.
+std::uint32_t first_sibling(std::uint32_t cpu) {
+  std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
+  std::uint32_t first = cpu;
+  return siblings >> first ? first : cpu;
+}
+
+}  // namespace
+
+std::uint32_t current_core() {
+  static std::array<std::atomic<std::uint32_t>, 1024> cores{};  // by CPU, plus 1; 0: not looked up yet
+  const int cpu = sched_getcpu();
+  if (cpu < 0) return 0;
+  if (static_cast<std::size_t>(cpu) >= cores.size()) return static_cast<std::uint32_t>(cpu);
+  std::atomic<std::uint32_t>& core = cores[static_cast<std::size_t>(cpu)];
+  if (core.load(std::memory_order_relaxed) == 0)
+    core.store(first_sibling(static_cast<std::uint32_t>(cpu)) + 1, std::memory_order_relaxed);
+  return core.load(std::memory_order_relaxed) - 1;
+}
+
+std::uint64_t involuntary_switches() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<std::uint64_t>(usage.ru_nivcsw);
+}
+
+std::uint64_t thread_cpu_ns() {
+  timespec ts{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+  return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
+}
+
+#else
+
+std::uint32_t current_core() { return 0; }
+std::uint64_t involuntary_switches() { return 0; }
+std::uint64_t thread_cpu_ns() { return 0; }
+
+#endif
+
+}  // namespace remuda

@@ -1,0 +1,392 @@
+// Who may spin and for how long, with a clock, cores and a count of switches that the tests make up.
+#include "check.hpp"
+#include "ipc/spin_policy.hpp"
+
+using namespace remuda;
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Nanoseconds kLimit = milliseconds(2);
+constexpr Nanoseconds kNone{0};
+constexpr std::uint32_t kCaller = SpinPolicy::kCaller;
+
+// The world: what time it is, and what the kernel says of whoever asks.
+Clock::time_point now{};
+std::uint32_t core = 0;
+std::uint64_t switches = 0;
+
+const SpinPolicy::Probe kProbe{[] { return core; }, [] { return switches; }};
+
+void begin() {
+  now = Clock::time_point(std::chrono::hours(1));
+  core = 0;
+  switches = 100;
+}
+
+SpinPolicy policy(SharedCores& cores, std::uint32_t who, Nanoseconds limit = kLimit) {
+  return SpinPolicy(cores, who, limit, false, kProbe);
+}
+
+// A turn of spinning that takes so long; whether it goes on.
+bool turn(SpinPolicy& spins, Nanoseconds takes) {
+  const auto before = now;
+  now += takes;
+  return spins.goes_on(before, now);
+}
+
+// The spinner is away for long, as another thread had its core.
+bool lose_core(SpinPolicy& spins) {
+  spins.budget(now);
+  ++switches;
+  return turn(spins, milliseconds(3));
+}
+
+// A wake-up that takes so long.
+void wake_up(SpinPolicy& spins, Nanoseconds takes) {
+  const auto slept = now;
+  now += microseconds(10);
+  const std::uint64_t rung = to_ns(now);
+  now += takes;
+  spins.note_wake_up(rung, slept, now);
+}
+
+void go_to(SharedCores& cores, std::uint32_t learner) {
+  SpinPolicy caller = policy(cores, kCaller);
+  core = learner;
+  caller.note_core();
+}
+
+}  // namespace
+
+// -- who -----------------------------------------------------------------------------------------------------
+
+TEST(without_a_limit_nobody_spins) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy never, worker = policy(cores, 0, kNone), caller = policy(cores, kCaller, kNone);
+  for (SpinPolicy* spins : {&never, &worker, &caller}) {
+    CHECK_EQ(spins->state(now), SpinState::kBarred);
+    CHECK(spins->budget(now) == kNone);
+    spins->note_wait(microseconds(1));
+    CHECK(spins->budget(now) == kNone);
+  }
+}
+
+TEST(who_has_a_core_to_himself_spins_up_to_the_limit) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0), caller = policy(cores, kCaller);
+  for (SpinPolicy* spins : {&worker, &caller}) {
+    CHECK_EQ(spins->state(now), SpinState::kAlone);
+    CHECK(spins->budget(now) == kLimit);
+    CHECK(turn(*spins, microseconds(1)));
+  }
+}
+
+TEST(who_shares_the_callers_core_sleeps) {
+  begin();
+  SharedCores cores{};
+  go_to(cores, 3);
+  SpinPolicy worker = policy(cores, 0);
+  core = 3;
+  CHECK_EQ(worker.state(now), SpinState::kAside);
+  CHECK(worker.budget(now) == kNone);
+  core = 2;
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+}
+
+TEST(a_spinner_makes_room_when_the_caller_comes_to_its_core) {
+  begin();
+  SharedCores cores{};
+  go_to(cores, 3);
+  SpinPolicy worker = policy(cores, 0);
+  core = 2;
+  CHECK(worker.budget(now) == kLimit);
+  CHECK(turn(worker, microseconds(1)));
+  go_to(cores, 2);
+  CHECK(!turn(worker, microseconds(1)));
+}
+
+TEST(of_as_many_workers_as_cores_one_sleeps) {
+  begin();
+  SharedCores cores{};
+  cores.sleeper = 2;  // worker 1
+  go_to(cores, 5);
+  SpinPolicy first = policy(cores, 0), second = policy(cores, 1), third = policy(cores, 2);
+  core = 1;
+  CHECK_EQ(first.state(now), SpinState::kAlone);
+  CHECK_EQ(second.state(now), SpinState::kAside);
+  CHECK_EQ(third.state(now), SpinState::kAlone);
+}
+
+TEST(it_is_the_one_on_the_callers_core_and_the_other_is_set_free) {
+  begin();
+  SharedCores cores{};
+  cores.sleeper = 2;
+  go_to(cores, 5);
+  SpinPolicy first = policy(cores, 0), second = policy(cores, 1);
+  core = 5;
+  CHECK_EQ(first.state(now), SpinState::kAside);
+  core = 1;
+  CHECK_EQ(first.state(now), SpinState::kAside);  // it stays the one until there is another
+  CHECK_EQ(second.state(now), SpinState::kAlone);
+  core = 5;
+  CHECK_EQ(second.state(now), SpinState::kAside);
+  core = 1;
+  CHECK_EQ(first.state(now), SpinState::kAlone);
+}
+
+TEST(where_there_is_a_core_for_each_nobody_need_sleep) {
+  begin();
+  SharedCores cores{};
+  go_to(cores, 5);
+  SpinPolicy worker = policy(cores, 0);
+  core = 5;
+  CHECK_EQ(worker.state(now), SpinState::kAside);
+  CHECK_EQ(cores.sleeper.load(), 0U);
+  core = 1;
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+}
+
+TEST(while_another_pool_is_at_work_workers_sleep) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0), caller = policy(cores, kCaller);
+  CHECK(worker.budget(now) == kLimit);
+  cores.barred = 1;
+  CHECK(!turn(worker, microseconds(1)));
+  CHECK_EQ(worker.state(now), SpinState::kBarred);
+  CHECK(worker.budget(now) == kNone);
+  CHECK_EQ(caller.state(now), SpinState::kAlone);  // on a core that nobody else is meant to have
+  cores.barred = 0;
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+}
+
+// -- a machine that is busy ------------------------------------------------------------------------------------
+
+TEST(losing_the_core_twice_in_a_row_makes_a_crowd) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0), other = policy(cores, 1), caller = policy(cores, kCaller);
+  CHECK(!lose_core(worker));  // this spin is over in any case
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+  now += microseconds(500);
+  CHECK(!lose_core(worker));
+  for (SpinPolicy* spins : {&worker, &other, &caller}) CHECK_EQ(spins->state(now), SpinState::kCrowded);
+}
+
+TEST(losing_it_now_and_then_is_chance) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  for (int i = 0; i < 100; ++i) {
+    CHECK(!lose_core(worker));
+    now += 2 * SpinPolicy::kWindow;
+  }
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+}
+
+// However long the others run before its turn comes again.
+TEST(twice_in_a_row_is_from_the_end_of_one_to_the_beginning_of_the_next) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  for (int i = 0; i < 2; ++i) {
+    worker.budget(now);
+    ++switches;
+    CHECK(!turn(worker, 3 * SpinPolicy::kWindow));
+  }
+  CHECK_EQ(worker.state(now), SpinState::kCrowded);
+}
+
+// The host of a virtual machine, a debugger, whoever stops everything: nobody else had the core.
+TEST(time_that_passes_without_a_switch_is_not_the_others) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  worker.budget(now);
+  for (int i = 0; i < 10; ++i) CHECK(turn(worker, milliseconds(3)));
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+}
+
+TEST(switches_that_cost_little_do_not_count) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  worker.budget(now);
+  for (int i = 0; i < 100; ++i) {
+    ++switches;
+    CHECK(turn(worker, microseconds(20)));
+  }
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+}
+
+TEST(the_system_is_seldom_asked_about_switches) {
+  begin();
+  static int asked;
+  asked = 0;
+  SharedCores cores{};
+  SpinPolicy worker(cores, 0, kLimit, false, {[] { return core; }, [] { return std::uint64_t{0} * ++asked; }});
+  for (int i = 0; i < 10'000; ++i) {  // a second of waits
+    worker.budget(now);
+    turn(worker, microseconds(100));
+    worker.note_wait(microseconds(100));
+  }
+  CHECK(asked <= 1 + seconds(1) / SpinPolicy::kWindow);
+}
+
+TEST(a_caller_that_is_twice_woken_late_makes_a_crowd_be_it_one_that_never_spins) {
+  for (Nanoseconds limit : {kLimit, kNone}) {
+    begin();
+    SharedCores cores{};
+    SpinPolicy caller = policy(cores, kCaller, limit), worker = policy(cores, 0);
+    wake_up(caller, SpinPolicy::kAway);
+    CHECK_EQ(worker.state(now), SpinState::kAlone);
+    wake_up(caller, SpinPolicy::kAway);
+    CHECK_EQ(worker.state(now), SpinState::kCrowded);
+  }
+}
+
+TEST(a_worker_that_is_woken_late_tells_nothing) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  for (int i = 0; i < 10; ++i) wake_up(worker, milliseconds(3));
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+}
+
+TEST(in_a_crowd_nobody_spins_for_longer_than_a_wake_up_takes) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0), caller = policy(cores, kCaller);
+  for (SpinPolicy* spins : {&worker, &caller}) {
+    cores.note_crowd(now);
+    CHECK_EQ(spins->state(now), SpinState::kCrowded);
+    CHECK(spins->budget(now) == kNone);  // it is not known yet
+    wake_up(*spins, microseconds(40));
+    CHECK(spins->budget(now) == microseconds(40));
+    for (int i = 0; i < 100; ++i) wake_up(*spins, microseconds(8));
+    CHECK(spins->budget(now) >= microseconds(8) && spins->budget(now) < microseconds(9));
+    wake_up(*spins, milliseconds(5));  // that one was late
+    CHECK(spins->budget(now) < microseconds(9));
+    for (int i = 0; i < 100; ++i) spins->note_wait(microseconds(20));
+    CHECK(spins->budget(now) == kNone);  // it would have to sleep all the same
+  }
+}
+
+TEST(a_spinner_stops_when_it_gets_crowded) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  worker.budget(now);
+  CHECK(turn(worker, microseconds(1)));
+  cores.note_crowd(now);
+  CHECK(!turn(worker, microseconds(1)));
+}
+
+TEST(a_ring_that_was_for_somebody_else_or_for_nobody_is_no_wake_up) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy caller = policy(cores, kCaller);
+  const auto slept = now;
+  now += milliseconds(1);
+  for (std::uint64_t rung : {std::uint64_t{0}, to_ns(slept), to_ns(now) + 1, ~std::uint64_t{0}})
+    for (int i = 0; i < 2; ++i) caller.note_wake_up(rung, slept, now);
+  CHECK(caller.wake_up() == kNone);
+  CHECK_EQ(caller.state(now), SpinState::kAlone);
+}
+
+// -- how long it stays crowded -----------------------------------------------------------------------------------
+
+TEST(after_a_pause_it_is_tried_again_and_each_time_in_vain_the_pause_is_twice_as_long) {
+  begin();
+  SharedCores cores{};
+  Nanoseconds pause = SharedCores::kLeastPause;
+  for (int i = 0; i < 12; ++i) {
+    cores.note_crowd(now);
+    now += pause - Nanoseconds(1);
+    CHECK(cores.is_crowded(now));
+    now += Nanoseconds(1);
+    CHECK(!cores.is_crowded(now));
+    now += milliseconds(5);
+    pause = std::min(2 * pause, SharedCores::kLongestPause);
+  }
+  CHECK(pause == SharedCores::kLongestPause);
+  now += SharedCores::kLongestPause;  // nothing has happened since
+  cores.note_crowd(now);
+  CHECK(!cores.is_crowded(now + SharedCores::kLeastPause));
+}
+
+TEST(one_crowd_that_many_tell_of_is_one) {
+  begin();
+  SharedCores cores{};
+  for (int i = 0; i < 10; ++i) cores.note_crowd(now += milliseconds(1));
+  CHECK(!cores.is_crowded(now + SharedCores::kLeastPause));
+}
+
+TEST(nonsense_in_shared_memory_does_not_keep_anybody_asleep) {
+  begin();
+  for (std::uint64_t nonsense : {~std::uint64_t{0}, to_ns(now) + std::uint64_t{20'000'000'000}}) {
+    SharedCores cores{};
+    cores.crowded_until = nonsense;
+    cores.pause = nonsense;
+    CHECK(!cores.is_crowded(now));
+    cores.note_crowd(now);
+    CHECK(cores.is_crowded(now));
+    CHECK(!cores.is_crowded(now + SharedCores::kLongestPause));
+  }
+}
+
+// -- for how long ------------------------------------------------------------------------------------------------
+
+TEST(patience_is_lost_over_long_waits_and_regained_over_short_ones) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  for (int i = 0; i < 100; ++i) worker.note_wait(kLimit / 2);
+  CHECK(worker.budget(now) == kLimit);
+  for (int i = 0; i < 100; ++i) worker.note_wait(3 * kLimit);
+  CHECK(worker.budget(now) == kNone);
+  for (int i = 0; i < 100; ++i) worker.note_wait(kLimit / 2);
+  CHECK(worker.budget(now) == kLimit);
+}
+
+// A learner that collects a thousand steps and then learns for a second goes on as if nothing had been.
+TEST(a_single_wait_does_not_end_patience_however_long) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  for (int i = 0; i < 100; ++i) worker.note_wait(kLimit / 4);
+  worker.note_wait(seconds(100));
+  CHECK(worker.budget(now) == kLimit);
+  for (int i = 0; i < 5; ++i) worker.note_wait(seconds(100));
+  CHECK(worker.budget(now) == kNone);
+}
+
+TEST(what_was_spun_is_counted) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  worker.budget(now);
+  for (int i = 0; i < 5; ++i) turn(worker, microseconds(1));
+  turn(worker, milliseconds(1));  // it was away meanwhile
+  CHECK(worker.spun() == microseconds(5) + SpinPolicy::kTurn);
+}
+
+TEST(the_heedless_spin_whomever_that_hurts) {
+  begin();
+  SharedCores cores{};
+  cores.sleeper = 1;
+  cores.barred = 1;
+  go_to(cores, 3);
+  cores.note_crowd(now);
+  core = 3;
+  SpinPolicy worker(cores, 0, kLimit, true, kProbe);
+  CHECK_EQ(worker.state(now), SpinState::kAlone);
+  CHECK(worker.budget(now) == kLimit);
+  for (int i = 0; i < 3; ++i) CHECK(lose_core(worker));
+}

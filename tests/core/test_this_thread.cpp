@@ -1,0 +1,84 @@
+// What the kernel tells of a thread is of that thread, and moves.
+#include "check.hpp"
+#include "os/platform.hpp"
+#include "os/this_thread.hpp"
+
+#if REMUDA_LINUX
+#include <sched.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+#endif
+
+using namespace remuda;
+
+#if REMUDA_LINUX
+
+namespace {
+
+// CPUs that we may run on.
+std::vector<int> allowed() {
+  cpu_set_t set;
+  CHECK_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  return cpus;
+}
+
+void stay_on(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  CHECK_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+}
+
+}  // namespace
+
+TEST(the_core_is_that_of_the_cpu) {
+  std::thread([] {
+    for (int cpu : allowed()) {
+      stay_on(cpu);
+      // Siblings have the number of the first one among them.
+      CHECK(current_core() <= static_cast<std::uint32_t>(cpu));
+      CHECK_EQ(current_core(), current_core());
+    }
+  }).join();
+}
+
+// Two that have one core between them take it from each other, though neither ever waits for anything.
+TEST(a_thread_that_loses_its_core_counts_it) {
+  const int cpu = allowed().front();
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    stay_on(cpu);
+    while (!done) sched_yield();
+  });
+  std::thread([&] {
+    stay_on(cpu);
+    const std::uint64_t before = involuntary_switches();
+    while (involuntary_switches() < before + 3) sched_yield();
+  }).join();
+  done = true;
+  other.join();
+}
+
+TEST(cpu_time_is_the_threads_own) {
+  const std::uint64_t before = thread_cpu_ns();
+  std::thread([] {
+    while (thread_cpu_ns() < 20'000'000) {
+    }
+  }).join();
+  CHECK(thread_cpu_ns() - before < 20'000'000);
+}
+
+#else
+
+TEST(elsewhere_nothing_is_told) {
+  CHECK_EQ(current_core(), 0U);
+  CHECK_EQ(involuntary_switches(), 0U);
+  CHECK_EQ(thread_cpu_ns(), 0U);
+}
+
+#endif

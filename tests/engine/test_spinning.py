@@ -1,0 +1,46 @@
+"""Who may spin while waiting: never more than there are cores beside the caller's."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda._engine.startup.spinning import spinning_for
+from remuda._wire.spinning import Spinning
+
+
+def test_with_a_core_for_each_worker_and_one_for_the_caller_all_may_spin() -> None:
+    spinning = spinning_for("process", num_workers=3, max_concurrency=None, cores=4)
+    assert spinning.worker_ns > 0
+    assert spinning.pool_ns > 0
+    assert not spinning.one_sleeps
+
+
+def test_of_as_many_workers_as_cores_one_leaves_its_core_to_the_caller() -> None:
+    spinning = spinning_for("process", num_workers=4, max_concurrency=None, cores=4)
+    assert spinning.worker_ns > 0
+    assert spinning.one_sleeps
+    assert spinning.pool_ns == 0  # its core is that worker's while the pool waits
+
+
+@pytest.mark.parametrize("cores", [0, 1, 3])
+def test_workers_that_crowd_the_cores_do_not_spin(cores: int) -> None:
+    spinning = spinning_for("process", num_workers=max(1, cores + 1), max_concurrency=None, cores=cores)
+    assert spinning.worker_ns == spinning.pool_ns == 0
+
+
+def test_on_a_single_core_a_single_worker_does_not_spin() -> None:
+    assert spinning_for("process", num_workers=1, max_concurrency=None, cores=1).worker_ns == 0
+
+
+@pytest.mark.parametrize(("max_concurrency", "may_spin"), [(3, True), (4, False), (100, False)])
+def test_the_caller_may_spin_while_fewer_workers_than_cores_can_be_at_work(
+    max_concurrency: int, may_spin: bool
+) -> None:
+    spinning = spinning_for("process", num_workers=8, max_concurrency=max_concurrency, cores=4)
+    assert (spinning.pool_ns > 0) == may_spin
+    assert spinning.worker_ns == 0
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_threads_do_not_spin(backend: str) -> None:
+    assert spinning_for(backend, num_workers=1, max_concurrency=None, cores=64) == Spinning()  # type: ignore[arg-type]
