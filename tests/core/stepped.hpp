@@ -122,3 +122,14 @@ class Stepped {
   pid_t pid_;
   State state_ = State::kStopped;
 };
+
+// Calls `attempt(n)` with n = 0, 1, 2, ... until it says that this was the last.  Where sanitizers make thousands of
+// instructions out of a few dozen, only some of them.
+template <class Attempt>
+void at_every_instruction(Attempt attempt) {
+  int last = 1;
+  while (!attempt(last)) last *= 2;
+  const int by = last <= 1024 ? 1 : last / 24;
+  for (int i = 0; !attempt(i); i += by) {
+  }
+}

@@ -136,17 +136,6 @@ void wait_until(Bell& bell, std::uint32_t target) {
 
 constexpr std::uint32_t kStarts[] = {0, 0xffffffff};
 
-// Calls `attempt(n)` with n = 0, 1, 2, ... until it says that this was the last.  Where sanitizers make thousands of
-// instructions out of a few dozen, only some of them.
-template <class Attempt>
-void at_every_instruction(Attempt attempt) {
-  int last = 1;
-  while (!attempt(last)) last *= 2;
-  const int by = last <= 1024 ? 1 : last / 24;
-  for (int i = 0; !attempt(i); i += by) {
-  }
-}
-
 void one_by_one(Bell& bell, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) notify(bell);
 }

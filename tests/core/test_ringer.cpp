@@ -98,7 +98,7 @@ struct Line {
 // and finds the record, or goes to sleep and is woken; though the ringer never gets through.
 TEST(nothing_is_overlooked_when_the_waiter_changes_his_mind) {
   if (!Stepped::is_possible()) return;
-  for (int instructions = 0;; ++instructions) {
+  at_every_instruction([](int instructions) {
     Shared<Line> line;
     want_all(line->bell, true);
     Stepped ringer([&] {
@@ -126,14 +126,14 @@ TEST(nothing_is_overlooked_when_the_waiter_changes_his_mind) {
       ringer.finish();
     }
     waiter.join();
-    if (state == Stepped::State::kEnded) return;
-  }
+    return state == Stepped::State::kEnded;
+  });
 }
 
 // It takes along what it kept, and nothing else: what it had published is there for whoever looks.
 TEST(a_ringer_that_is_killed_leaves_what_it_has_published) {
   if (!Stepped::is_possible()) return;
-  for (int instructions = 0;; ++instructions) {
+  at_every_instruction([](int instructions) {
     Shared<Line> line;
     want_all(line->bell, true);
     Stepped::State state;
@@ -159,8 +159,8 @@ TEST(a_ringer_that_is_killed_leaves_what_it_has_published) {
     const std::uint32_t counted = line->bell.notified.load();
     CHECK(counted == 0 || counted == 2);
     CHECK(counted <= seen);
-    if (state == Stepped::State::kEnded) return;
-  }
+    return state == Stepped::State::kEnded;
+  });
 }
 
 #endif

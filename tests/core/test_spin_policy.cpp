@@ -273,7 +273,9 @@ TEST(in_a_crowd_nobody_spins_for_longer_than_a_wake_up_takes) {
     CHECK(spins->budget(now) >= microseconds(8) && spins->budget(now) < microseconds(9));
     wake_up(*spins, milliseconds(5));  // that one was late
     CHECK(spins->budget(now) < microseconds(9));
-    for (int i = 0; i < 100; ++i) spins->note_wait(microseconds(20));
+    for (int i = 0; i < 100; ++i) wake_up(*spins, microseconds(i % 2 == 0 ? 8 : 200));  // every other one had to queue
+    CHECK(spins->budget(now) < microseconds(60));
+    for (int i = 0; i < 100; ++i) spins->note_wait(microseconds(200));
     CHECK(spins->budget(now) == kNone);  // it would have to sleep all the same
   }
 }

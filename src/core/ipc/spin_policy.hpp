@@ -96,7 +96,9 @@ class SpinPolicy {
       // A worker's being late is no sign: others of the pool may have its core, and be at work.
       if (who_ == kCaller) note_delay(slept, now);
     } else {
-      wake_up_ = wake_up_ == Nanoseconds(0) ? took : wake_up_ + (took - wake_up_) / 8;
+      // What the shorter ones take: in the longer ones somebody had to get off the core first.
+      const int weight = took < wake_up_ ? 4 : 32;
+      wake_up_ = wake_up_ == Nanoseconds(0) ? took : wake_up_ + (took - wake_up_) / weight;
     }
   }
 
