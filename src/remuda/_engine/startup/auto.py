@@ -64,13 +64,11 @@ def _choose(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Ado
             return chosen, backend
         backend.stop(0)
         return chosen, None
-    measured, wake = _try(settings, env_fns, backend, cores, adopt)
+    measured, wake = _try(settings, env_fns, backend, adopt)
     return choose(measured, num_envs, cores, kind, wake), None
 
 
-def _try(
-    settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, cores: int, adopt: Adopt
-) -> tuple[Measured, float | None]:
+def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: Adopt) -> tuple[Measured, float | None]:
     """What a step costs, and a wake-up where that matters. It ends the backend."""
     alone = replace(
         settings,
