@@ -76,6 +76,21 @@ def test_a_preload_that_hangs_is_late(tmp_path: Path, monkeypatch: pytest.Monkey
         assert pool.reset().obs.shape == (1, 4)
 
 
+def test_a_preload_that_hangs_as_soon_as_the_server_has_started_holds_up_nobody(script: Callable[..., Script]) -> None:
+    """Its pool has lost its patience before the server could begin with the import."""
+    run = script("""
+module = Path(__file__).parent / "remuda_test_hanging.py"
+module.write_text("import threading; threading.Event().wait()")
+try:
+    Pool(counting(1), preload=["remuda_test_hanging"], start_timeout=0.001)
+except StartTimeoutError:
+    with Pool(counting(1), start_timeout=None) as pool:
+        say(pool.reset().obs.shape)
+""")
+    assert run.read_line() == [1, 4]
+    assert run.await_end() == (0, "", "")
+
+
 def test_a_slow_preload_of_one_pool_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(tmp_path)
     name = "remuda_test_slow"

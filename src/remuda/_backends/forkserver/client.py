@@ -184,8 +184,8 @@ class ForkServer:
                 return pending.settle(None, None)
             if self._sent and self._sent[0] is pending:
                 return self.retire()
-            if not self._is_starting():
-                _forget(self)  # it is busy for somebody else, but who comes next need not wait for that
+            if isinstance(pending.request, Preload) or not self._is_starting():
+                _forget(self)  # it is busy for somebody else, or will be, but who comes next need not wait for that
         return None
 
     def pump(self) -> None:
