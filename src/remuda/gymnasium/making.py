@@ -94,7 +94,7 @@ def make_vec(
 
 
 def _open_layout(faults: Any) -> dict[str, Any]:
-    """What leaves the number of workers to measurement, as a pool does. Where envs are built anew, each has a worker."""
+    """What leaves the number of workers to measurement, as a pool does. Envs that are built anew have one each."""
     policy = FaultPolicy.of(faults)
     if policy.restarts or policy.renew_every is not None:
         return {}
