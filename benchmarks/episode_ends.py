@@ -143,13 +143,14 @@ class Cost:
     """What an end with statistics costs more than one without.
 
     Attributes:
-        us: Microseconds of a step of all envs, by the number of ends in it; median of the rounds.
+        us: Microseconds of a step of all envs, by the number of ends in it; median of the rounds. None where it was not
+            timed.
         instructions: In the worker and its caller together; None where they were not counted.
     """
 
     contender: str
     mode: str
-    us: float
+    us: float | None
     instructions: float | None
 
 
@@ -234,7 +235,9 @@ def measure(options: argparse.Namespace) -> Iterator[Cost]:
     for mode in MODES:
         for name in line_up(mode):
             instructions = count_instructions(name, mode, options.counted) if options.counted else None
-            yield Cost(name, mode, time_ends(name, mode, options.rounds, options.batches), instructions)
+            us = time_ends(name, mode, options.rounds, options.batches) if options.rounds else None
+            if us is not None or instructions is not None:
+                yield Cost(name, mode, us, instructions)
 
 
 def markdown(costs: list[Cost]) -> Iterator[str]:
@@ -244,12 +247,13 @@ def markdown(costs: list[Cost]) -> Iterator[str]:
         counted = ("", "")
         if cost.instructions is not None:
             counted = f"{cost.instructions:,.0f}", f"{cost.instructions / INSTRUCTIONS_PER_NS / 1000:.2f} us"
-        yield row([f"`{cost.contender}`", cost.mode, goal, f"{cost.us:.1f} us", *counted])
+        timed = "" if cost.us is None else f"{cost.us:.1f} us"
+        yield row([f"`{cost.contender}`", cost.mode, goal, timed, *counted])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds (default: 15)")
+    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds (default: 15); 0: no time")
     parser.add_argument("--batches", type=int, default=360, help="steps of all envs in a round (default: 360)")
     parser.add_argument("--counted", type=int, default=360, help="steps whose instructions are counted; 0: none")
     parser.add_argument("--json", type=Path, help="write the figures here")

@@ -106,9 +106,12 @@ class Batch:
 
     def stack_infos(self) -> dict[str, Any]:
         """What `infos.stack()` returns; quicker where there are none."""
-        if self._extras is None and self._info_arrays is None:
+        if self._extras is not None:
+            return self.infos.stack()
+        if self._info_arrays is None:
             return {}
-        return self.infos.stack()
+        stacked: dict[str, Any] = self._info_reader.stack(self._info_mask, self._info_arrays, None)
+        return stacked
 
     @cached_property
     def _lazy(self) -> Extras:
