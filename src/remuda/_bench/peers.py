@@ -265,7 +265,11 @@ class PufferLib(Contender):
         return rewards
 
     def close(self) -> None:
+        """Its own close ends the workers without waiting for that."""
+        processes = list(self._envs.processes)
         self._envs.close()
+        for process in processes:
+            process.join()
 
     def worker_pids(self) -> list[int]:
         return pids(self._envs.processes)
