@@ -70,13 +70,13 @@ def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         killed_at, steps, truncated = time.monotonic(), 0, set[int]()
-        while pool.stats().restarts == 0 or truncated < set(lost):
+        while victim.pid in (pid, None) or truncated < set(lost):
             batch = pool.step((batch.obs[:, 2] > 0).astype(int))
             truncated |= {i for i in lost if "fault" in batch.infos[i]}
             steps += 1
         seconds = time.monotonic() - killed_at
         return (
             f"  worker 0 (pid {pid}) died, and with it the episodes of envs {lost}: they ended truncated.\n"
-            f"  After {seconds:.2f} s and {steps} steps a new worker (pid {pool.workers[0].pid}) "
+            f"  After {seconds:.2f} s and {steps} steps a new worker (pid {victim.pid}) "
             f"steps these envs again; the other {num_envs - len(lost)} never missed a step."
         )
