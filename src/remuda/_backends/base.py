@@ -17,6 +17,8 @@ from remuda._worker.second_build import Limits, SecondBuild
 from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
 
+PATIENCE_SECONDS = 5.0  # with an env that is built and stepped for a trial alone
+
 
 @dataclass(frozen=True)
 class Assignment:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from remuda import _core
-from remuda._backends.base import Assignment, death_of
+from remuda._backends.base import PATIENCE_SECONDS, Assignment, death_of
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.inherited import register
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
@@ -38,8 +38,6 @@ from remuda.errors import (
     StartTimeoutError,
     WorkerDiedError,
 )
-
-PATIENCE_SECONDS = 5.0  # with an env that is built and stepped for a trial alone
 
 _SLICE = 1.0  # seconds between two looks at a fork server that may not answer
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
-from remuda._backends.base import Backend
-from remuda._backends.process.backend import PATIENCE_SECONDS
+from remuda._backends.base import PATIENCE_SECONDS, Backend
 from remuda._engine.pool.options import EnvFn
 from remuda._engine.startup.alike import are_alike
 from remuda._engine.startup.choice import Choice, choose, one_each
