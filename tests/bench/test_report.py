@@ -107,7 +107,15 @@ def test_json_round_trips_with_all_figures() -> None:
 def test_json_of_a_contender() -> None:
     _, remuda, _, broken = to_json(sample_result())["contenders"]
     assert remuda.pop("rounds") == [
-        {"env_steps": steps, "seconds": 1.0, "cpu_seconds": 1.5, "others_cpu_seconds": 0.0}
+        {
+            "env_steps": steps,
+            "seconds": 1.0,
+            "cpu_seconds": 1.5,
+            "others_cpu_seconds": 0.0,
+            "parent_cpu_seconds": 0.0,
+            "batches": 0,
+            "learning_seconds": 0.0,
+        }
         for steps in (200_000, 210_000, 220_000)
     ]
     assert remuda == {
