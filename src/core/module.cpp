@@ -85,6 +85,38 @@ PyType_Slot kHubSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_hub)},
                            {Py_tp_clear, reinterpret_cast<void*>(clear_hub)},
                            {0, nullptr}};
 
+int visit_batch(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Batch>(self)->visit(visit, arg) : 0;
+}
+
+int clear_batch(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Batch>(self)->clear();
+  return 0;
+}
+
+PyType_Slot kBatchSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_batch)},
+                             {Py_tp_clear, reinterpret_cast<void*>(clear_batch)},
+                             {0, nullptr}};
+
+template <Batch::Attribute attribute>
+nb::object get_attribute(Batch& batch) {
+  return batch.get(attribute);
+}
+
+template <Batch::Attribute attribute>
+void set_attribute(Batch& batch, nb::object value) {
+  batch.set(attribute, std::move(value));
+}
+
+// What is no single array, the subclass builds.
+nb::object obs_of(nb::handle_t<Batch> self) {
+  auto& batch = nb::cast<Batch&>(self);
+  if (nb::object made = batch.get(Batch::kObs); made.is_valid()) return made;
+  batch.set(Batch::kObs, self.attr("_build_obs")());
+  return batch.get(Batch::kObs);
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -178,7 +210,50 @@ NB_MODULE(_core, m) {
       .def_prop_ro("fd", &Arena::fd)
       .def_prop_ro("bytes", &Arena::bytes);
 
+  nb::class_<ActionColumn>(m, "ActionColumn")
+      .def(nb::init<Column, nb::sequence>(), "column"_a, "bounds"_a, nb::keep_alive<1, 2>());
+
   nb::class_<Lease>(m, "Lease");
+  nb::class_<Batch>(m, "Batch", nb::type_slots(kBatchSlots))
+      .def(
+          "__init__",
+          [](Batch* self, nb::object source, nb::object env_ids, nb::list columns, nb::object finals, nb::object infos,
+             nb::object extras) {
+            auto or_null = [](nb::object& object) { return object.is_none() ? nb::object() : object; };
+            new (self) Batch(std::move(source), std::move(env_ids), {columns, or_null(finals), or_null(infos)},
+                             or_null(extras), false);
+          },
+          "source"_a, "env_ids"_a, "columns"_a, "finals"_a.none(), "infos"_a.none(), "extras"_a.none())
+      .def("__len__", &Batch::count)
+      .def_prop_rw("env_ids", &get_attribute<Batch::kEnvIds>, &set_attribute<Batch::kEnvIds>)
+      .def_prop_rw("reward", &get_attribute<Batch::kReward>, &set_attribute<Batch::kReward>)
+      .def_prop_rw("terminated", &get_attribute<Batch::kTerminated>, &set_attribute<Batch::kTerminated>)
+      .def_prop_rw("truncated", &get_attribute<Batch::kTruncated>, &set_attribute<Batch::kTruncated>)
+      .def_prop_rw("obs", &obs_of, &set_attribute<Batch::kObs>)
+      .def_prop_ro("_source", &Batch::source)
+      .def_prop_ro(
+          "_extras", [](const Batch& batch) { return none_or(batch.extras()); },
+          nb::for_getter(nb::sig("def _extras(self) -> dict | None")))
+      .def_prop_ro("has_infos", &Batch::has_infos)
+      .def("_info_mask", &Batch::info_mask, nb::sig("def _info_mask(self) -> numpy.ndarray"))
+      .def("_leaves", &Batch::leaves)
+      .def("_final_leaves", &Batch::finals, nb::sig("def _final_leaves(self) -> list | None"))
+      .def("_info_arrays", &Batch::infos, nb::sig("def _info_arrays(self) -> list | None"));
+
+  nb::enum_<Refusal>(m, "Refusal")
+      .value("PART", Refusal::kPart)
+      .value("PENDING", Refusal::kPending)
+      .value("TARGETS", Refusal::kTargets)
+      .value("ACTIONS", Refusal::kActions)
+      .value("MUST_RESET", Refusal::kMustReset)
+      .value("LOST", Refusal::kLost)
+      .value("IN_FLIGHT", Refusal::kInFlight);
+  nb::class_<Obstacles>(m, "Obstacles")
+      .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
+      .def("require_reset", &Obstacles::require_reset, "slot"_a)
+      .def("must_reset", &Obstacles::must_reset, "slot"_a)
+      .def("lose", &Obstacles::lose, "env"_a)
+      .def("set_untold", &Obstacles::set_untold, "any"_a);
 
   nb::enum_<Entry>(m, "Entry")
       .value("MADE", Entry::kMade)
@@ -209,21 +284,33 @@ NB_MODULE(_core, m) {
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
-                    std::vector<Column>, std::vector<Column>, nb::object, nb::object, std::int64_t, std::uint32_t, bool,
-                    bool>(),
+                     std::vector<Column>, std::vector<ActionColumn>, nb::object, nb::object, nb::object, std::int64_t,
+                     std::uint32_t, bool, bool>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "actions"_a,
-           "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false, "spins_heedlessly"_a = false)
+           "action_nest"_a, "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false,
+           "spins_heedlessly"_a = false)
       .def("split", &Hub::split, "parts"_a)
+      .def("has_part", &Hub::has_part, "part"_a)
+      .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
+      .def("set_batches", &Hub::set_batches, "type"_a, "source"_a, "look"_a, "obs_is_array"_a)
+      .def("look_at", &Hub::look_at, "number"_a)
+      .def_prop_ro("batches", &Hub::batches)
+      .def("set_pump", &Hub::set_pump, "pump"_a)
+      .def_prop_ro("obstacles", &Hub::obstacles)
       .def("seat_in_order", &Hub::seat_in_order)
-      .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a, "blobs"_a.none(), "part"_a = 0)
-      .def("send_steps", &Hub::send_steps, "actions"_a.none(), "slots"_a.none(), "part"_a = 0)
-      .def("set_choices", &Hub::set_choices, "low"_a, "high"_a)
+      .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(), "blobs"_a.none() = nb::none(),
+           "part"_a = 0)
+      .def("step", &Hub::step, "actions"_a.none(), "slots"_a.none(), "part"_a,
+           nb::sig("def step(self, actions: object, slots: object, part: int) -> Batch | Refusal | None"))
       .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("has_room", &Hub::has_room, "worker"_a)
-      .def("wait", &Hub::wait, "wanted"_a, "timeout_ns"_a, "part"_a = 0)
-      .def("take", &Hub::take, "limit"_a, "by_slot"_a = false, "part"_a = 0)
-      .def("finish", &Hub::finish, "wanted"_a, "part"_a = 0)
+      .def("wait", &Hub::wait, "wanted"_a, "timeout_ns"_a, "part"_a.none())
+      .def("receive", &Hub::receive, "wanted"_a, "part"_a,
+           nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))
+      .def("take", &Hub::take, "limit"_a, "by_slot"_a = false, "slots"_a.none() = nb::none(), "part"_a = 0,
+           nb::sig("def take(self, limit: int, by_slot: bool = False, slots: object | None = None, part: int = 0) "
+                   "-> Batch"))
       .def("drop_ready", &Hub::drop_ready, "part"_a = 0)
       .def("first_message", &Hub::first_message, nb::sig("def first_message(self) -> tuple | None"))
       .def("remove_message", &Hub::remove_message)
@@ -247,6 +334,7 @@ NB_MODULE(_core, m) {
       .def("worker_of", &Hub::worker_of, "slot"_a)
       .def("slot_of", &Hub::slot_of, "env"_a)
       .def("action_row", &Hub::action_row, "slot"_a)
+      .def("is_idle", &Hub::is_idle, "slot"_a)
       .def("last_op", &Hub::last_op, "slot"_a)
       .def("drop", &Hub::drop, "slot"_a)
       .def("resend", &Hub::resend, "slot"_a)
@@ -267,6 +355,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("num_info_columns", &Hub::num_info_columns)
       .def("pending", &Hub::pending, "part"_a = 0)
       .def("ready", &Hub::ready, "part"_a = 0)
+      .def_prop_ro("any_pending", &Hub::any_pending)
       .def_prop_ro("needs_attention", &Hub::needs_attention)
       .def("lost_ns", &Hub::lost_ns)
       .def_prop_ro("waited_ns", &Hub::waited_ns);
@@ -310,8 +399,6 @@ NB_MODULE(_core, m) {
       .def("info", &InfoReader::info, "mask"_a, "arrays"_a.none(), "row"_a)
       .def("stack", &InfoReader::stack, "mask"_a, "arrays"_a.none(), "finals"_a.none());
 
-  m.def("first_outside", &first_outside, "array"_a, "low"_a, "high"_a,
-        "The flat index of the first number outside low..high in a contiguous int64 array, or -1.");
   m.def("call_all", &call_all, "functions"_a);
   m.attr("FAMILY_VARIABLE") = kFamilyVariable;
   nb::class_<HuntResult>(m, "HuntResult")

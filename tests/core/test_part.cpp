@@ -90,6 +90,22 @@ TEST(failures_count_as_done_until_they_are_dealt_with) {
   CHECK_EQ(part.done(), 1u);
 }
 
+TEST(rows_in_another_order) {
+  const std::vector<Run> runs = {{3, 13, 2, 0}, {1, 11, 1, 7}};  // slots 3 and 4, and 1
+  const std::vector<Run> ordered = remuda::in_order(runs, {4, 1, 3}, 1);
+  CHECK_EQ(ordered.size(), 3u);
+  CHECK(ordered[0].slot == 4 && ordered[0].row == 14 && ordered[0].flags == 0);
+  CHECK(ordered[1].slot == 1 && ordered[1].row == 11 && ordered[1].flags == 7);
+  CHECK(ordered[2].slot == 3 && ordered[2].row == 13 && ordered[2].count == 1);
+}
+
+TEST(rows_of_vector_envs_in_another_order) {
+  const std::vector<Run> ordered = remuda::in_order({{0, 10, 4, 0}, {4, 14, 2, 7}}, {4, 5, 2, 3, 0, 1}, 2);
+  CHECK_EQ(ordered.size(), 3u);
+  CHECK(ordered[0].slot == 4 && ordered[0].row == 14 && ordered[0].count == 2 && ordered[0].flags == 7);
+  CHECK(ordered[1].slot == 2 && ordered[1].row == 12 && ordered[2].slot == 0 && ordered[2].row == 10);
+}
+
 TEST(no_slot_and_no_row_is_ever_lost) {
   Random random(5);
   Part part = make_part();

@@ -186,7 +186,7 @@ def test_records_of_a_pool_that_is_terminated_or_forgotten(heard: list[Any]) -> 
         pool: Any = Pool(hooked(2, reset=log("reset")))
         pool.send_reset()
         while not pool._engine.running.hub.needs_attention and pool._exchange.ready(0) < 2:
-            pool._engine.running.hub.wait(2, -1)
+            pool._engine.running.hub.wait(2, -1, 0)
         if end == "terminate":
             pool.close(terminate=True)
         del pool

@@ -40,47 +40,48 @@ FrameTaker::FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, s
                        std::vector<Column> final_columns)
     : arena_(std::move(arena)),
       frame_rows_(frame_rows),
-      columns_(std::move(columns)),
-      final_columns_(std::move(final_columns)) {}
+      columns_(std::make_shared<BatchColumns>(BatchColumns{std::move(columns), std::move(final_columns), {}})) {}
 
-FrameTaker::Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_frame) const {
+Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_frame, nb::object env_ids,
+                       nb::object extras) const {
+  const bool finals = has_finals(runs), infos = has_infos(runs);
   // The last free frame is never given away: without it the next command to all would have no row.
-  return is_whole_frame && part.book()->any_free() ? lend(part, runs) : copy(part, runs);
+  if (is_whole_frame && part.book()->any_free()) {
+    const std::uint32_t frame = part.lend(runs[0].row);
+    return {source_, columns_, lend(part, frame), frame * frame_rows_ + part.first_position(), std::move(env_ids),
+            finals,  infos,    std::move(extras)};
+  }
+  Batch::Arrays arrays = copy(runs, finals, infos);
+  for (const Run& run : runs) part.free_rows(run.row, run.count);
+  return {source_, std::move(env_ids), std::move(arrays), std::move(extras), columns_->obs_is_array};
 }
 
-FrameTaker::Batch FrameTaker::lend(Part& part, const std::vector<Run>& runs) const {
-  const std::uint32_t frame = part.lend(runs[0].row);
-  nb::object lease = nb::cast(new Lease(arena_, part.book(), frame - 1), nb::rv_policy::take_ownership);
-  const std::uint32_t first = frame * frame_rows_ + part.first_position();
-  const auto count = static_cast<std::uint32_t>(part.slots().size());
-  return make(runs, [&](const Column& column) { return column.view(first, count, lease); });
+nb::object FrameTaker::lend(Part& part, std::uint32_t frame) const {
+  nb::object lease = nb::inst_alloc(nb::type<Lease>());
+  new (nb::inst_ptr<Lease>(lease)) Lease(arena_, part.book(), frame - 1);
+  nb::inst_mark_ready(lease);
+  return lease;
 }
 
-FrameTaker::Batch FrameTaker::copy(Part& part, const std::vector<Run>& runs) const {
+Batch::Arrays FrameTaker::copy(const std::vector<Run>& runs, bool finals, bool infos) const {
   std::vector<std::uint32_t> rows;
   for (const Run& run : runs)
     for (std::uint32_t i = 0; i < run.count; ++i) rows.push_back(run.row + i);
-  Batch batch = make(runs, [&](const Column& column) { return gather(column, rows); });
-  for (const Run& run : runs) part.free_rows(run.row, run.count);
-  return batch;
-}
-
-template <class MakeArray>
-FrameTaker::Batch FrameTaker::make(const std::vector<Run>& runs, MakeArray make_array) const {
-  auto arrays = [&](const std::vector<Column>& columns) {
+  auto gathered = [&](const auto& columns) {
     nb::list arrays;
-    for (const Column& column : columns) arrays.append(make_array(column));
-    return nb::object(arrays);
+    for (const Column& column : columns) arrays.append(gather(column, rows));
+    return arrays;
   };
-  Batch batch;
-  batch.columns = arrays(columns_);
-  if (has_finals(runs)) batch.finals = arrays(final_columns_);
-  if (has_infos(runs)) batch.infos = arrays(info_columns_);
-  return batch;
+  Batch::Arrays arrays;
+  arrays.columns = gathered(columns_->columns);
+  if (finals) arrays.finals = gathered(columns_->finals);
+  if (infos) arrays.infos = gathered(columns_->infos);
+  return arrays;
 }
 
 bool FrameTaker::has_infos(const std::vector<Run>& runs) const {
-  const auto* mask = reinterpret_cast<const std::uint64_t*>(columns_[kInfoMask].row(0));
+  if (columns_->infos.empty()) return false;
+  const auto* mask = reinterpret_cast<const std::uint64_t*>(columns_->columns[kInfoMask].row(0));
   return std::any_of(runs.begin(), runs.end(), [mask](const Run& run) {
     const auto* first = mask + run.row;
     return std::any_of(first, first + run.count, [](std::uint64_t m) { return m != 0; });

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ipc/blob_parts.hpp"
+#include "pool/targets.hpp"
 
 namespace remuda {
 
@@ -18,12 +19,49 @@ std::vector<LastResults::Rows> rows_of(const std::vector<Column>& columns) {
   return rows;
 }
 
+nb::object read_only_ids(const std::vector<std::uint32_t>& slots) {
+  auto count = static_cast<npy_intp>(slots.size());
+  nb::object ids = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
+  if (!ids.is_valid()) nb::raise_python_error();
+  auto* array = reinterpret_cast<PyArrayObject*>(ids.ptr());
+  std::copy(slots.begin(), slots.end(), static_cast<npy_int64*>(PyArray_DATA(array)));
+  PyArray_CLEARFLAGS(array, NPY_ARRAY_WRITEABLE);
+  return ids;
+}
+
+// Reads a list, tuple or array of ints; false where it is none. A bool is no int here, and a mask no array of them.
+bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
+  if (PyArray_Check(list.ptr())) {
+    auto* array = reinterpret_cast<PyArrayObject*>(list.ptr());
+    if (PyArray_NDIM(array) != 1 || !PyArray_ISINTEGER(array)) return false;
+    if (PyArray_TYPE(array) == NPY_INT64 && PyArray_ISCARRAY_RO(array)) {
+      const auto* data = static_cast<const npy_int64*>(PyArray_DATA(array));
+      ints.assign(data, data + PyArray_SIZE(array));
+      return true;
+    }
+  } else if (!PyList_Check(list.ptr()) && !PyTuple_Check(list.ptr())) {
+    return false;
+  }
+  for (nb::handle one : list) {
+    if (PyBool_Check(one.ptr()) || !PyIndex_Check(one.ptr())) return false;
+    const nb::object index = nb::steal(PyNumber_Index(one.ptr()));
+    int overflow = 0;
+    if (index.is_valid()) ints.push_back(PyLong_AsLongLongAndOverflow(index.ptr(), &overflow));
+    if (overflow != 0) return false;
+    if (index.is_valid()) continue;
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) nb::raise_python_error();
+    PyErr_Clear();
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
-         std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions,
-         nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps,
-         bool spins_heedlessly)
+         std::vector<Column> columns, std::vector<Column> final_columns, std::vector<ActionColumn> actions,
+         nb::object action_nest, nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running,
+         bool one_sleeps, bool spins_heedlessly)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       lendings_(Lendings::make(arena_, plan_.slots)),
@@ -35,17 +73,19 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       seating_(plan_.slots, plan_.envs),
       slots_(plan_.slots),
       objects_(plan_.slots),
+      obstacles_(std::make_shared<Obstacles>(plan_.slots, plan_.envs)),
       last_results_(plan_, rows_of(columns), rows_of(final_columns)),
       resolution_(slots_, seating_, last_results_, parts_, plan_.width),
       last_parts_(plan_.envs),
       frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns)),
-      actions_(std::move(actions)),
+      actions_(std::move(actions), action_nest),
       turns_(plan_.workers, max_running),
       watch_(plan_.workers),
       transfers_(plan_.workers),
       spin_policy_(*cores_, SpinPolicy::kCaller, Nanoseconds(spin_ns), spins_heedlessly),
       receive_(std::move(receive)),
-      send_(std::move(send)) {
+      send_(std::move(send)),
+      batch_type_(nb::borrow(nb::type<Batch>())) {
   if (one_sleeps) cores_->sleeper.store(plan_.workers, std::memory_order_relaxed);  // until one says it is another
   for (std::uint32_t w = 0; w < plan_.workers; ++w) {
     ports_.emplace_back(*arena_, plan_, w, static_cast<std::uint32_t>(workers_.size()), envs_of_worker[w]);
@@ -58,101 +98,120 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
   split({std::move(all)});
 }
 
-void Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
+std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   for (const Part& part : parts_)
     if (part.pending() != 0) throw std::logic_error("a pool is split while nothing is pending");
   for (const Part& part : parts_) books_before_.push_back(part.book());
   std::erase_if(books_before_, [](const auto& book) { return book->all_back(); });
+  first_part_ += static_cast<std::uint32_t>(parts_.size());
   parts_.clear();
+  env_ids_.clear();
   std::uint32_t position = 0;
   for (auto& slots : divisions) {
     std::sort(slots.begin(), slots.end());
     const std::uint32_t first = position;
+    env_ids_.push_back(read_only_ids(slots));
     for (std::uint32_t slot : slots) slots_.place(slot, static_cast<std::uint32_t>(parts_.size()), position++);
     auto book = std::make_shared<FrameBook>(plan_.frames - 1, books_before_);
     lendings_->add_book(book, first, position - first);
     parts_.emplace_back(std::move(slots), first, plan_.slots, std::move(book), plan_.frames);
   }
+  return first_part_;
+}
+
+void Hub::set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array) {
+  batch_type_ = std::move(type);
+  frame_taker_.set_source(std::move(source), obs_is_array);
+  look_ = std::move(look);
 }
 
 // -- what is sent ------------------------------------------------------------------------------------------
 
-std::vector<std::uint32_t> Hub::targets(nb::handle slots, const Part& part) const {
-  auto targets = slots.is_none() ? part.slots() : nb::cast<std::vector<std::uint32_t>>(slots);
-  for (std::uint32_t slot : targets)
-    if (slots_[slot].state != SlotState::kIdle)
-      throw nb::value_error(("env " + std::to_string(slot) + " is in flight").c_str());
-  return targets;
-}
-
-void Hub::send(Op op, nb::handle slots, nb::list actions, nb::handle blobs, std::uint32_t index) {
-  Part& part = parts_.at(index);
-  const std::vector<std::uint32_t> targets = this->targets(slots, part);
-  if (op == Op::kStep) actions_.write_all(actions, targets, part, slots_);
-  dispatch(op, targets, blobs, part);
-}
-
-bool Hub::send_steps(nb::handle actions, nb::handle slots, std::uint32_t index) {
-  Part& part = parts_.at(index);
-  if (slots.is_none() && part.pending() != 0) return false;
+std::optional<Refusal> Hub::send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number) {
+  TimeOfCall now;
   std::vector<std::uint32_t> some;
-  if (!slots.is_none()) some = idle_slots(slots, index);
-  const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots() : some;
-  if (targets.empty() || !actions_.fits(actions, targets.size())) return false;
-  actions_.write(actions, targets, part, slots_);
-  dispatch(Op::kStep, targets, nb::none(), part);
-  return true;
+  return send_to(op, slots, actions, blobs, number, some, now);
 }
 
-// Those in an array of int64; none where it is none, or where any of them is not to be sent anything.
-std::vector<std::uint32_t> Hub::idle_slots(nb::handle slots, std::uint32_t part) const {
-  auto* array = reinterpret_cast<PyArrayObject*>(slots.ptr());
-  if (!PyArray_Check(slots.ptr()) || PyArray_NDIM(array) != 1 || PyArray_TYPE(array) != NPY_INT64 ||
-      !PyArray_ISCARRAY_RO(array))
-    return {};
-  const auto* ids = static_cast<const npy_int64*>(PyArray_DATA(array));
-  std::vector<std::uint32_t> idle;
-  std::vector<bool> seen(slots_.count());
-  for (npy_intp i = 0; i < PyArray_SIZE(array); ++i) {
-    if (static_cast<std::uint64_t>(ids[i]) >= slots_.count()) return {};
-    const auto slot = static_cast<std::uint32_t>(ids[i]);
-    if (seen[slot] || slots_[slot].part != part || slots_[slot].state != SlotState::kIdle) return {};
-    const auto sub_env = static_cast<std::uint64_t>(i) % plan_.width;
-    if (slot % plan_.width != sub_env || (sub_env != 0 && slot != idle.back() + 1))
-      return {};  // of vector envs all, in order
-    seen[slot] = true;
-    idle.push_back(slot);
+nb::object Hub::step(nb::handle actions, nb::handle slots, std::uint32_t number) {
+  TimeOfCall now;
+  std::vector<std::uint32_t> some;
+  if (!slots.is_none() && pending(number) != 0) return nb::cast(Refusal::kPending);
+  if (const auto refusal = send_to(Op::kStep, slots, actions, nb::none(), number, some, now)) return nb::cast(*refusal);
+  return receive_from(now, 0, number, some);
+}
+
+// `some`: becomes those that are named.
+std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
+                                    std::vector<std::uint32_t>& some, TimeOfCall& now) {
+  if (!has_part(number)) return Refusal::kPart;
+  if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal::kTargets;
+  std::optional<Actions::Leaves> leaves;
+  if (op == Op::kStep) {
+    const std::size_t count = slots.is_none() ? part_at(number).slots().size() : some.size();
+    leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
+    if (!leaves) return Refusal::kActions;
+    if (!has_part(number)) return Refusal::kPart;  // that ran code of the caller's
   }
-  return idle.size() % plan_.width == 0 ? idle : std::vector<std::uint32_t>{};
+  Part& part = part_at(number);
+  const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots() : some;
+  if (const auto refusal = obstacle(op, targets)) return refusal;
+  if (leaves) actions_.write(*leaves, targets, part, slots_);
+  if (!targets.empty()) dispatch(op, targets, blobs, part, now);
+  return std::nullopt;
 }
 
-void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part) {
+bool Hub::read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const {
+  std::vector<std::int64_t> ids;
+  if (!read_ints(slots, ids)) return false;
+  auto read = as_targets(ids, slots_, number - first_part_, plan_.width);
+  if (read) targets = std::move(*read);
+  return read.has_value();
+}
+
+// What keeps these slots, distinct ones, from being sent the op.
+std::optional<Refusal> Hub::obstacle(Op op, const std::vector<std::uint32_t>& targets) const {
+  auto any = [&](auto is_so) { return std::any_of(targets.begin(), targets.end(), is_so); };
+  if (op != Op::kReset && obstacles_->any_must_reset() && any([&](auto slot) { return obstacles_->must_reset(slot); }))
+    return Refusal::kMustReset;
+  if (obstacles_->any_lost() && any([&](auto slot) { return obstacles_->is_lost(env_of(slot)); }))
+    return Refusal::kLost;
+  if (any([&](auto slot) { return slots_[slot].state != SlotState::kIdle; })) return Refusal::kInFlight;
+  return std::nullopt;
+}
+
+void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now) {
   const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(targets.size())) * plan_.slots;
+  // One record tells of neighbours, unless each has something of its own, or episodes begin out of turn.
+  const bool in_runs = blobs.is_none() && !slots_.any_cut_off() && !seating_.has_spares();
   std::size_t first = 0;  // of the run being gathered
   for (std::size_t i = 0, next; i < targets.size(); i = next) {
     const std::uint32_t slot = targets[i];
     next = i + plan_.width;
-    nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[i / plan_.width]);
-    for (std::size_t each = i; each < next; ++each)
+    nb::object held;
+    nb::handle parts = Py_None;
+    if (!blobs.is_none()) parts = held = blobs[i / plan_.width];
+    for (std::size_t each = i; each < next; ++each) {
       slots_.send(targets[each], op, first_row + slots_[targets[each]].position);
+      if (op == Op::kReset) obstacles_->note_reset(targets[each]);
+    }
     if (slots_[slot].episode == Episode::kOver && begins_episode(slot, op, parts)) {
       slots_.set_op(slot, Op::kReset);
-      parts = nb::none();
+      parts = Py_None;
     }
-    if (!parts.is_none()) objects_[slot].command = parts;
-    if (next < targets.size() && blobs.is_none() && extends_run(targets[next - 1], targets[next])) continue;
+    if (!parts.is_none()) objects_[slot].command = nb::borrow(parts);
+    if (in_runs && next < targets.size() && extends_run(targets[next - 1], targets[next])) continue;
     if (!deliver_end(slot) && !answer_here(slot, op, parts))
       push_run(slots_[slot].op, targets[first], static_cast<std::uint32_t>(next - first), parts);
     first = next;
   }
-  for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w);
+  for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w, now);
   raise_interrupt();
 }
 
-// Whether one record can tell of both. Where episodes begin out of turn, none does.
+// Whether one record can tell of both, which their own envs back.
 bool Hub::extends_run(std::uint32_t slot, std::uint32_t next) const {
-  return next == slot + 1 && env_of(next) == env_of(slot) + 1 && slots_[next].position == slots_[slot].position + 1 &&
-         worker_of(next) == worker_of(slot) && !slots_.any_cut_off() && !seating_.has_spares();
+  return next == slot + 1 && slots_[next].position == slots_[slot].position + 1 && workers_[next] == workers_[slot];
 }
 
 // The slot's last episode is over: whether this command is to be a plain reset, and a fresh env's.
@@ -185,7 +244,8 @@ void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle p
 // The command that a slot was sent last, once more.
 void Hub::push_again(std::uint32_t slot) {
   push_run(slots_[slot].op, slot, plan_.width, none_or(objects_[slot].command));
-  publish(worker_of(slot));
+  TimeOfCall now;
+  publish(worker_of(slot), now);
 }
 
 std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
@@ -203,7 +263,8 @@ std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, 
   ports_[worker].messages.push_back(sequence);
   ++awaited_;
   push(worker, {op, env, 0, 1, sequence, 0, 0}, parts);
-  publish(worker);
+  TimeOfCall now;
+  publish(worker, now);
   return sequence;
 }
 
@@ -223,7 +284,8 @@ void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   port.outstanding += command.count;
   port.has_unpublished = true;
   if (!on_socket) return;
-  publish(worker, true);  // first the record, and out of turn: it makes the worker read the socket
+  TimeOfCall now;
+  publish(worker, now, true);  // first the record, and out of turn: it makes the worker read the socket
   try {
     transfers_.note(worker, Way::kWrite, send_(worker, parts).is(nb::bool_(true)));
   } catch (nb::python_error& error) {
@@ -231,7 +293,7 @@ void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   }
 }
 
-void Hub::publish(std::uint32_t worker, bool at_once) {
+void Hub::publish(std::uint32_t worker, TimeOfCall& now, bool at_once) {
   Port& port = ports_[worker];
   if (!port.has_unpublished || !port.is_published()) return;
   const bool had_turn = turns_.has(worker);
@@ -239,7 +301,7 @@ void Hub::publish(std::uint32_t worker, bool at_once) {
     turns_.take(worker);
   else if (!turns_.ask(worker))
     return;
-  if (!had_turn && deadlines_.has_any()) port.heard = Clock::now();
+  if (!had_turn && deadlines_.has_any()) port.heard = now.get();
   port.has_unpublished = false;
   port.commands.publish();
   notify(*port.bell);
@@ -249,7 +311,8 @@ void Hub::publish(std::uint32_t worker, bool at_once) {
 void Hub::finish_turn(std::uint32_t worker) {
   if (!turns_.has(worker)) return;
   turns_.end(worker);
-  while (const auto next = turns_.next()) publish(*next);
+  TimeOfCall now;
+  while (const auto next = turns_.next()) publish(*next, now);
 }
 
 void Hub::raise_interrupt() {

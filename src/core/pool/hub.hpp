@@ -18,9 +18,11 @@
 //   who may spin                         SpinPolicy, SpinRight
 //   how long anything may take           Deadlines          batches                           FrameTaker
 //   what sockets have in part            Transfers          what becomes of failed envs       Resolution
+//   actions and env ids of callers       Actions, targets   what keeps slots from stepping    Obstacles
 //   each env's last result               LastResults
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -29,13 +31,16 @@
 
 #include "ipc/ringer.hpp"
 #include "pool/actions.hpp"
+#include "pool/batch.hpp"
 #include "pool/deadlines.hpp"
 #include "pool/frame_taker.hpp"
 #include "pool/inbox.hpp"
 #include "pool/last_results.hpp"
 #include "pool/lendings.hpp"
+#include "pool/obstacles.hpp"
 #include "pool/part.hpp"
 #include "pool/port.hpp"
+#include "pool/refusal.hpp"
 #include "pool/resolution.hpp"
 #include "pool/seating.hpp"
 #include "pool/slots.hpp"
@@ -56,27 +61,42 @@ class Hub {
   // `receive(w) -> (parts, take) | None (it died) | False (nonsense) | True (some of it is still to come)` reads from
   // worker w's socket the message that is the next one until `take()`, a function in C, `send(w, parts) -> whether some
   // of it is still to be written` writes to it, and `send(w, None)` goes on with that; neither waits. `columns`:
-  // reward, terminated, truncated, info mask, then the observation's leaves. `max_running`: how many workers may have
-  // commands at once; the others' wait here for their turn. `spin_ns`, `spins_heedlessly`: see `SpinPolicy`;
-  // `one_sleeps`: whether one of the workers is to leave its core to the caller.
+  // reward, terminated, truncated, info mask, then the observation's leaves. `action_nest`: how an action is made of
+  // `actions`. `max_running`: how many workers may have commands at once; the others' wait here for their turn.
+  // `spin_ns`, `spins_heedlessly`: see `SpinPolicy`; `one_sleeps`: whether one of the workers is to leave its core to
+  // the caller.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
-      std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> actions, nb::object receive,
-      nb::object send, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly);
+      std::vector<Column> columns, std::vector<Column> final_columns, std::vector<ActionColumn> actions,
+      nb::object action_nest, nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running,
+      bool one_sleeps, bool spins_heedlessly);
 
-  // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.
-  void split(std::vector<std::vector<std::uint32_t>> parts);
+  // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.  Returns the
+  // number of the first; the others' follow.  No number is given twice, so those of parts that are gone stand for none.
+  // Until then all slots are part 0.
+  std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
+  bool has_part(std::uint32_t number) const { return number - first_part_ < parts_.size(); }
+  // The slots of a part: an array of int64 that cannot be written to.
+  nb::object env_ids(std::uint32_t part) const { return env_ids_.at(part - first_part_); }
+  // Batches are objects of `type`, `Batch` or a subclass, and know `source`.  `look(batch)` is called with each that
+  // has rows with infos without a column, and with the one that `look_at` names by its number, from 1.  `obs_is_array`:
+  // an observation is its one leaf; else `type` knows how to build it.
+  void set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array);
+  void look_at(std::uint64_t number) { look_at_ = number; }
+  std::uint64_t batches() const { return batches_; }  // that were handed out
+  // Is called before each wait, where workers run in the caller's thread.
+  void set_pump(nb::object pump) { pump_ = std::move(pump); }
+  const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
 
   // -- out -------------------------------------------------------------------------------------------
 
-  // One command for each of `slots` (None: all of the part).  `actions`: one array per action column, with a row
-  // per slot, dtype and layout as the column's; `blobs`: None, or one list of parts (or None) per env.
-  // All slots are checked before the first command is sent; raises ValueError naming a slot in flight.
-  void send(Op op, nb::handle slots, nb::list actions, nb::handle blobs, std::uint32_t part);
-  // The short way of `send` for a step of all slots of a part, or of those in an array of int64: true when `actions` is
-  // an array that fits the only action column as it is, every number within `set_choices`, and the slots are distinct
-  // and none of them is pending; else nothing was sent.
-  bool send_steps(nb::handle actions, nb::handle slots, std::uint32_t part);
-  void set_choices(npy_int64 low, npy_int64 high) { actions_.set_choices(low, high); }
+  // One command for each of `slots`: a list, tuple or array of ints, or None for all of the part.  `actions`: of a
+  // step, a batch of as many in the structure of `action_nest`, of anything that NumPy makes arrays from.  `blobs`:
+  // None, or one list of parts (or None) per env.  All is checked before the first command is sent; says which check
+  // failed first, if any did.
+  std::optional<Refusal> send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t part);
+  // A whole step in one call: `send`, then `receive` for all of them, in the order of `slots`.  A refusal, where
+  // nothing was sent; None, where `receive` has none.  Nothing else may be pending where slots are named.
+  nb::object step(nb::handle actions, nb::handle slots, std::uint32_t part);
   // Sends a message (or kClose) to `worker` concerning `env`; returns the number its answer will carry, under which
   // `addressee` is put into the dict `addressees`, unless that is None.
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
@@ -88,21 +108,20 @@ class Hub {
 
   // Waits until `wanted` slots of a part are done (ready or failed), or somebody needs attention (an answer to a
   // message, a dead worker, words from the relay), or `timeout_ns` (negative: none) is over.  Sleeps
-  // without the GIL; lets signal handlers run.  True when `wanted` slots are done.
-  bool wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t part);
+  // without the GIL; lets signal handlers run.  True when `wanted` slots are done.  No part: there are none to wait
+  // for.
+  bool wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> part);
 
-  // Removes up to `limit` ready slots of a part, the first to arrive, in that order or by slot, and returns
-  //   (slots | None, columns, final_columns | None, info_columns | None, extras | None)
-  // slots: an int64 array, or None for a whole frame, which is in slot order.  The three lists hold an array for
-  // each column, views of a leased frame where possible, else copies.  final_columns: None when no row
-  // has a final observation; info_columns: None when no row has an info in a column.
-  // extras: {position: (flags, parts | None, terminal | None)} of the envs with a final observation or a blob, by their
-  // first rows; terminal: what `reset_into_row` was given.
+  // Waits until so many pending slots of a part are done (0: all of them), and takes what is there.  None when anything
+  // is out of the ordinary: nothing is pending, somebody needs attention, or is to be told of a fault, or has said what
+  // was not heard.  Then nothing was taken.
+  nb::object receive(std::uint32_t wanted, std::uint32_t part);
+  // Removes up to `limit` ready slots of a part, the first to arrive, and returns a batch of them: in that order, or by
+  // slot, or in the order of `slots`, which are those (else None).  See `Batch` for what it has, and for
+  // it `extras`: {position: (flags, parts | None, terminal | None)} of the envs with a final observation or a blob, by
+  // their first rows; terminal: what `reset_into_row` was given.
   // With background autoreset the slots whose episode is over are told to reset, and are pending again.
-  nb::tuple take(std::uint32_t limit, bool by_slot, std::uint32_t part);
-  // `wait` for so many pending slots of a part (0: all), then `take` what is there; None when anything is out of the
-  // ordinary, or has been said that was not heard.
-  std::optional<nb::tuple> finish(std::uint32_t wanted, std::uint32_t part);
+  nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part);
   // Removes everything ready of a part without looking at it.
   void drop_ready(std::uint32_t part);
 
@@ -156,6 +175,8 @@ class Hub {
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
   // The row of a slot's action.
   std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].position; }
+  // Whether nothing that a slot was sent is pending.
+  bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
   // The op that a slot was sent last.
   Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
 
@@ -189,8 +210,12 @@ class Hub {
   void arrive(std::uint32_t worker, int pidfd, int socket);
 
   // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
-  std::uint32_t pending(std::uint32_t part) const { return parts_.at(part).pending(); }
-  std::uint32_t ready(std::uint32_t part) const { return parts_.at(part).ready(); }
+  // None are where there is no such part any more.
+  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? part_at(part).pending() : 0; }
+  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? part_at(part).ready() : 0; }
+  bool any_pending() const {
+    return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.pending() != 0; });
+  }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
   std::uint64_t waited_ns() const { return waited_ns_; }
@@ -202,12 +227,14 @@ class Hub {
   // What Python's garbage collector has to know: whom we hold that may hold us.
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(receive_.ptr());
-    Py_VISIT(send_.ptr());
+    for (const nb::object* one : {&send_, &pump_, &batch_type_, &look_}) Py_VISIT(one->ptr());
+    Py_VISIT(frame_taker_.source().ptr());
     return 0;
   }
   void clear() {
     receive_.reset();
-    send_.reset();
+    for (nb::object* one : {&send_, &pump_, &batch_type_, &look_}) one->reset();
+    frame_taker_.set_source({}, false);
   }
 
   void add_info_column(Column column) {
@@ -223,6 +250,17 @@ class Hub {
     nb::object result;            // parts of the result that is held, or ready
     nb::object terminal, ending;  // see `reset_into_row` and `defer_end`
   };
+  // The clock, read once in a call that needs it, however often.
+  class TimeOfCall {
+   public:
+    Clock::time_point get() {
+      if (!now_) now_ = Clock::now();
+      return *now_;
+    }
+
+   private:
+    std::optional<Clock::time_point> now_;
+  };
   struct Late {
     std::uint32_t worker;
     std::optional<Op> op;  // none: its results make no sense
@@ -232,9 +270,13 @@ class Hub {
   enum class Arrival { kWhole, kPartial, kLost, kNonsense };
 
   Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
-  std::vector<std::uint32_t> targets(nb::handle slots, const Part& part) const;
-  std::vector<std::uint32_t> idle_slots(nb::handle slots, std::uint32_t part) const;
-  void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part);
+  const Part& part_at(std::uint32_t number) const { return parts_.at(number - first_part_); }
+  Part& part_at(std::uint32_t number) { return parts_.at(number - first_part_); }
+  std::optional<Refusal> send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
+                                 std::vector<std::uint32_t>& some, TimeOfCall& now);
+  bool read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const;
+  std::optional<Refusal> obstacle(Op op, const std::vector<std::uint32_t>& targets) const;
+  void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
   bool extends_run(std::uint32_t slot, std::uint32_t next) const;
   bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
   void swap_in_spare(std::uint32_t slot);
@@ -242,18 +284,25 @@ class Hub {
   void push_again(std::uint32_t slot);
   std::uint64_t push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);
-  void publish(std::uint32_t worker, bool at_once = false);
+  void publish(std::uint32_t worker, TimeOfCall& now, bool at_once = false);
   void finish_turn(std::uint32_t worker);
   void raise_interrupt();
   void write_on();
 
   std::uint32_t in_flight() const;  // slots, of all parts
   bool ask_for_all(bool all);
+  bool wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
+                 std::optional<std::uint32_t> number);
+  nb::object receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_t number,
+                          const std::vector<std::uint32_t>& order);
+  nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
+                       std::uint32_t number);
+  nb::object hand_over(Batch batch, bool has_new_keys);
   bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
-  Arrival receive(std::uint32_t worker, const Result& result, nb::object& parts);
-  Arrival receive_from_socket(std::uint32_t worker, nb::object& parts);
+  Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);
+  Arrival read_from_socket(std::uint32_t worker, nb::object& parts);
   void accept_rows(std::uint32_t worker, const Result& result);
   void finish_rows(std::uint32_t first, const Result& result);
   void serve_spares();
@@ -291,7 +340,10 @@ class Hub {
   Seating seating_;
   Slots slots_;
   std::vector<Objects> objects_;  // by slot
+  std::shared_ptr<Obstacles> obstacles_;
   std::vector<Part> parts_;
+  std::vector<nb::object> env_ids_;  // by part: its slots
+  std::uint32_t first_part_ = 0;     // its number
   // Of how the pool was divided before: their rows lie elsewhere now, but some are still held.
   std::vector<std::shared_ptr<FrameBook>> books_before_;
   LastResults last_results_;
@@ -315,7 +367,9 @@ class Hub {
   std::deque<Late> late_;
   std::uint64_t sequence_ = 0;  // of the last command or message
   std::uint32_t awaited_ = 0;   // messages without an answer yet
-  nb::object receive_, send_;
+  nb::object receive_, send_, pump_;
+  nb::object batch_type_, look_;
+  std::uint64_t batches_ = 0, look_at_ = 0;
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
 };
 

@@ -79,7 +79,8 @@ void Hub::arrive(std::uint32_t worker, int pidfd, int socket) {
   ports_[worker].become(PortState::kServing);
   watch(worker, pidfd, socket);
   transfers_.note(worker, Way::kWrite, socket >= 0);  // what was kept for it, if anything
-  publish(worker);
+  TimeOfCall now;
+  publish(worker, now);
 }
 
 // -- deadlines ---------------------------------------------------------------------------------------------
@@ -226,8 +227,11 @@ bool Hub::deliver_end(std::uint32_t slot) {
   const nb::object ending = std::move(objects_[slot].ending);
   objects_[slot].ending.reset();
   const auto next = resolution_.deliver_end(slot, ++sequence_);
-  if (next) follow(*next, slot, ending);
-  return next.has_value();
+  if (!next) return false;
+  if (autoreset_ == Autoreset::kDisabled)  // nobody does but the caller
+    for (std::uint32_t each = slot; each < slot + plan_.width; ++each) obstacles_->require_reset(each);
+  follow(*next, slot, ending);
+  return true;
 }
 
 // An observe of what only we know.

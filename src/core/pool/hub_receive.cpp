@@ -16,9 +16,17 @@ constexpr std::uint32_t kEverything = 0xffffffff;
 
 // -- waiting -----------------------------------------------------------------------------------------------
 
-bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t index) {
-  const Part& part = parts_.at(index);
-  const auto start = Clock::now();
+bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> number) {
+  return wait_from(Clock::now(), wanted, timeout_ns, number);
+}
+
+bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
+                    std::optional<std::uint32_t> number) {
+  if (pump_.is_valid()) {
+    pump_();
+    start = Clock::now();  // it may have taken any time
+  }
+  const Part* part = number ? &part_at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   clock_.look(start, RunningClock::kUnwatched);
   write_on();                             // first: whoever waits for it is not late
@@ -28,15 +36,15 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::uint32_t inde
     const std::uint32_t heard = bell_->notified.load(std::memory_order_acquire);
     write_on();
     drain();
-    if (part.done() >= wanted) return true;
+    if (part != nullptr && part->done() >= wanted) return true;
     if (attention()) return false;
     if (timeout_ns >= 0 && now >= deadline) return false;
     Nanoseconds limit = watch_.longest_sleep(now);
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
     // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
     // somebody waits for; results only when there are enough.
-    const bool each = awaited_ != 0 || turns_.any_waiting() || seating_.anyone_asks();
-    const std::uint32_t needed = each ? 1 : std::min(wanted - part.done(), std::max(part.in_flight(), 1U));
+    const bool each = part == nullptr || awaited_ != 0 || turns_.any_waiting() || seating_.anyone_asks();
+    const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
     if (!ask_for_all(!each && needed > 1 && needed == in_flight())) continue;
     const auto before = now;
     bool has_slept;
@@ -97,7 +105,7 @@ void Hub::drain() {
 // False when some of it is still to come, and the result is to be looked at again.
 bool Hub::accept(std::uint32_t worker, const Result& result) {
   nb::object parts;
-  const Arrival arrival = receive(worker, result, parts);
+  const Arrival arrival = read(worker, result, parts);
   if (arrival == Arrival::kNonsense) mark_corrupt(worker);
   if (arrival != Arrival::kWhole) return arrival != Arrival::kPartial;
   Port& port = ports_[worker];
@@ -117,11 +125,11 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   return true;
 }
 
-Hub::Arrival Hub::receive(std::uint32_t worker, const Result& result, nb::object& parts) {
+Hub::Arrival Hub::read(std::uint32_t worker, const Result& result, nb::object& parts) {
   Port& port = ports_[worker];
   if (transfers_.is_partial(worker, Way::kRead) && !transfers_.can_move(worker, Way::kRead)) return Arrival::kPartial;
   if (!is_sound(result, port, seating_, slots_)) return Arrival::kNonsense;
-  if (result.flags & kOnSocket) return receive_from_socket(worker, parts);
+  if (result.flags & kOnSocket) return read_from_socket(worker, parts);
   if (!(result.flags & kHasBlob)) return Arrival::kWhole;
   try {
     parts = read_parts(port.blobs_in);
@@ -131,7 +139,7 @@ Hub::Arrival Hub::receive(std::uint32_t worker, const Result& result, nb::object
   return Arrival::kWhole;
 }
 
-Hub::Arrival Hub::receive_from_socket(std::uint32_t worker, nb::object& parts) {
+Hub::Arrival Hub::read_from_socket(std::uint32_t worker, nb::object& parts) {
   nb::object message = receive_(worker);
   const bool is_partial = message.is(nb::bool_(true));
   transfers_.note(worker, Way::kRead, is_partial);
@@ -196,38 +204,73 @@ std::vector<Run> Hub::take_ready(Part& part, std::uint32_t limit) {
   return runs;
 }
 
-nb::tuple Hub::take(std::uint32_t limit, bool by_slot, std::uint32_t index) {
-  Part& part = parts_.at(index);
+nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t number) {
+  std::vector<std::uint32_t> order;
+  if (!slots.is_none() && !read_targets(slots, number, order))
+    throw nb::value_error("expected the slots that are ready, each once");
+  return take_rows(limit, by_slot, order, number);
+}
+
+// `order`: of the rows, by their slots; empty: in that of arrival, or of slots.
+nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
+                          std::uint32_t number) {
+  Part& part = part_at(number);
   std::vector<Run> runs = take_ready(part, limit);
-  const bool whole = part.is_whole_frame(runs);
   // By slot is the order of a frame, and what arrived in which order is chance.
+  const bool is_ascending = std::is_sorted(order.begin(), order.end());
+  const bool whole = is_ascending && part.is_whole_frame(runs);
   auto is_before = [](const Run& a, const Run& b) { return a.slot < b.slot; };
-  if ((whole || by_slot) && !std::is_sorted(runs.begin(), runs.end(), is_before))
+  if (!is_ascending)
+    runs = in_order(runs, order, plan_.width);
+  else if ((whole || by_slot || !order.empty()) && !std::is_sorted(runs.begin(), runs.end(), is_before))
     std::sort(runs.begin(), runs.end(), is_before);
 
   nb::object extras = take_extras(runs);
-  const FrameTaker::Batch batch = frame_taker_.take(part, runs, whole);
+  nb::object slots = whole ? env_ids(number) : FrameTaker::slots_of(runs);
+  Batch batch = frame_taker_.take(part, runs, whole, std::move(slots), std::move(extras));
+  const bool has_new_keys =
+      std::any_of(runs.begin(), runs.end(), [](const Run& run) { return (run.flags & kHasNewKeys) != 0; });
   const std::vector<std::uint32_t> ended = note_ends(runs);
-  if (!ended.empty()) dispatch(Op::kReset, ended, nb::none(), part);
-  return nb::make_tuple(whole ? nb::object(nb::none()) : FrameTaker::slots_of(runs), none_or(batch.columns),
-                        none_or(batch.finals), none_or(batch.infos), none_or(extras));
+  if (!ended.empty()) {
+    TimeOfCall now;
+    dispatch(Op::kReset, ended, nb::none(), part, now);
+  }
+  return hand_over(std::move(batch), has_new_keys);
 }
 
-std::optional<nb::tuple> Hub::finish(std::uint32_t wanted, std::uint32_t part) {
-  const std::uint32_t there = pending(part);
-  if (there == 0 || needs_attention()) return std::nullopt;
-  if (!wait(wanted == 0 ? there : std::min(wanted, there), -1, part) || needs_attention() || has_unheard())
-    return std::nullopt;
-  return take(kEverything, false, part);
+nb::object Hub::hand_over(Batch batch, bool has_new_keys) {
+  nb::object object = nb::inst_alloc(batch_type_);
+  new (nb::inst_ptr<Batch>(object)) Batch(std::move(batch));
+  nb::inst_mark_ready(object);
+  ++batches_;
+  if ((has_new_keys || batches_ == look_at_) && look_.is_valid()) look_(object);
+  return object;
 }
 
-void Hub::drop_ready(std::uint32_t index) {
-  Part& part = parts_.at(index);
+nb::object Hub::receive(std::uint32_t wanted, std::uint32_t number) {
+  TimeOfCall now;
+  return receive_from(now, wanted, number, {});
+}
+
+nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_t number,
+                             const std::vector<std::uint32_t>& order) {
+  const std::uint32_t there = pending(number);
+  const auto is_ordinary = [this] { return !needs_attention() && !has_unheard() && !obstacles_->any_untold(); };
+  if (there == 0 || !is_ordinary()) return nb::none();
+  if (!wait_from(now.get(), wanted == 0 ? there : std::min(wanted, there), -1, number) || !is_ordinary())
+    return nb::none();
+  return take_rows(kEverything, false, order, number);
+}
+
+void Hub::drop_ready(std::uint32_t number) {
+  Part& part = part_at(number);
   const std::vector<Run> dropped = take_ready(part, kEverything);
   take_extras(dropped);
   const std::vector<std::uint32_t> ended = note_ends(dropped);
   for (const Run& run : dropped) part.free_rows(run.row, run.count);
-  if (!ended.empty()) dispatch(Op::kReset, ended, nb::none(), part);
+  if (ended.empty()) return;
+  TimeOfCall now;
+  dispatch(Op::kReset, ended, nb::none(), part, now);
 }
 
 // What comes with some of the rows; null, if nothing does.

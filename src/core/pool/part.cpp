@@ -1,8 +1,19 @@
 #include "pool/part.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace remuda {
+
+std::vector<Run> in_order(const std::vector<Run>& runs, const std::vector<std::uint32_t>& slots, std::uint32_t width) {
+  std::unordered_map<std::uint32_t, Run> row_of;
+  for (const Run& run : runs)
+    for (std::uint32_t i = 0; i < run.count; i += width)
+      row_of[run.slot + i] = {run.slot + i, run.row + i, width, run.flags};
+  std::vector<Run> ordered;
+  for (std::size_t i = 0; i < slots.size(); i += width) ordered.push_back(row_of.at(slots[i]));
+  return ordered;
+}
 
 std::uint32_t Part::send(std::uint32_t count) {
   const std::uint32_t frame = count == slots_.size() && book_->any_free() ? book_->take() + 1 : 0;
@@ -23,11 +34,13 @@ void Part::drop(std::uint32_t row) {
 }
 
 std::vector<Run> Part::take(std::uint32_t limit) {
+  std::vector<Run> taken;
   if (limit >= ready_count_) {
     ready_count_ = 0;
-    return std::exchange(ready_, {});
+    taken.reserve(ready_.size());  // the next ones will be about as many
+    std::swap(taken, ready_);
+    return taken;
   }
-  std::vector<Run> taken;
   ready_count_ -= limit;
   auto next = ready_.begin();
   for (; limit != 0; ++next) {

@@ -18,6 +18,9 @@ struct Run {
   std::uint32_t slot, row, count, flags;
 };
 
+// The same rows env by env, in the order of these slots, which are those of the runs; each env has `width` of them.
+std::vector<Run> in_order(const std::vector<Run>& runs, const std::vector<std::uint32_t>& slots, std::uint32_t width);
+
 class Part {
  public:
   // `slots`: ascending, whose rows lie one after another in each frame from `first_position` on.  `frame_rows`: of a

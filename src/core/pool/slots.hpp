@@ -21,7 +21,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <vector>
 
 #include "ipc/protocol.hpp"
@@ -61,21 +60,19 @@ class Slots {
   // -- the command: each throws std::logic_error where the table above has no such line -------------------
 
   void send(std::uint32_t slot, Op op, std::uint32_t row) {
-    move(slot, {SlotState::kIdle}, SlotState::kInFlight);
+    move<SlotState::kIdle>(slot, SlotState::kInFlight);
     slots_[slot].op = op;
     slots_[slot].row = row;
   }
-  void finish(std::uint32_t slot) { move(slot, {SlotState::kInFlight}, SlotState::kReady); }
+  void finish(std::uint32_t slot) { move<SlotState::kInFlight>(slot, SlotState::kReady); }
   void await_spare(std::uint32_t slot) {
-    move(slot, {SlotState::kInFlight, SlotState::kOrphaned}, SlotState::kAwaitingSpare);
+    move<SlotState::kInFlight, SlotState::kOrphaned>(slot, SlotState::kAwaitingSpare);
   }
-  void orphan(std::uint32_t slot) {
-    move(slot, {SlotState::kInFlight, SlotState::kAwaitingSpare}, SlotState::kOrphaned);
-  }
-  void resend(std::uint32_t slot) { move(slot, {SlotState::kOrphaned}, SlotState::kInFlight); }
-  void answer(std::uint32_t slot) { move(slot, {SlotState::kOrphaned}, SlotState::kReady); }
-  void drop(std::uint32_t slot) { move(slot, {SlotState::kOrphaned}, SlotState::kIdle); }
-  void take(std::uint32_t slot) { move(slot, {SlotState::kReady}, SlotState::kIdle); }
+  void orphan(std::uint32_t slot) { move<SlotState::kInFlight, SlotState::kAwaitingSpare>(slot, SlotState::kOrphaned); }
+  void resend(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kInFlight); }
+  void answer(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kReady); }
+  void drop(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kIdle); }
+  void take(std::uint32_t slot) { move<SlotState::kReady>(slot, SlotState::kIdle); }
 
   // The command in flight is another than was asked for.
   void set_op(std::uint32_t slot, Op op) { slots_[slot].op = op; }
@@ -99,14 +96,11 @@ class Slots {
   static constexpr bool is_cut_off(Episode episode) {
     return episode == Episode::kCutOff || episode == Episode::kCutOffIntoReset;
   }
-  void move(std::uint32_t slot, std::initializer_list<SlotState> from, SlotState to) {
+  template <SlotState... from>
+  void move(std::uint32_t slot, SlotState to) {
     SlotState& state = slots_[slot].state;
-    for (SlotState allowed : from) {
-      if (state != allowed) continue;
-      state = to;
-      return;
-    }
-    refuse(state, to);
+    if (((state != from) && ...)) refuse(state, to);
+    state = to;
   }
   [[noreturn]] static void refuse(SlotState from, SlotState to);
   void become(Slot& slot, Episode episode) {

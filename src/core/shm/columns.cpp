@@ -31,6 +31,10 @@ bool is_ordinary(double number, float cast) {
   return (size > FLT_MIN && size <= FLT_MAX) || number == 0.0;
 }
 
+bool is_mapping(nb::handle value) {
+  return PyDict_Check(value.ptr()) || nb::isinstance(value, nb::module_::import_("collections.abc").attr("Mapping"));
+}
+
 }  // namespace
 
 Column::Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base)
@@ -148,18 +152,6 @@ nb::object Column::view(std::uint32_t first_row, std::uint32_t rows, nb::handle 
 
 nb::object Column::empty(std::uint32_t rows) const { return array(rows, nullptr); }
 
-npy_intp first_outside(nb::handle array, npy_int64 low, npy_int64 high) {
-  auto* numbers = reinterpret_cast<PyArrayObject*>(array.ptr());
-  if (!PyArray_Check(array.ptr()) || PyArray_TYPE(numbers) != NPY_INT64 || !PyArray_IS_C_CONTIGUOUS(numbers) ||
-      !PyArray_ISNOTSWAPPED(numbers))
-    throw nb::type_error("expected a contiguous array of int64 in native byte order");
-  const auto* data = static_cast<const npy_int64*>(PyArray_DATA(numbers));
-  const npy_intp size = PyArray_SIZE(numbers);
-  for (npy_intp i = 0; i < size; ++i)
-    if (data[i] < low || data[i] > high) return i;
-  return -1;
-}
-
 Nest::Nest(nb::handle description) {
   const auto kind = nb::cast<std::string>(description[0]);
   nb::object body = description[1];
@@ -237,6 +229,27 @@ bool Nest::is_plain(PyObject* value) const {
       return true;
   }
   return false;
+}
+
+bool Nest::split(nb::handle value, Objects& leaves) const {
+  if (kind_ == Kind::kColumn) {
+    leaves.push_back(nb::borrow(value));
+    return true;
+  }
+  if (kind_ == Kind::kDict) {
+    if (!is_mapping(value)) return false;
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+      const int has = PySequence_Contains(value.ptr(), keys_[i].ptr());
+      if (has < 0) nb::raise_python_error();
+      if (has == 0 || !children_[i].split(value[keys_[i]], leaves)) return false;
+    }
+    return true;
+  }
+  if (!PyTuple_Check(value.ptr()) && !PyList_Check(value.ptr())) return false;
+  if (nb::len(value) != children_.size()) return false;
+  for (std::size_t i = 0; i < children_.size(); ++i)
+    if (!children_[i].split(nb::borrow<nb::sequence>(value)[i], leaves)) return false;
+  return true;
 }
 
 nb::object Nest::read(const std::vector<Column>& columns, std::uint32_t row, nb::handle objects) const {

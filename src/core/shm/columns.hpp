@@ -17,6 +17,9 @@ class Column {
  public:
   Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base);
 
+  PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype_.ptr()); }
+  const std::vector<npy_intp>& shape() const { return shape_; }  // of a row
+  bool is_int64() const { return is_int64_; }                    // in this machine's byte order
   std::size_t row_bytes() const { return row_bytes_; }
   std::byte* row(std::uint32_t row) const { return base_ + row * row_bytes_; }
 
@@ -41,7 +44,6 @@ class Column {
   nb::object empty(std::uint32_t rows) const;
 
  private:
-  PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype_.ptr()); }
   nb::object array(std::uint32_t rows, void* data) const;
   nb::object scalar(std::uint32_t row) const;
   bool has_shape(PyArrayObject* array, int leading) const;
@@ -58,9 +60,6 @@ class Column {
   // handing an action to a cheap env costs.
   mutable std::vector<nb::object> small_;
 };
-
-// The flat index of the first number of a contiguous int64 array that is not in low..high; -1: there is none.
-npy_intp first_outside(nb::handle array, npy_int64 low, npy_int64 high);
 
 using Objects = std::vector<nb::object>;
 
@@ -84,6 +83,10 @@ class Nest {
   // Whether a value that went into its columns as it was can be built anew from them without a difference: its leaves
   // are arrays, and its dicts and tuples nothing but that.
   bool is_plain(PyObject* value) const;
+
+  // Takes a nested value apart that has no objects, and appends the leaves in the order of the columns.  A dict may be
+  // any mapping, a tuple may be a list.  False when it has another structure.
+  bool split(nb::handle value, Objects& leaves) const;
 
   // Builds the nested value anew.
   nb::object read(const std::vector<Column>& columns, std::uint32_t row, nb::handle objects) const;

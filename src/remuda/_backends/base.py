@@ -113,7 +113,7 @@ class Backend(Protocol):
         """Starts the workers' loops over this arena."""
 
     def watch(self, hub: _core.Hub) -> None:
-        """Tells the hub which processes to watch and what to listen to, if anything."""
+        """Tells the hub which processes to watch, what to listen to, and what to call before it waits, if anything."""
 
     def drain(self, said: Callable[[], int]) -> None:
         """Hands on what the workers have logged and warned, as far as this does not happen by itself.
@@ -157,9 +157,6 @@ class Backend(Protocol):
 
     def deliver(self, worker: int) -> None:
         """Sends a successor what has come for it in the meantime. Its loop has been told to read it."""
-
-    def pump(self) -> None:
-        """Gives workers that have no thread of their own the chance to work."""
 
     def queued_seconds(self) -> float:
         """How long workers have been ready to run without a core to run on, as far as that is known."""

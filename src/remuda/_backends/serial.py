@@ -22,12 +22,12 @@ class SerialBackend(LocalBackend):
         self._loops = [worker.host.start(layout, arena) for worker in self.workers]
 
     def watch(self, hub: _core.Hub) -> None:
-        pass
+        hub.set_pump(self._pump)
 
     def drain(self, said: Callable[[], int]) -> None:
         pass
 
-    def pump(self) -> None:
+    def _pump(self) -> None:
         for loop, worker in zip(self._loops, self.workers, strict=True):
             worker.alive = not loop.run_available()
 

@@ -42,9 +42,6 @@ class ThreadBackend(LocalBackend):
     def drain(self, said: Callable[[], int]) -> None:
         pass
 
-    def pump(self) -> None:
-        pass
-
     def queued_seconds(self) -> float:
         return 0.0
 

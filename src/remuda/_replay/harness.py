@@ -110,9 +110,9 @@ class Harness:
 
     def _do(self, op: _core.Op, arrays: list[Any], parts: Parts | None) -> None:
         self._host.error = None
-        self._hub.send(op, None, arrays, None if parts is None else [parts])
+        self._hub.send(op, None, tuple(arrays), None if parts is None else [parts])
         self._loop.run_available()
-        self._hub.wait(1, 0)
+        self._hub.wait(1, 0, 0)
         self.is_spoilt = not self._hub.ready() and self._host.error is None
         if self._hub.ready():
             self._hub.take(1)
@@ -135,7 +135,8 @@ class Harness:
             autoreset=_core.Autoreset.DISABLED,
             columns=self._layout.fixed_columns(arena) + self._layout.obs_columns(arena),
             final_columns=[],
-            actions=self._layout.action_columns(arena),
+            actions=self._layout.sent_actions(arena),
+            action_nest=self._layout.action.flat_nest,
             receive=lambda _: self._channel.peek(),
             send=lambda _, parts: self._channel.send(parts),
             spin_ns=0,

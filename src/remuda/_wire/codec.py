@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
-from remuda import _core
-
 Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
 
 
@@ -27,20 +25,17 @@ class Choices:
     high: np.ndarray[Any, Any]
 
     @property
-    def is_range(self) -> bool:
-        """Whether one pair of bounds holds for all numbers."""
-        return self.low.ndim == 0
+    def bounds(self) -> list[tuple[int, int]]:
+        """Pairs of them, in C order."""
+        lows, highs = np.broadcast_arrays(self.low, self.high)
+        return list(zip(lows.flatten().tolist(), highs.flatten().tolist(), strict=True))
 
     def first_outside(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any, tuple[int, ...]] | None:
         """Low, high and index of the first number of a batch that is out of bounds; None when there is none."""
-        if self.is_range and array.dtype == np.int64:
-            first = _core.first_outside(array, int(self.low), int(self.high))
-        else:
-            outside = (array < self.low) | (array > self.high)
-            first = int(outside.argmax()) if outside.any() else -1
-        if first < 0:
+        outside = (array < self.low) | (array > self.high)
+        if not outside.any():
             return None
-        where = tuple(int(i) for i in np.unravel_index(first, array.shape))
+        where = tuple(int(i) for i in np.unravel_index(int(outside.argmax()), array.shape))
         low, high = (np.broadcast_to(bound, array.shape)[where] for bound in (self.low, self.high))
         return low, high, where
 
@@ -89,6 +84,11 @@ class SpaceCodec:
     @property
     def num_objects(self) -> int:
         return len(self.objects)
+
+    @property
+    def flat_nest(self) -> Nest:
+        """The tree of a tuple of the columns, without the objects."""
+        return "tuple", tuple(("column", i) for i in range(len(self.columns)))
 
     # -- one element -----------------------------------------------------------------------------------
 

@@ -184,6 +184,11 @@ class Layout:
     def action_columns(self, arena: _core.Arena) -> list[_core.Column]:
         return _columns(arena, self.action.columns, self.plan.actions)
 
+    def sent_actions(self, arena: _core.Arena) -> list[_core.ActionColumn]:
+        """The same for who writes what callers pass."""
+        columns = zip(self.action_columns(arena), self.action.columns, strict=True)
+        return [_core.ActionColumn(column, spec.choices.bounds if spec.choices else []) for column, spec in columns]
+
     def log_columns(self, arena: _core.Arena) -> list[_core.Column]:
         """Of the actions in the logs."""
         return _columns(arena, self.action.columns, self.plan.log_actions)

@@ -18,7 +18,7 @@ from pool_envs import (
     rewards,
 )
 
-from remuda import EnvError, Pool
+from remuda import EnvError, Pool, _core
 from remuda._engine.pool.calls import Call
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.faults import Faults
@@ -32,7 +32,7 @@ def _no_wait(call: Call, timeout: float | None) -> None:
 
 
 def test_a_call_counts_its_answers() -> None:
-    call = Call(_no_wait, Faults(2, in_callers_thread=False))
+    call = Call(_no_wait, Faults(_core.Obstacles(2, 2), 2, in_callers_thread=False))
     for sequence in (5, 3):
         call.expect(sequence, 0, 0)
     with pytest.raises(TimeoutError, match="2 of 2 envs have not answered within 1 s"):
@@ -45,7 +45,7 @@ def test_a_call_counts_its_answers() -> None:
 
 
 def test_a_call_fails_with_all_its_failures() -> None:
-    call = Call(_no_wait, Faults(2, in_callers_thread=False))
+    call = Call(_no_wait, Faults(_core.Obstacles(2, 2), 2, in_callers_thread=False))
     for sequence in (1, 2):
         call.expect(sequence, 0, 0)
         call.fail(sequence, failure(sequence), Changes())

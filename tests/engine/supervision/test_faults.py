@@ -5,20 +5,18 @@ from __future__ import annotations
 import pytest
 from failing import failure
 
-from remuda import EnvError, WorkerDiedError
+from remuda import EnvError, WorkerDiedError, _core
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.faults import Faults
 
 
 def test_failures_are_told_together_in_order() -> None:
-    faults = Faults(3, in_callers_thread=False)
-    faults.not_reset.clear()
+    faults = Faults(_core.Obstacles(3, 3), 3, in_callers_thread=False)
     changes = Changes()
     faults.add_failures([failure(2)], [2], changes)
     faults.add_failure(failure(None), changes)
     faults.add_failures([failure(0)], [0], changes)
     changes.make()
-    assert faults.not_reset == {0, 2}
     with pytest.raises(EnvError) as raised:
         faults.raise_any()
     assert [f.env_id for f in raised.value.failures] == [None, 0, 2]
@@ -30,7 +28,7 @@ def test_failures_are_told_together_in_order() -> None:
 
 
 def test_faults_are_raised_together_deaths_first() -> None:
-    faults = Faults(4, in_callers_thread=False)
+    faults = Faults(_core.Obstacles(4, 4), 4, in_callers_thread=False)
     deaths = [
         WorkerDiedError(worker=w, pid=9, exitcode=-9, env_ids=(2 * w, 2 * w + 1), operation="step") for w in range(2)
     ]

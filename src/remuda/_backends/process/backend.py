@@ -390,9 +390,6 @@ class ProcessBackend:
         if self._relay is not None:
             self._relay.hear_all(said)
 
-    def pump(self) -> None:
-        pass
-
     def queued_seconds(self) -> float:
         return sum(worker.process.queued_seconds() for worker in self.workers if worker.process is not None)
 

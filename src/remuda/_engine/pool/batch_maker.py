@@ -1,59 +1,52 @@
-"""Makes batches of what the hub hands out, and gives columns to numbers in infos that are new."""
+"""Tells the hub what batches are, and gives columns to numbers in infos that are new."""
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
-
-import numpy as np
+from functools import partial
 
 from remuda import _core
-from remuda._engine.pool.batch import Batch
+from remuda._engine.pool.batch import Batch, Source
 from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.infos import InfoColumns, rows_of_envs
+from remuda._engine.pool.infos import InfoColumns, RawExtra
 from remuda._engine.startup.running import Running
-from remuda._wire.pickling import Parts, dump, load_from_env
+from remuda._wire.pickling import dump, load_from_env
 from remuda._wire.requests import AddInfoColumns
 from remuda.errors import BrokenPoolError
 
 
 class BatchMaker:
-    """Makes a pool's batches, and gives a column to each number in infos when it first comes up.
-
-    Attributes:
-        made: How many batches.
-    """
+    """Tells the hub what batches are, and gives a column to each number in infos when it first comes up."""
 
     def __init__(self, running: Running, infos: InfoColumns, exchange: Exchange) -> None:
-        self.made = 0
         self._running, self._layout = running, running.layout
         self._infos, self._exchange = infos, exchange
         self._reader = _core.InfoReader()  # of the columns in `infos`
         self._announced = [0] * len(running.backend.workers)  # how many columns each was told of, or its predecessor
+        self._advise_at = 0
+        self._advise: Callable[[], Callable[[], None] | None] = lambda: None
+        observation = running.layout.observation
+        source = Source(observation, self._reader, running.layout.vector_size, running.layout.worker_of)
+        look = partial(_look, weakref.ref(self))  # the hub keeps it: no circle
+        running.hub.set_batches(Batch, source, look, observation.is_single_column)
 
-    def make(self, taken: tuple[Any, ...], all_ids: np.ndarray[Any, Any]) -> Batch:
-        """`taken`: from the hub. `all_ids`: what a whole frame has a row for each of."""
-        slots, columns, finals, info_arrays, extras = taken
-        if extras is not None:
-            if self._layout.vector_size is not None:
-                extras = rows_of_envs(extras, self._layout.vector_size)
-            self._give_columns(extras)
-        self.made += 1
-        return Batch(
-            all_ids if slots is None else slots,
-            self._layout.observation,
-            columns,
-            finals,
-            self._reader,
-            info_arrays,
-            extras,
-            self._layout.worker_of,
-        )
+    def advise_at(self, number: int, advise: Callable[[], Callable[[], None] | None]) -> None:
+        """Calls what `advise` refers to, if that is still there, with the batch of this number, from 1."""
+        self._advise_at, self._advise = number, advise
+        self._running.hub.look_at(number)
 
-    def _give_columns(self, extras: dict[int, tuple[int, Parts, Any]]) -> None:
+    def look(self, batch: Batch) -> None:
+        """At a batch with keys that are new, or at the one of that number."""
+        self._give_columns(batch._rows_matter())
+        if self._running.hub.batches == self._advise_at and (advise := self._advise()) is not None:
+            advise()
+
+    def _give_columns(self, extras: dict[int, RawExtra]) -> None:
         """From now on the workers use them."""
         for flags, parts, _ in extras.values():
-            if flags & _core.HAS_NEW_KEYS:
+            if flags & _core.HAS_NEW_KEYS and parts is not None and not isinstance(parts, tuple):
                 with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
                     _, _, fields, _ = load_from_env(parts)
                     self._infos.assign(fields)
@@ -75,3 +68,8 @@ class BatchMaker:
                 with suppress(BrokenPoolError):  # the dead need no columns
                     self._exchange.tell(worker, dump(AddInfoColumns(columns[first:], first)))
                 self._announced[worker] = len(columns)
+
+
+def _look(maker: weakref.ref[BatchMaker], batch: Batch) -> None:
+    if (there := maker()) is not None:
+        there.look(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.pool.batch_maker import BatchMaker
 from remuda._engine.pool.exchange import Exchange
@@ -19,8 +20,6 @@ from remuda._engine.supervision.supervisor import Supervisor
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import ClosedError, StateError
 
-_NEVER = -1
-
 
 class Engine:
     """Running workers, and all that deals with them.
@@ -30,18 +29,17 @@ class Engine:
         running: What runs. It is the engine's own: all others only borrow it.
         owner: The process that made it.
         closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
-        division: How often the pool has been split.
-        short_way: The same, while steps can take the short way through the core: nothing is special about the pool.
+        hub: That of `running`, for as long as it can be used; then None.
     """
 
     def __init__(self, settings: Settings, running: Running) -> None:
         self.settings, self.owner = settings, os.getpid()
         self.closed = self.is_copy = False
-        self.division = 0
-        self._has_short_way = running.open_short_way()
-        self.short_way = 0 if self._has_short_way else _NEVER
+        self.hub: _core.Hub | None = running.hub
         self.running, self.backend, self.layout = running, running.backend, running.layout
-        self.faults = Faults(running.layout.num_slots, in_callers_thread=settings.backend == "serial")
+        self.faults = Faults(
+            running.hub.obstacles, running.layout.num_slots, in_callers_thread=settings.backend == "serial"
+        )
         infos, defaults = InfoColumns(running.layout.info_bytes), ResetDefaults()
         per_episode = settings.seeding == "per_episode"
         seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout)
@@ -71,18 +69,17 @@ class Engine:
             )
 
     def close(self) -> None:
-        self.closed, self.short_way = True, _NEVER
+        self.closed, self.hub = True, None
 
     def disown(self) -> None:
         """This is the copy of a pool, in a process that was forked from its owner."""
-        self.is_copy, self.short_way = True, _NEVER
+        self.is_copy, self.hub = True, None
 
-    def divide(self, shares: list[list[int]]) -> None:
-        """Makes of the pool's slots the parts 0, 1, ...; there are none besides."""
-        self.running.hub.split(shares)
-        self.faults.divide(shares)
-        self.division += 1
-        self.short_way = self.division if self._has_short_way else _NEVER
+    def divide(self, shares: list[list[int]]) -> int:
+        """Makes these parts of the pool's slots, and returns the number of the first; there are none besides."""
+        first = self.running.hub.split(shares)
+        self.faults.divide(first, shares)
+        return first
 
     def release(self) -> None:
         """Lets go of the shared memory. Whoever waits for an answer is told that there will be none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
@@ -20,7 +20,6 @@ from remuda.errors import ClosedError, StateError
 
 _FOREVER = -1  # as a timeout, in ns
 _LONGEST = 1e9  # seconds; more would not fit
-_EVERYBODY = 0xFFFFFFFF
 
 
 class Exchange:
@@ -49,30 +48,24 @@ class Exchange:
     def ready(self, part: int) -> int:
         return self._running.hub.ready(part)
 
-    def send(
-        self,
-        op: _core.Op,
-        targets: Sequence[int],
-        arrays: list[Any],
-        blobs: list[Any] | None,
-        part: int,
-        *,
-        to_all: bool,
-    ) -> None:
-        """Sends each of `targets`, slots of a part, a command. Raises before anything is sent.
+    def send(self, op: _core.Op, targets: Sequence[int], blobs: list[Any] | None, part: int, *, to_all: bool) -> None:
+        """Sends each of `targets`, slots of a part, a reset or observe. Raises before anything is sent.
 
         `blobs`: one for the slots of each env.
         """
-        self.faults.check_alive(self._running.hub.env_of(slot) for slot in targets)
         if op == _core.Op.OBSERVE:
             blobs = self.supervisor.resolution.known_observations(targets)
-        try:
-            self._running.hub.send(op, None if to_all else targets, arrays, blobs, part)
-        except ValueError as in_flight:
-            raise StateError(
-                f"expected envs whose last result was received, but {in_flight}; call recv first"
-            ) from None
-        self._clear_delivered()
+        refusal = self._running.hub.send(op, None if to_all else targets, None, blobs, part)
+        if refusal is not None:
+            self.raise_refusal(refusal, targets)
+
+    def raise_refusal(self, refusal: _core.Refusal, targets: Sequence[int]) -> NoReturn:
+        """Says what keeps `targets`, slots of a part, from being sent a command."""
+        if refusal == _core.Refusal.MUST_RESET:
+            self.faults.check_reset(targets)
+        self.faults.check_alive(self._running.hub.env_of(slot) for slot in targets)
+        busy = next((slot for slot in targets if not self._running.hub.is_idle(slot)), None)
+        raise StateError(f"expected envs whose last result was received, but env {busy} is in flight; call recv first")
 
     @property
     def spares(self) -> list[int]:
@@ -91,17 +84,9 @@ class Exchange:
         """These, which were spares, are reset with something else."""
         self.supervisor.replacements.preparations.forget(envs)
 
-    def _clear_delivered(self) -> None:
-        """Without autoreset, an env that has told of the end of its episode must be reset."""
-        for slot in [slot for slot in self.faults.deferred if not self._running.hub.is_deferred(slot)]:
-            if self._running.hub.last_op(slot) != _core.Op.RESET:
-                self.faults.not_reset.add(slot)
-            self.faults.deferred.discard(slot)
-
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
         """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._backend.pump()
         hub, noted = self._running.hub, self.faults.noted[part]
         while True:
             # Envs whose failure we attend to on the way are done, but the hub forgets them.
@@ -112,10 +97,6 @@ class Exchange:
                 return done
             if self.attend():
                 return False
-            self._backend.pump()  # what we attended to may have given them more to do
-
-    def take(self, limit: int, part: int, *, by_slot: bool) -> tuple[Any, ...]:
-        return self._running.hub.take(limit, by_slot, part)
 
     def discard(self, part: int) -> None:
         """Waits for whatever is in flight and drops it, faults included."""
@@ -220,8 +201,7 @@ class Exchange:
 
     def _pump_once(self, deadline: float | None) -> None:
         """Waits until an answer, a fault or the deadline comes, and deals with it."""
-        self._backend.pump()
-        self._running.hub.wait(_EVERYBODY, _remaining_ns(deadline))
+        self._running.hub.wait(0, _remaining_ns(deadline), None)
         self.attend()
 
     def attend(self) -> bool:
@@ -231,8 +211,6 @@ class Exchange:
         interrupted, and the rest, for the next time.
         """
         hub, supervisor = self._running.hub, self.supervisor
-        if self.faults.deferred:
-            self._clear_delivered()  # that a send was interrupted before it could
         if not hub.needs_attention and not supervisor.has_untold:
             return self.faults.urgent
         supervisor.resume()

@@ -176,11 +176,6 @@ class Infos(Sequence[dict[str, Any]]):
         self._mask, self._reader, self._arrays = mask, reader, arrays
         self._extras, self._final_obs = extras, final_obs
 
-    @property
-    def are_empty(self) -> bool:
-        """Whether no env has said anything: then all dicts are empty."""
-        return self._arrays is None and not self._extras
-
     def __len__(self) -> int:
         return len(self._mask)
 

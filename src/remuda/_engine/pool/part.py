@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from remuda._wire.bundle import bundle
 from remuda._wire.pickling import Parts
 from remuda.errors import InvalidActionError, StateError
 
+_STEP = _core.Op.STEP
+
 
 class Part(Callee):
     """Envs of a pool that are sent and received together, apart from its other parts: what `Pool.split` makes::
@@ -43,16 +45,14 @@ class Part(Callee):
         num_envs: n.
     """
 
-    def __init__(self, engine: Engine, part: int, env_ids: Sequence[int], pool: Part | None = None) -> None:
-        """`pool`: what this is a part of; it stays open as long as this is there."""
+    def __init__(self, engine: Engine, part: int, pool: Part | None = None) -> None:
+        """`part`: its number. `pool`: what this is a part of; it stays open as long as this is there."""
         self._engine, self._exchange, self._pool = engine, engine.exchange, pool
-        self._part, self._division = part, engine.division
-        self.num_envs = len(env_ids)
-        self.env_ids = np.array(env_ids, np.int64)
-        self.env_ids.flags.writeable = False
-        self._ids, self._is_whole = list(env_ids), pool is None
+        self._part, self._is_whole = part, pool is None
+        self.env_ids: np.ndarray[Any, np.dtype[np.int64]] = engine.running.hub.env_ids(part)
+        self.num_envs, self._ids = len(self.env_ids), self.env_ids.tolist()
+        self._has_objects = engine.layout.action.num_objects > 0  # parts of actions that the core cannot write
         self._failed_after: int | None = None  # so many batches, the last time that faults were raised
-        self._advise_after: int | None = None  # so many batches, if ever
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Hands envs their next action and returns at once.
@@ -69,17 +69,17 @@ class Part(Callee):
             StateError: An env has not been reset, or is in flight. Nothing was sent.
             BrokenPoolError, ClosedError: It can never answer.
         """
-        # What almost always happens has a short way through the core: between two batches of cheap envs the
-        # caches are cold, and every line of Python counts.
-        engine = self._engine
-        is_ordinary = engine.short_way == self._division and engine.faults.none
-        if is_ordinary and engine.running.hub.send_steps(actions, env_ids, self._part):
-            return
-        targets = self._targets(env_ids)
-        arrays, objects = self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
-        self._engine.faults.check_reset(targets)
-        blobs = None if objects is None else self._blobs(dump_objects(objects, targets))
-        self._exchange.send(_core.Op.STEP, targets, arrays, blobs, self._part, to_all=env_ids is None)
+        hub, blobs = self._engine.hub, None
+        if hub is None:
+            return self._check_open()
+        if self._has_objects:
+            actions, blobs, env_ids = self._without_objects(actions, env_ids)
+        refusal = hub.send(_STEP, env_ids, actions, blobs, self._part)
+        if refusal == _core.Refusal.TARGETS:
+            self.send(actions, self._targets(env_ids))
+        elif refusal is not None:
+            self._raise_refusal(refusal, actions, env_ids)
+        return None
 
     def _blobs(self, rows: list[Parts]) -> list[Parts]:
         """For each env what is for its rows."""
@@ -95,8 +95,7 @@ class Part(Callee):
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
         """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty."""
         targets = self._targets(env_ids)
-        self._engine.faults.check_reset(targets)
-        self._exchange.send(_core.Op.OBSERVE, targets, [], None, self._part, to_all=env_ids is None)
+        self._exchange.send(_core.Op.OBSERVE, targets, None, self._part, to_all=env_ids is None)
 
     def recv(
         self,
@@ -123,26 +122,29 @@ class Part(Callee):
             EnvError: Envs raised; the others' results are still there for the next `recv`.
             WorkerDiedError: A worker died while it had work.
         """
-        engine, taken = self._engine, None
-        waits = min_envs is None or (type(min_envs) is int and min_envs > 0)
-        is_plain = waits and timeout is None and max_envs is None and order == "arrival"
-        if is_plain and engine.short_way == self._division and engine.faults.none:
-            taken = engine.running.hub.finish(min_envs or 0, self._part)  # the short way, as in `send`
-        if taken is None:
-            taken = self._take(min_envs, timeout, max_envs, order)
-        batch = engine.batches.make(taken, self.env_ids)
-        if engine.batches.made == self._advise_after:
-            self._advise()
-        return batch
+        hub = self._engine.hub
+        waits = min_envs is None or (type(min_envs) is int and 0 < min_envs <= self.num_envs)
+        if hub is not None and waits and timeout is None and max_envs is None and order == "arrival":
+            batch = hub.receive(min_envs or 0, self._part)
+            if batch is not None:
+                return batch  # type: ignore[return-value]  # that is what the hub was told to make
+        return self._receive(min_envs, timeout, max_envs, order)
 
-    def _take(self, min_envs: int | None, timeout: float | None, max_envs: int | None, order: str) -> tuple[Any, ...]:
-        """What the hub hands out to `recv`."""
+    def _receive(
+        self,
+        min_envs: int | None = None,
+        timeout: float | None = None,
+        max_envs: int | None = None,
+        order: str = "arrival",
+        env_ids: Sequence[int] | None = None,
+    ) -> Batch:
+        """`recv`, with all that may have to be dealt with. `env_ids`: those that are waited for, in their order."""
         self._check_open()
         check_limit("min_envs", min_envs)
         check_limit("max_envs", max_envs, self._engine.layout.vector_size)
         check_timeout(timeout)
         check_order(order)
-        exchange = self._exchange
+        exchange, hub = self._exchange, self._engine.running.hub
         if exchange.attend():
             self._raise_any()
         there = exchange.pending(self._part)
@@ -152,7 +154,7 @@ class Part(Callee):
         exchange.wait(there if min_envs is None else min(min_envs, there), timeout, self._part)
         self._raise_any()
         limit = exchange.ready(self._part) if max_envs is None else max_envs
-        return exchange.take(limit, self._part, by_slot=order == "slot")
+        return hub.take(limit, order == "slot", env_ids, self._part)  # type: ignore[return-value]  # as in `recv`
 
     def reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> Batch:
         """Resets envs and waits for their first observations.
@@ -192,19 +194,31 @@ class Part(Callee):
             StateError: With `env_ids`, also for any other env that is in flight. Nothing was sent.
             Exception: All that `send` and `recv` raise.
         """
-        if env_ids is None:
-            self.send(actions)
-            return self.recv()
-        self._check_quiet()
-        targets = self._targets(env_ids)
+        hub = self._engine.hub
+        if hub is None or self._has_objects:
+            return self._send_and_receive(actions, env_ids)
+        batch = hub.step(actions, env_ids, self._part)
+        if type(batch) is Batch:
+            return batch
+        if batch is None:  # sent, and something has come up
+            return self._receive(env_ids=env_ids)  # type: ignore[arg-type]  # the hub takes sequences alone
+        if batch == _core.Refusal.TARGETS:
+            return self.step(actions, self._targets(env_ids))
+        self._raise_refusal(batch, actions, env_ids)  # type: ignore[arg-type]
+
+    def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None) -> Batch:
+        """A step, in two calls."""
+        targets = None
+        if env_ids is not None:
+            self._check_quiet()
+            targets = self._targets(env_ids)
         self.send(actions, targets)
-        return self.recv().in_order(targets)
+        return self._receive(env_ids=targets)
 
     @property
     def pending(self) -> int:
         """How many envs have been sent something whose result has not been received."""
-        is_over = self._engine.closed or self._division != self._engine.division
-        return 0 if is_over else self._exchange.pending(self._part)
+        return 0 if self._engine.closed else self._exchange.pending(self._part)
 
     def discard(self) -> None:
         """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
@@ -214,21 +228,39 @@ class Part(Callee):
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _advise(self) -> None:
-        """Says whether another number of workers would be better, which a whole pool alone can tell."""
+    def _without_objects(
+        self, actions: Any, env_ids: Iterable[int] | None
+    ) -> tuple[tuple[Any, ...], list[Any], Sequence[int]]:
+        """The columns of actions, their objects, pickled for each env, and the envs."""
+        targets = self._targets(env_ids)
+        arrays, objects = self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
+        self._engine.faults.check_reset(targets)
+        assert objects is not None
+        return tuple(arrays), self._blobs(dump_objects(objects, targets)), targets
+
+    def _raise_refusal(self, refusal: _core.Refusal, actions: Any, env_ids: Iterable[int] | None) -> NoReturn:
+        """Says why the hub has not sent a step."""
+        if refusal == _core.Refusal.PENDING:
+            self._check_quiet()
+        targets = self._targets(env_ids)
+        if refusal == _core.Refusal.ACTIONS:
+            self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
+            raise InvalidActionError("expected actions that stay the same while they are looked at")
+        self._exchange.raise_refusal(refusal, targets)
 
     def _raise_any(self) -> None:
         """Raises faults, and remembers that what is in flight then is left over."""
         try:
             self._engine.faults.raise_any(self._part)
         except BaseException:
-            self._failed_after = self._engine.batches.made
+            self._failed_after = self._engine.running.hub.batches
             raise
 
     @property
     def _is_left_over(self) -> bool:
         """Whether what is in flight was so when an error was raised, and nothing has been received since."""
-        return self._failed_after == self._engine.batches.made and not self._engine.closed
+        hub = self._engine.hub
+        return hub is not None and self._failed_after == hub.batches
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()
@@ -239,7 +271,7 @@ class Part(Callee):
 
     def _check_open(self) -> None:
         self._engine.check_open()
-        if self._division != self._engine.division:
+        if not self._engine.running.hub.has_part(self._part):
             raise StateError(
                 "the pool has been split since: use what the latest split() returned, or make it whole with split(1)"
             )

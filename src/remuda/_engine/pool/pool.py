@@ -89,7 +89,7 @@ class Pool(Part):
         """What runs is this pool's from now on."""
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
         self._finalizer = weakref.finalize(self, _stop_abandoned, running.backend, os.getpid())
-        super().__init__(Engine(settings, running), 0, range(running.layout.num_slots))
+        super().__init__(Engine(settings, running), 0)
 
         self._cores = cores
         self.options = settings.options
@@ -106,8 +106,7 @@ class Pool(Part):
         self._snapshot: Snapshot | None = None
         is_open = settings.choice is None and not self.spares and self.backend != "serial"
         if settings.advise and is_open:  # else there is no choice, or it was made well
-            self._advise_after = _WARM_AFTER
-        self._num_parts = 1
+            self._engine.batches.advise_at(_WARM_AFTER, weakref.WeakMethod(self._advise))
         _pools.add(self)
 
     @property
@@ -135,15 +134,14 @@ class Pool(Part):
         most = len(envs)
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
-        if any(hub.pending(part) for part in range(self._num_parts)):
+        if hub.any_pending:
             raise StateError("expected no env in flight when a pool is split; call recv or discard first")
         divided = divide([hub.worker_of(its[0]) for its in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
-        engine.divide(shares)
-        self._num_parts = parts
+        first = engine.divide(shares)
         if parts > 1:
-            return tuple(Part(engine, part, share, self) for part, share in enumerate(shares))
-        self._division = engine.division
+            return tuple(Part(engine, first + part, self) for part in range(parts))
+        self._part = first
         return (self,)
 
     def send_reset(
@@ -165,7 +163,7 @@ class Pool(Part):
             return super().send_reset(seed=seed, options=options, env_ids=env_ids)
         self._check_open()
         self._check_quiet()
-        self._engine.resets.send_with_spares(self._ids, seed, options, reseat=reseat or seed is not None)
+        self._engine.resets.send_with_spares(self._ids, seed, options, self._part, reseat=reseat or seed is not None)
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -193,7 +191,7 @@ class Pool(Part):
         meters = hub.meters()
         return PoolStats(
             steps=sum(steps for steps, _, _ in meters),
-            batches=self._engine.batches.made,
+            batches=hub.batches,
             env_seconds=sum(busy for _, busy, _ in meters) / 1e9,
             cpu_seconds=sum(cpu for _, _, cpu in meters) / 1e9,
             waited_seconds=hub.waited_ns / 1e9,
@@ -267,7 +265,8 @@ class Pool(Part):
         """After the first batches it takes a snapshot, and is asked once more, to compare that with."""
         snapshot = Snapshot.now(self.stats(), self._engine.backend.queued_seconds())
         if self._snapshot is None:
-            self._snapshot, self._advise_after = snapshot, self._engine.batches.made + _ADVISE_AFTER
+            self._snapshot, number = snapshot, self._engine.running.hub.batches + _ADVISE_AFTER
+            self._engine.batches.advise_at(number, weakref.WeakMethod(self._advise))
             return
         num_envs = len(self._engine.layout.by_env(self._ids))  # those of a vector env are stepped at once
         observed = Observed.between(self._snapshot, snapshot, self.num_envs // num_envs)

@@ -55,13 +55,12 @@ class Resets:
         orders = self._seeds.orders(seed, slots, envs)
         arguments = self._arguments(orders, options_for(options, slots), slots)
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
-        self._exchange.send(_core.Op.RESET, slots, [], blobs, part, to_all=to_all)
+        self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)
         each = zip(self._layout.by_env(envs), arguments, strict=True)
         self._exchange.forget_preparations([its[0] for its, given in each if given])
         if self._spaces is not None:
             self._spaces.seed(slots, entropy_for(seed, slots))
-        self._exchange.faults.not_reset.difference_update(slots)
 
     def _arguments(
         self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
@@ -73,7 +72,7 @@ class Resets:
             return [reset_arguments(list(its) if any(its) else None, common[0]) for its, common in each]
         return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
 
-    def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options, *, reseat: bool) -> None:
+    def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, reseat: bool) -> None:
         """To a whole pool. `reseat`: all envs take the places that they had first, as with a seed, so that what follows
         is a function of it.
 
@@ -86,7 +85,7 @@ class Resets:
             self._seeds.orders(part_of_seed, ids, ids)
         if reseat:
             self._running.hub.seat_in_order()
-        self._send(slots, of_slots, options, 0, to_all=True)
+        self._send(slots, of_slots, options, part, to_all=True)
         self._prepare(self._exchange.spares, of_spares, dict(options) if isinstance(options, Mapping) else None)
 
     def _prepare(self, spares: Sequence[int], seed: Seed, options: dict[str, Any] | None) -> None:

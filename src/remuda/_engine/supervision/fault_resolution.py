@@ -73,15 +73,13 @@ class FaultResolution:
         if self._mode == "same_step":
             terminal = self._parts(map(self._terminal, slots, faults))
             return changes.do(self._running.hub.defer_end, slots[0], terminal, True)
-        changes.do(self._running.hub.defer_end, slots[0], self._parts(map(self._end, slots, faults)), False)
-        if self._mode == "disabled":
-            changes.do(self._faults.deferred.update, slots)
-        return None
+        return changes.do(self._running.hub.defer_end, slots[0], self._parts(map(self._end, slots, faults)), False)
 
     def _forbid_steps(self, slots: Sequence[int], changes: Changes) -> None:
         """Until the env that was built anew is reset, which nobody but the caller does without autoreset."""
         if self._mode == "disabled":
-            changes.do(self._faults.not_reset.update, slots)
+            for slot in slots:
+                changes.do(self._faults.obstacles.require_reset, slot)
 
     def _parts(self, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
         """What goes with the rows of an env, in the form in which the hub keeps it and hands it out."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
+from remuda import _core
 from remuda._engine.supervision.changes import Changes
 from remuda.errors import (
     BrokenPoolError,
@@ -16,6 +18,8 @@ from remuda.errors import (
     name_some,
 )
 
+T = TypeVar("T")
+
 
 class Faults:
     """Keeps faults until they are raised, and remembers which envs they cost.
@@ -24,21 +28,16 @@ class Faults:
     is for the part of the pool that has its slot; what is no slot's, and every death, is for whoever looks first.
     """
 
-    def __init__(self, num_slots: int, in_callers_thread: bool) -> None:
-        self.not_reset = set(range(num_slots))
-        self._part_of = [0] * num_slots
-        self.noted = [0]  # how many failures of envs there have been, for each part
+    def __init__(self, obstacles: _core.Obstacles, num_slots: int, in_callers_thread: bool) -> None:
+        """`obstacles`: where the hub looks before it sends anything, or hands anything out."""
+        self.obstacles = obstacles
+        self._part_of = [0] * num_slots  # numbers as the hub gives them
+        self.noted = {0: 0}  # how many failures of envs there have been, for each part
         self._in_callers_thread = in_callers_thread
-        self.deferred: set[int] = set()  # slots whose next result says that their episode was cut off
         self._lost: dict[int, RemudaError] = {}
         self._failures: list[tuple[int | None, Failure]] = []  # with the slot
         self._deaths: list[WorkerDiedError] = []
         self._limits: list[RestartLimitError] = []
-
-    @property
-    def none(self) -> bool:
-        """Whether every env can step."""
-        return not self.not_reset and not self._lost and not self.deferred
 
     @property
     def urgent(self) -> bool:
@@ -47,37 +46,47 @@ class Faults:
 
     def add_failure(self, failure: Failure, changes: Changes) -> None:
         """It is to be raised."""
-        changes.do(self._failures.append, (None, failure))
+        self._tell(self._failures, (None, failure), changes)
 
     def add_failures(self, failures: Sequence[Failure], slots: Sequence[int], changes: Changes) -> None:
         """The same of an env. `slots`: that had it, one for each, and wait for results."""
         part = self._part_of[slots[0]]
-        changes.do(self._failures.extend, list(zip(slots, failures, strict=True)))
+        for slot, failure in zip(slots, failures, strict=True):
+            self._tell(self._failures, (slot, failure), changes)
+            changes.do(self.obstacles.require_reset, slot)
         changes.do(self.noted.__setitem__, part, self.noted[part] + len(slots))
-        changes.do(self.not_reset.update, slots)
 
     def add_interrupt(self, failure: Failure, changes: Changes) -> None:
         """It is to be raised, but its env goes on."""
-        changes.do(self._failures.append, (None, failure))
+        self._tell(self._failures, (None, failure), changes)
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, tell: bool) -> None:
         """These envs died with their worker. `tell`: somebody waits for it, so the death is to be raised."""
-        changes.do(self._lost.update, dict.fromkeys(env_ids, death))
+        self._lose(env_ids, death, changes)
         if tell and isinstance(death, WorkerDiedError):
-            changes.do(self._deaths.append, death)
+            self._tell(self._deaths, death, changes)
 
     def tell_again(self, env_id: int, changes: Changes) -> None:
         """Somebody waits for an env that was lost before."""
         error = self._lost[env_id]
         if isinstance(error, WorkerDiedError) and error not in self._deaths:
-            changes.do(self._deaths.append, error)
+            self._tell(self._deaths, error, changes)
         elif isinstance(error, RestartLimitError) and error not in self._limits:
-            changes.do(self._limits.append, error)
+            self._tell(self._limits, error, changes)
 
     def add_loss(self, env_ids: Sequence[int], error: RestartLimitError, changes: Changes) -> None:
         """These envs failed too often."""
+        self._lose(env_ids, error, changes)
+        self._tell(self._limits, error, changes)
+
+    def _lose(self, env_ids: Sequence[int], error: RemudaError, changes: Changes) -> None:
         changes.do(self._lost.update, dict.fromkeys(env_ids, error))
-        changes.do(self._limits.append, error)
+        for env_id in env_ids:
+            changes.do(self.obstacles.lose, env_id)
+
+    def _tell(self, told: list[T], fault: T, changes: Changes) -> None:
+        changes.do(told.append, fault)
+        changes.do(self.obstacles.set_untold, True)
 
     def is_lost(self, env_id: int) -> bool:
         return env_id in self._lost
@@ -90,10 +99,10 @@ class Faults:
         """Why an env was lost."""
         return self._lost[env_id]
 
-    def divide(self, shares: Sequence[Sequence[int]]) -> None:
-        """From now on these slots are the parts 0, 1, ..."""
-        self.noted = [0] * len(shares)
-        for part, slots in enumerate(shares):
+    def divide(self, first: int, shares: Sequence[Sequence[int]]) -> None:
+        """From now on these slots are the parts `first`, ..."""
+        self.noted = dict.fromkeys(range(first, first + len(shares)), 0)
+        for part, slots in enumerate(shares, first):
             for slot in slots:
                 self._part_of[slot] = part
 
@@ -102,16 +111,20 @@ class Faults:
         self._failures = self._of_others(part)
         for told in (self._deaths, self._limits):
             told.clear()
+        self.obstacles.set_untold(bool(self._failures))
 
     def raise_any(self, part: int = 0) -> None:
         """Raises the faults that have come up since the last time, as one error: deaths first, for they cost more."""
         if self._limits:
             raise self._limits.pop(0)
-        if (error := self._first_error(part)) is not None:
-            changes = Changes()
+        changes = Changes()
+        error, others = self._first_error(part), self._of_others(part)
+        if error is not None:
             changes.do(self._deaths.clear)
-            changes.do(self._failures.__setitem__, slice(None), self._of_others(part))
-            changes.make()
+            changes.do(self._failures.__setitem__, slice(None), others)
+        changes.do(self.obstacles.set_untold, bool(others))
+        changes.make()
+        if error is not None:
             raise error
 
     def _is_for(self, part: int, slot: int | None) -> bool:
@@ -151,5 +164,5 @@ class Faults:
                 ) from self._lost[env_id]
 
     def check_reset(self, slots: Iterable[int]) -> None:
-        if self.not_reset and (missing := sorted(self.not_reset.intersection(slots))):
+        if missing := sorted(filter(self.obstacles.must_reset, slots)):
             raise StateError(f"expected envs that have been reset, got {name_some('env', missing)}; call reset first")

@@ -1,0 +1,75 @@
+// A batch: one result from each of some envs, whose arrays are made when somebody asks for them.
+//
+// Either it is a frame, and its arrays are views that hold the frame's lease, as the batch does itself; or its rows
+// were copied when it was made.  Python's `Batch` is a subclass of it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "shm/columns.hpp"
+
+namespace remuda {
+
+// What the batches of a pool are made of.
+struct BatchColumns {
+  std::vector<Column> columns;  // reward, terminated, truncated, info mask, then the observation's leaves
+  std::vector<Column> finals;   // those leaves of the observation that ended an episode
+  std::deque<Column> infos;     // grows
+  bool obs_is_array = false;    // an observation is its one leaf
+
+  static constexpr std::size_t kFirstOfLeaves = 4;
+};
+
+class Batch {
+ public:
+  // Lists of an array for each column; null where no row has anything in them.
+  struct Arrays {
+    nb::object columns, finals, infos;
+  };
+  enum Attribute { kReward, kTerminated, kTruncated, kEnvIds, kObs, kAttributes };
+
+  // The rows of a frame from `first` on, which are the lease's. `finals`, `infos`: whether any row has something there.
+  Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
+        nb::object env_ids, bool finals, bool infos, nb::object extras);
+  // Of arrays of its own, for all columns in their order. `obs_is_array`: an observation is its one leaf.
+  Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array);
+
+  std::uint32_t count() const { return count_; }
+  nb::object source() const { return source_; }  // what its owner wants to know about all batches of a pool
+  nb::object extras() const { return extras_; }
+  bool has_infos() const { return has_infos_ || extras_.is_valid(); }
+
+  // Made the first time.  An observation that is no single array is not made here: null.
+  nb::object get(Attribute attribute);
+  void set(Attribute attribute, nb::object value) { attributes_[attribute] = std::move(value); }
+
+  // New views each time, or the arrays of a batch that was copied.
+  nb::object info_mask() const { return column(kInfoMaskOfBatch); }
+  nb::list leaves() const;
+  nb::object finals() const;  // a list, or None
+  nb::object infos() const;   // a list, or None
+
+  int visit(visitproc visit, void* arg) const;
+  void clear();
+
+ private:
+  static constexpr std::size_t kInfoMaskOfBatch = 3;
+
+  nb::object column(std::size_t index) const;
+  nb::object view(const Column& column) const { return column.view(first_, count_, lease_); }
+
+  nb::object source_;
+  std::shared_ptr<const BatchColumns> columns_;
+  nb::object lease_;  // null: the rows were copied
+  Arrays arrays_;     // ... into these
+  nb::object extras_;
+  nb::object attributes_[kAttributes];  // that were made, or set
+  std::uint32_t first_ = 0, count_ = 0;
+  std::uint32_t info_columns_ = 0;  // how many there were
+  bool has_finals_, has_infos_, obs_is_array_;
+};
+
+}  // namespace remuda

@@ -1,0 +1,252 @@
+"""Actions in any form that NumPy makes arrays of reach the envs with the values they had, or are refused as a whole.
+
+What the core does about them is held against `SpaceCodec.split_batch`, which says what is wrong with those that do not
+fit.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pool_envs import NestedEnv, counting
+
+from remuda import InvalidActionError, Pool
+from remuda._wire.codec import SpaceCodec
+
+N = 3
+
+
+class KeepingEnv(gymnasium.Env[Any, Any]):
+    """Keeps its last action."""
+
+    observation_space = spaces.Discrete(2)
+    last: Any = None
+
+    def __init__(self, action_space: gymnasium.Space[Any]) -> None:
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.last = action
+        return 0, 0.0, False, False, {}
+
+
+def keeping(space: gymnasium.Space[Any]) -> list[Callable[[], KeepingEnv]]:
+    return [lambda: KeepingEnv(space)] * N
+
+
+class Convertible:
+    """Not an array, but something that can be made one."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+class Unconvertible:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise ValueError("on another device")
+
+
+NAN, INF = float("nan"), float("inf")
+NUMBERS: list[Any] = [
+    [0, 1, 2],
+    (0, 1, 2),
+    [0, 1, 3],
+    [-1, 0, 0],
+    [0.0, 1.0, 2.0],
+    [0.5, 1, 1],
+    [True, False, True],
+    [NAN, 0, 0],
+    [INF, 0, 0],
+    [-0.0, 0, 1],
+    [2**63, 0, 1],
+    [-(2**63), 0, 1],
+    [2**64, 0, 1],
+    [2**70, 0, 1],
+    [1e300, 0, 1],
+    [127, 128, 1],
+    [255, 256, 1],
+    ["0", "1", "2"],
+    [None, 0, 1],
+    [0j, 1, 1],
+    [[0], [1], [2]],
+    [[0, 1], [1, 0], [1, 1]],
+    [[0, 1], [1], [1]],
+    [[[0], [1]], [[1], [0]], [[1], [1]]],
+    [0, 1],
+    [],
+    0,
+    None,
+    "012",
+    {0: 1},
+    {0, 1, 2},
+    Convertible([0, 1, 2]),
+    Unconvertible(),
+    np.zeros((N, 2), np.float32)[:, ::-1],
+    np.asfortranarray(np.ones((N, 2))),
+    np.ma.masked_array([0, 1, 2], [False, True, False]),
+    np.array([0, 1, 2], ">i8"),
+    np.array([0, 1, 2], ">f4"),
+    np.array([0, 1, 2], object),
+    np.array([0, 2**62, 1], np.uint64),
+    np.array([0, 2**63, 1], np.uint64),
+    np.array([1, 2, 3], "m8[s]"),
+    np.array([2, 1, 0, 2], np.int8)[::2],
+    np.int64(1),
+    *(np.array([0, 1, 2], dtype) for dtype in "?bBhHiIqQefdgFDSU"),
+    *(np.ones((N, 2), dtype) for dtype in "?bBiIqQefdg"),
+]
+
+SPACES: dict[str, gymnasium.Space[Any]] = {
+    "discrete": spaces.Discrete(3),
+    "from -1": spaces.Discrete(3, start=-1),
+    "of int8": spaces.Discrete(3, dtype=np.int8),
+    "of uint8": spaces.Discrete(3, dtype=np.uint8),
+    "of uint64": spaces.Discrete(3, dtype=np.uint64),
+    "multi": spaces.MultiDiscrete([2, 3]),
+    "multi of int32": spaces.MultiDiscrete([2, 3], dtype=np.int32, start=[0, -1]),
+    "multi of uint8": spaces.MultiDiscrete([2, 3], dtype=np.uint8),
+    "one multi": spaces.MultiDiscrete([3]),
+    "binary": spaces.MultiBinary(2),
+    "box": spaces.Box(-1, 1, (2,)),
+    "box of nobody": spaces.Box(-1, 1, ()),
+    "box of float16": spaces.Box(-1, 1, (2,), np.float16),
+    "box of int8": spaces.Box(-100, 100, (), np.int8),
+    "box of uint8": spaces.Box(0, 255, (2, 1), np.uint8),
+    "box of int64": spaces.Box(-1, 1, (), np.int64),
+    "box of uint64": spaces.Box(0, 9, (), np.uint64),
+    "box of bool": spaces.Box(0, 1, (), np.bool_),
+    "big-endian": spaces.Box(-1, 1, (2,), np.dtype(">f4")),  # type: ignore[arg-type]
+}
+
+
+def expected(space: gymnasium.Space[Any], actions: Any) -> Any:
+    """The columns of these actions, or what is wrong with them."""
+    try:
+        return SpaceCodec(space).split_batch(actions, N, InvalidActionError)[0]
+    except InvalidActionError as error:
+        return str(error)
+
+
+def taken(pool: Pool, space: gymnasium.Space[Any], actions: Any) -> Any:
+    """The same, as the envs got them."""
+    try:
+        pool.step(actions)
+    except InvalidActionError as error:
+        assert pool.pending == 0
+        return str(error)
+    each = [SpaceCodec(space).flatten(action)[0] for action in pool.get_attr("last")]
+    return [np.stack(column) for column in zip(*each, strict=True)]
+
+
+def assert_same(one: Any, other: Any, what: Any) -> None:
+    assert type(one) is type(other), (what, one, other)
+    if isinstance(one, str):
+        assert one == other
+        return
+    for a, b in zip(one, other, strict=True):
+        assert a.dtype == b.dtype, what
+        np.testing.assert_array_equal(a, b, str(what))
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.parametrize("name", SPACES)
+def test_everything_that_numpy_makes_arrays_of(name: str) -> None:
+    space = SPACES[name]
+    fits = 0
+    with Pool(keeping(space), backend="serial") as pool:
+        pool.reset()
+        for actions in NUMBERS:
+            wanted = expected(space, actions)
+            assert_same(taken(pool, space, actions), wanted, actions)
+            fits += not isinstance(wanted, str)
+    assert 0 < fits < len(NUMBERS)
+
+
+NEST = NestedEnv().action_space
+
+
+def nest(push: Any = ((0, 1), (1, 0), (1, 1)), keys: Any = (0, 1, 2), bits: Any = ((0, 1),) * N) -> dict[str, Any]:
+    return {"push": push, "keys": (keys, bits)}
+
+
+NESTS: list[Any] = [
+    nest(),
+    nest(np.ones((N, 2)), np.zeros(N, np.int32), np.ones((N, 2), bool)),
+    nest(keys=[0, 4, 0]),
+    nest(bits=[[0, 2]] * N),
+    nest(push=[[1, 2, 3]] * N),
+    types.MappingProxyType(nest()),
+    collections.OrderedDict(reversed(nest().items())),
+    collections.defaultdict(int, nest()),
+    collections.defaultdict(int, push=[[0, 0]] * N),
+    collections.ChainMap({"push": np.zeros((N, 2))}, nest()),
+    {**nest(), "more": 1},
+    {**nest(), "keys": [np.zeros(N), np.zeros((N, 2))]},
+    {**nest(), "keys": np.zeros((2, N))},
+    {**nest(), "keys": ((0, 1, 2),)},
+    {"push": np.zeros((N, 2))},
+    [nest()] * N,
+    tuple(nest().values()),
+    None,
+]
+
+
+def test_nests_of_all_kinds() -> None:
+    fits = 0
+    with Pool(keeping(NEST), backend="serial") as pool:
+        pool.reset()
+        for actions in NESTS:
+            wanted = expected(NEST, actions)
+            assert_same(taken(pool, NEST, actions), wanted, actions)
+            fits += not isinstance(wanted, str)
+    assert 0 < fits < len(NESTS)
+
+
+def test_an_action_that_is_refused_leaves_the_last_one_in_reports() -> None:
+    with Pool(keeping(NEST), backend="serial") as pool:
+        pool.reset()
+        pool.step(nest())
+        with pytest.raises(InvalidActionError):
+            pool.step(nest(push=np.zeros((N, 2)), keys=[0, 4, 0]))
+        where = pool._engine.tracker.where(1)
+        np.testing.assert_array_equal(where.action["push"], [1, 0])
+
+
+def test_an_array_that_uses_the_pool_while_it_is_converted() -> None:
+    """What it has done by then is seen."""
+
+    class Stepping(Convertible):
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            pool.send([5] * N)
+            return self.array
+
+    with Pool(counting(N), backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(RuntimeError, match="env 0 is in flight; call recv first"):
+            pool.send(Stepping([7] * N))
+        assert pool.recv().reward.tolist() == [5.0] * N
+
+
+def test_an_interrupt_while_actions_are_converted_comes_through() -> None:
+    class Interrupting:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            raise KeyboardInterrupt
+
+    with Pool(counting(N), backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(KeyboardInterrupt):
+            pool.step(Interrupting())
+        assert pool.step([1] * N).reward.tolist() == [1.0] * N

@@ -1,0 +1,148 @@
+"""A batch holds its frame and makes arrays of it when they are asked for; steps of some envs; parts that are gone."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import NestedEnv, counting
+
+from remuda import Batch, Pool, StateError
+
+
+def test_a_batch_that_nobody_has_read_keeps_its_frame() -> None:
+    """More of them than there are frames."""
+    with Pool(counting(3), num_workers=1, frames=3) as pool:
+        pool.reset()
+        batches = [pool.step([i] * 3) for i in range(8)]
+        assert [batch.obs[:, 3].tolist() for batch in batches] == [[i] * 3 for i in range(8)]
+        assert [batch.reward.tolist() for batch in batches] == [[float(i)] * 3 for i in range(8)]
+
+
+def test_an_array_keeps_the_frame_of_a_batch_that_is_gone() -> None:
+    with Pool(counting(3), num_workers=1, frames=3) as pool:
+        pool.reset()
+        obs = pool.step([5] * 3).obs
+        for i in range(8):
+            pool.step([i] * 3)
+        assert obs[:, 3].tolist() == [5] * 3
+
+
+def test_arrays_are_made_once_and_outlive_the_pool() -> None:
+    with Pool(counting(3), num_workers=1) as pool:
+        batch = pool.reset(seed=1)
+        assert batch.obs is batch.obs
+        assert batch.reward is batch.reward
+    assert batch.terminated.tolist() == [False] * 3  # made only now
+    assert batch.truncated is batch.truncated
+    assert batch.env_ids.tolist() == [0, 1, 2]
+
+
+def test_attributes_can_be_set() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        batch = pool.step([3, 4])
+        batch.reward *= 2
+        assert batch.reward.tolist() == [6.0, 8.0]
+        batch.obs = batch.obs[::-1]
+        assert batch.obs[:, 3].tolist() == [4, 3]
+
+
+def test_copies_and_pickles_have_the_same() -> None:
+    with Pool([NestedEnv] * 2, backend="serial", autoreset="same_step") as pool:
+        pool.reset(seed=0)
+        for _ in range(12):
+            batch = pool.step({"push": np.zeros((2, 2)), "keys": ([0, 0], np.zeros((2, 2), int))})
+            for other in (copy.copy(batch), pickle.loads(pickle.dumps(batch))):
+                assert type(other) is Batch
+                assert other.has_infos == batch.has_infos
+                for name in ("env_ids", "obs", "reward", "terminated", "truncated", "final_obs"):
+                    np.testing.assert_equal(getattr(other, name), getattr(batch, name))
+                np.testing.assert_equal(list(other.infos), list(batch.infos))
+
+
+def test_a_batch_that_is_part_of_a_circle_goes_with_it() -> None:
+    with Pool(counting(2), num_workers=1, frames=2) as pool:
+        batch: Any = pool.reset()
+        array = batch.reward
+        batch.itself, gone = batch, weakref.ref(batch)
+        del batch
+        gc.collect()
+        assert gone() is None
+        assert array.tolist() == [0.0, 0.0]
+
+
+def test_a_closed_pool_is_freed_without_a_collection() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        pool = Pool(counting(2), backend="serial")
+        pool.reset()
+        pool.step([1, 1])
+        pool.close()
+        gone = weakref.ref(pool)
+        del pool
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+# -- steps of some envs -----------------------------------------------------------------------------------
+
+
+def _ids(ids: list[int]) -> Iterator[int]:
+    yield from ids
+
+
+@pytest.mark.parametrize("backend", ["process", "serial"])
+@pytest.mark.parametrize("ids", [[2, 0], [3, 2, 1, 0], [0, 1, 2, 3], [1], []])
+def test_rows_are_in_the_order_that_was_asked_for(ids: list[int], backend: Any) -> None:
+    with Pool(counting(4), num_workers=2, backend=backend) as pool:
+        pool.reset()
+        actions = [10 + i for i in ids]
+        forms: list[Any] = [ids, tuple(ids), np.array(ids, int), np.array(ids, np.int8), dict.fromkeys(ids), _ids(ids)]
+        for env_ids in forms:
+            if not ids:
+                with pytest.raises(StateError, match="got none"):
+                    pool.step(actions, env_ids)
+                continue
+            batch = pool.step(actions, env_ids)
+            assert batch.env_ids.tolist() == ids
+            assert batch.reward.tolist() == actions
+            assert pool.pending == 0
+
+
+def test_nothing_else_may_be_in_flight_in_a_step_of_some() -> None:
+    with Pool(counting(3), backend="serial") as pool:
+        pool.reset()
+        pool.send([7], [1])
+        with pytest.raises(StateError, match="expected no env in flight, got 1"):
+            pool.step([1], [0])
+        with pytest.raises(StateError, match="env 1 is in flight"):
+            pool.step([1, 1, 1])
+        assert pool.recv().reward.tolist() == [7.0]
+
+
+# -- parts ------------------------------------------------------------------------------------------------
+
+
+def test_parts_of_an_earlier_division_stand_for_none() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        first, second = pool.split(2)
+        again, _ = pool.split(2)
+        for gone in (pool, first, second):
+            assert gone.pending == 0
+            for call in (lambda part: part.step([1, 1]), lambda part: part.send([1, 1]), lambda part: part.recv()):
+                with pytest.raises(StateError, match="the pool has been split since"):
+                    call(gone)
+        assert again.step([1, 1]).env_ids.tolist() == again.env_ids.tolist()
+        (whole,) = pool.split(1)
+        assert whole is pool
+        assert pool.step([1] * 4).env_ids.tolist() == [0, 1, 2, 3]
