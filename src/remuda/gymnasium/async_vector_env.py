@@ -16,7 +16,19 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import Batch, Call, EnvError, EnvTimeoutError, FaceOptions, Part, Pool, PoolOptions, RemudaError
+from remuda import (
+    Batch,
+    Call,
+    EnvError,
+    EnvTimeoutError,
+    FaceOptions,
+    InvalidActionError,
+    Part,
+    Pool,
+    PoolOptions,
+    RemudaError,
+    StateError,
+)
 from remuda._faces.layout import one_process_an_env
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
@@ -74,6 +86,13 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
         WorkerDiedError: a worker died while it built its envs.
         Exception: whatever an env factory raised.
     """
+
+    _steps_at_once = True  # unless a subclass has its own of the two methods that `step` stands for
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        own: type[Any] = cls
+        cls._steps_at_once = own.step_async is AsyncVectorEnv.step_async and own.step_wait is AsyncVectorEnv.step_wait
 
     def __init__(
         self,
@@ -235,8 +254,27 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
             (observations, rewards, terminations, truncations, infos): an element of ``observation_space``,
             three arrays (num_envs,) of float64, bool and bool, and the infos as arrays with ``_key`` masks.
         """
-        self.step_async(actions)
-        return self.step_wait()
+        if self._state is not AsyncState.DEFAULT or self._unclaimed or self.closed or not self._steps_at_once:
+            self.step_async(actions)
+            return self.step_wait()
+        if not isinstance(actions, np.ndarray) or actions.ndim == 0:
+            arguments.check_iterable(actions)
+        try:
+            batch = self._envs.step(actions)
+        except (InvalidActionError, StateError):  # nothing was sent
+            raise
+        except EnvError as error:
+            self._settle(unclaimed=True)
+            raise_original(error)
+        except RemudaError:
+            self._settle(unclaimed=True)
+            raise
+        except BaseException:  # an interruption, such as Ctrl-C: what was sent may still be waited for
+            if self._envs.pending:
+                self._state, self._scattered = AsyncState.WAITING_STEP, False
+            raise
+        self._late, self.observations = AsyncState.DEFAULT, batch.obs
+        return self.observations, batch.reward, batch.terminated, batch.truncated, self._infos(batch)
 
     def step_async(self, actions: ActType) -> None:
         """Send the envs to :meth:`step`, and return at once; :meth:`step_wait` has the results.

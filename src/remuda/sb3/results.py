@@ -34,23 +34,23 @@ def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
     """Reads a batch of all envs; ``reset_infos`` are those before. Nothing of the result is a view of the batch."""
     dones = batch.terminated | batch.truncated
     rewards: npt.NDArray[Any] = batch.reward.copy()
-    if batch.infos.are_empty:  # as on most steps of most envs
-        infos = [{"TimeLimit.truncated": False} for _ in range(len(batch))]
-        return Step(rewards, dones, tuple(infos), tuple(reset_infos))
+    if not batch.has_infos:  # as on most steps of most envs; so no episode has ended either
+        none = tuple([{_WAS_TRUNCATED: False} for _ in range(len(batch))])
+        return Step(rewards, dones, none, tuple(reset_infos))
     infos, resets = list(batch.infos), list(reset_infos)
     for i, done in enumerate(dones.tolist()):
         if done:
             resets[i] = infos[i]
             infos[i] = _terminal_info(resets[i], bool(batch.truncated[i] and not batch.terminated[i]))
         else:
-            infos[i]["TimeLimit.truncated"] = False
+            infos[i][_WAS_TRUNCATED] = False
     return Step(_in_their_type(rewards, infos), dones, tuple(infos), tuple(resets))
 
 
 def _terminal_info(info: Info, was_truncated: bool) -> Info:
     """Takes what is of the old episode out of the info that same-step autoreset makes, and leaves the reset's."""
     terminal: Info = info.pop("final_info")
-    terminal["TimeLimit.truncated"] = was_truncated
+    terminal[_WAS_TRUNCATED] = was_truncated
     terminal["terminal_observation"] = info.pop("final_obs")
     return terminal
 
@@ -63,4 +63,5 @@ def _in_their_type(rewards: npt.NDArray[Any], infos: Sequence[Info]) -> npt.NDAr
     return rewards.astype(np.result_type(*(np.dtype(chr(code)) for code in codes)))
 
 
+_WAS_TRUNCATED = "TimeLimit.truncated"
 _FLOAT64 = ord(np.dtype(np.float64).char)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
-from remuda import FaceOptions, Part, Pool, PoolOptions, StateError
+from remuda import Batch, FaceOptions, Part, Pool, PoolOptions, StateError
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import one_process_an_env
 from remuda._keywords import names_keywords
@@ -63,6 +63,12 @@ class SubprocVecEnv(VecEnv):
         remuda.StartTimeoutError: an env took longer to build than ``start_timeout``.
         TypeError: a factory that cannot be pickled, or an option that there is not.
     """
+
+    _steps_at_once = True  # unless a subclass has its own of the two methods that `step` stands for
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        cls._steps_at_once = cls.step_async is SubprocVecEnv.step_async and cls.step_wait is SubprocVecEnv.step_wait
 
     @translated
     def __init__(
@@ -140,6 +146,25 @@ class SubprocVecEnv(VecEnv):
         return batch.obs  # type: ignore[no-any-return]
 
     @translated
+    def step(self, actions: Any) -> VecEnvStepReturn:
+        """Step each env with its action: :meth:`step_async`, then :meth:`step_wait`; raises what they do."""
+        if self._under_way or not self._steps_at_once:
+            self.step_async(actions)
+            return self.step_wait()
+        if self._batches_actions:
+            actions = batch_actions(self.action_space, actions, self.num_envs)
+        self._under_way = True
+        try:
+            batch = self._envs.step(actions)
+        except Exception:
+            raise
+        except BaseException:  # an interruption, such as Ctrl-C: what was sent may still be waited for
+            self.waiting = self._envs.pending > 0
+            raise
+        self._under_way = False
+        return self._read(batch)
+
+    @translated
     def step_async(self, actions: Any) -> None:
         """Send each env its action, and return at once; :meth:`step_wait` has the results.
 
@@ -186,6 +211,9 @@ class SubprocVecEnv(VecEnv):
             self.waiting = False
             raise
         self.waiting = self._under_way = False  # not after an interruption, such as Ctrl-C: it may be waited for again
+        return self._read(batch)
+
+    def _read(self, batch: Batch) -> VecEnvStepReturn:
         step = read_step(batch, self.reset_infos)
         self.reset_infos = step.reset_infos  # type: ignore[assignment]
         return batch.obs, step.rewards, step.dones, step.infos  # type: ignore[return-value]
