@@ -1,0 +1,157 @@
+"""How many instructions the caller's thread executes for a batch of 8 no-op envs, by face, and a worker for a step.
+
+Unlike times they do not depend on what else the machine does. Valgrind's callgrind counts them, of each thread by
+itself: workers are threads here, which take the same way through the core as processes do. (Valgrind lets no process
+be watched as a pool watches its workers.) Each number is the difference between two runs of different length, so that
+what happens once does not count. A face is in the table where the framework that it stands for is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from python_calls import ACTIONS, NUM_ENVS, PoleEnv
+from readme import write_section
+from tables import head, row
+
+import remuda
+
+WORKERS = 2
+OPTIONS: Any = {"backend": "thread", "num_workers": WORKERS, "advise": False}
+FEW, MANY = 200, 4200  # steps
+
+
+def of_pool(steps: int, actions: Any = ACTIONS, **options: Any) -> None:
+    with remuda.Pool([PoleEnv] * NUM_ENVS, **OPTIONS, **options) as pool:
+        pool.reset()
+        for _ in range(steps):
+            pool.step(actions)
+
+
+def of_reader(steps: int, **options: Any) -> None:
+    with remuda.Pool([PoleEnv] * NUM_ENVS, **OPTIONS, **options) as pool:
+        pool.reset()
+        for _ in range(steps):
+            batch = pool.step(ACTIONS)
+            batch.obs, batch.reward, batch.terminated, batch.truncated  # noqa: B018 - they are made for it
+
+
+def of_restarts(steps: int) -> None:
+    of_reader(steps, faults="restart")
+
+
+def of_lists(steps: int) -> None:
+    of_pool(steps, ACTIONS.tolist())
+
+
+def of_int32(steps: int) -> None:
+    of_pool(steps, ACTIONS.astype(np.int32))
+
+
+def of_gymnasium(steps: int) -> None:
+    envs: Any = remuda.gymnasium.AsyncVectorEnv([PoleEnv] * NUM_ENVS, **OPTIONS)
+    envs.reset()
+    for _ in range(steps):
+        envs.step(ACTIONS)
+    envs.close()
+
+
+def of_sb3(steps: int) -> None:
+    envs = remuda.sb3.SubprocVecEnv([PoleEnv] * NUM_ENVS, **OPTIONS)
+    envs.reset()
+    for _ in range(steps):
+        envs.step(ACTIONS)
+    envs.close()
+
+
+CASES: dict[str, Callable[[int], None]] = {
+    "pool": of_pool,
+    "reader": of_reader,
+    "restart": of_restarts,
+    "lists": of_lists,
+    "int32": of_int32,
+    "gymnasium": of_gymnasium,
+    "sb3": of_sb3,
+}
+NAMES = {
+    "pool": "`remuda.Pool.step`, nothing of the batch read",
+    "reader": "... and `obs`, `reward`, `terminated`, `truncated` read",
+    "restart": '... with `faults="restart"`',
+    "lists": "`remuda.Pool.step`, actions in a list",
+    "int32": "`remuda.Pool.step`, actions of int32 for an int64 space",
+    "gymnasium": "`remuda.gymnasium.AsyncVectorEnv.step`",
+    "sb3": "`remuda.sb3.SubprocVecEnv.step`",
+}
+
+
+# -- counting ------------------------------------------------------------------------------------------
+
+
+def count(case: str, steps: int) -> list[int]:
+    """Instructions of each thread, the caller's first, for a whole program with so many steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out")
+        tool = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}"]
+        subprocess.run(
+            [*tool, sys.executable, __file__, "--run", case, str(steps)],
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # else dicts differ from run to run
+            check=True,
+            capture_output=True,
+        )
+        return [_total(file) for file in sorted(Path(folder).glob("out-*"))]
+
+
+def _total(file: Path) -> int:
+    lines = file.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("totals:"))
+
+
+def measure(case: str) -> tuple[float, float]:
+    """Of the caller a batch, and of a worker an env's step."""
+    few, many = count(case, FEW), count(case, MANY)
+    each = [(b - a) / (MANY - FEW) for a, b in zip(few, many, strict=True)]
+    return each[0], sum(each[1:]) / NUM_ENVS
+
+
+def markdown(found: dict[str, tuple[float, float]]) -> Iterator[str]:
+    yield from head(["instructions", "of the caller, a batch of 8", "of a worker, a step of an env"])
+    for case, (caller, worker) in found.items():
+        yield row([NAMES[case], f"{caller:,.0f}", f"{worker:,.0f}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all of them, if none is named")
+    parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
+    parser.add_argument("--run", nargs=2, metavar=("CASE", "STEPS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        return CASES[options.run[0]](int(options.run[1]))
+    if shutil.which("valgrind") is None:
+        sys.exit("expected valgrind on PATH, found none. Install it: apt-get install valgrind, dnf install valgrind")
+    found = {}
+    for case in options.cases or CASES:
+        if case == "sb3" and importlib.util.find_spec("stable_baselines3") is None:
+            print("sb3 is left out: Stable-Baselines3 is not installed", file=sys.stderr)
+            continue
+        found[case] = measure(case)
+        print(f"{case}: {found[case][0]:,.0f} and {found[case][1]:,.0f}", file=sys.stderr)
+    table = "\n".join(markdown(found))
+    print(table)
+    if options.readme:
+        write_section("instructions", table)
+    return None
+
+
+if __name__ == "__main__":
+    main()
