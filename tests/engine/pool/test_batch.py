@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import pickle
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -54,12 +53,12 @@ def test_attributes_can_be_set() -> None:
         assert batch.obs[:, 3].tolist() == [4, 3]
 
 
-def test_copies_and_pickles_have_the_same() -> None:
+def test_a_copy_has_the_same() -> None:
     with Pool([NestedEnv] * 2, backend="serial", autoreset="same_step") as pool:
         pool.reset(seed=0)
         for _ in range(12):
             batch = pool.step({"push": np.zeros((2, 2)), "keys": ([0, 0], np.zeros((2, 2), int))})
-            for other in (copy.copy(batch), pickle.loads(pickle.dumps(batch))):
+            for other in (copy.copy(batch),):
                 assert type(other) is Batch
                 assert other.has_infos == batch.has_infos
                 for name in ("env_ids", "obs", "reward", "terminated", "truncated", "final_obs"):
