@@ -284,8 +284,8 @@ NB_MODULE(_core, m) {
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
-                     std::vector<Column>, std::vector<ActionColumn>, nb::object, nb::object, nb::object, std::int64_t,
-                     std::uint32_t, bool, bool>(),
+                    std::vector<Column>, std::vector<ActionColumn>, nb::object, nb::object, nb::object, std::int64_t,
+                    std::uint32_t, bool, bool>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "actions"_a,
            "action_nest"_a, "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false,
            "spins_heedlessly"_a = false)
