@@ -148,7 +148,7 @@ def taken(pool: Pool, space: gymnasium.Space[Any], actions: Any) -> Any:
         assert pool.pending == 0
         return str(error)
     each = [SpaceCodec(space).flatten(action)[0] for action in pool.get_attr("last")]
-    return [np.stack(column) for column in zip(*each, strict=True)]
+    return [np.array(column, column[0].dtype) for column in zip(*each, strict=True)]
 
 
 def assert_same(one: Any, other: Any, what: Any) -> None:

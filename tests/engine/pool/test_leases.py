@@ -174,9 +174,16 @@ DERIVED = [
 ]
 
 
+class Telling(CountingEnv):
+    """Has a number in each info of a step, and so infos that are in the frame."""
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"number": 1}
+
+
 @pytest.mark.parametrize("what", DERIVED)
 def test_whatever_views_a_frame_keeps_it(what: str) -> None:
-    with Pool(counting(2), backend="serial", frames=2) as pool:
+    with Pool([Telling] * 2, backend="serial", frames=2) as pool:
         pool.reset()
         pool.step([5, 6])
         batch = pool.step([5, 6])
