@@ -64,8 +64,9 @@ class NamedEnv(EchoEnv):
 @pytest.mark.filterwarnings("ignore:.*ERROR")  # as which Gymnasium logs
 def test_what_envs_call_so_too_is_theirs() -> None:
     gymnasium.register("Named-v0", NamedEnv, kwargs={"frames": 2})
+    of_workers = {"name": "herd", "num_workers": 2}
     try:
-        with closing(make_vec("Named-v0", 2, name="somebody", frames=3, vector_kwargs={"name": "herd"})) as envs:
+        with closing(make_vec("Named-v0", 2, name="somebody", frames=3, vector_kwargs=of_workers)) as envs:
             assert envs.call("given") == (("somebody", 3),) * 2
             assert [worker.name for worker in envs.processes] == ["herd-0", "herd-1"]
     finally:
