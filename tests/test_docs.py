@@ -96,7 +96,7 @@ PRELUDES = {
     "pool.md": POOL + OPEN_POOL + VECTORS,
     "replay.md": POOL,
     "uneven.md": POOL + OPEN_POOL,
-    "sb3.md": "",
+    "sb3.md": POOL,
     "ding.md": DING,
     "alf.md": "import alf, remuda.alf",
     "mlagents.md": "",
@@ -242,7 +242,7 @@ def test_code_runs(page: Path, tmp_path: Path) -> None:
 # -- commands --------------------------------------------------------------------------------------------
 
 # What is neither Python nor a command: output, and a line that explains two calls.
-TEXTS = ("EnvError:", "WorkerDiedError:", "reproduced:", "pool.send(actions, env_ids)")
+TEXTS = ("T(N, w", "EnvError:", "WorkerDiedError:", "reproduced:", "pool.send(actions, env_ids)")
 
 
 def commands(page: Path) -> Iterator[str]:

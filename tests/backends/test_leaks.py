@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,3 +136,54 @@ def test_failed_starts_and_forgotten_pools_leak_nothing(backend: Any) -> None:
 
 def _refuse(env: Any) -> None:
     raise ValueError("no")
+
+
+def _step_with_an_env_that_raises(pool: Pool) -> None:
+    pool.step([1, 2])
+
+
+def _receive_what_was_not_sent(pool: Pool) -> None:
+    pool.recv()
+
+
+def _send_wrong_actions(pool: Pool) -> None:
+    pool.send([1, 2, 3])
+
+
+def _step_to_a_signal(pool: Pool) -> None:
+    pool.send_observe()
+    signal.raise_signal(signal.SIGINT)
+
+
+def _split_while_envs_step(pool: Pool) -> None:
+    pool.send_observe()
+    try:
+        pool.split(2)
+    finally:
+        pool.discard()
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        _step_with_an_env_that_raises,
+        _receive_what_was_not_sent,
+        _send_wrong_actions,
+        _step_to_a_signal,
+        _split_while_envs_step,
+    ],
+)
+def test_an_error_that_is_kept_keeps_no_shared_memory_of_a_closed_pool(fail: Callable[[Pool], None]) -> None:
+    """Programs log errors, with their tracebacks, whose frames have what was at work."""
+
+    def step(*_: Any) -> None:
+        raise ValueError("no")
+
+    with Pool(hooked(2, (0, 1), step=step)) as pool:
+        pool.reset()
+        with pytest.raises(BaseException) as kept:  # noqa: PT011 - of each kind
+            fail(pool)
+    del pool
+    gc.collect()
+    assert kept.tb is not None
+    assert not [line for line in Path("/proc/self/maps").read_text().splitlines() if "/memfd:remuda" in line]

@@ -147,7 +147,8 @@ class SubprocVecEnv(VecEnv):
 
     @translated
     def step(self, actions: Any) -> VecEnvStepReturn:
-        """Step each env with its action: :meth:`step_async`, then :meth:`step_wait`; raises what they do."""
+        """Step each env: takes ``actions`` as :meth:`step_async`, returns what :meth:`step_wait` does, and
+        raises what both do."""
         if self._under_way or not self._steps_at_once:
             self.step_async(actions)
             return self.step_wait()

@@ -360,4 +360,5 @@ def test_time_in_which_the_whole_job_is_frozen_counts_for_no_deadline(
 
 
 def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    """Or has ended, and waits for a parent that is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"T", "Z"}

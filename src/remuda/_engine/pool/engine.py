@@ -29,7 +29,8 @@ class Engine:
         running: What runs. It is the engine's own: all others only borrow it.
         owner: The process that made it.
         closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
-        hub: That of `running`, for as long as it can be used; then None.
+        hub: That of `running`, for as long as it can be used; then None. Where something may raise it is called by this
+            name, not by a local one: a traceback that is kept would keep the shared memory mapped past a close.
     """
 
     def __init__(self, settings: Settings, running: Running) -> None:

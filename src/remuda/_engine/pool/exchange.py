@@ -87,13 +87,13 @@ class Exchange:
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
         """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        hub, noted = self._running.hub, self.faults.noted[part]
+        running, noted = self._running, self.faults.noted[part]
         while True:
             # Envs whose failure we attend to on the way are done, but the hub forgets them.
-            done = hub.wait(max(0, wanted - (self.faults.noted[part] - noted)), _remaining_ns(deadline), part)
-            if hub.has_unheard:  # it was said before what is handed out now
+            done = running.hub.wait(max(0, wanted - (self.faults.noted[part] - noted)), _remaining_ns(deadline), part)
+            if running.hub.has_unheard:  # it was said before what is handed out now
                 self._hear()
-            if not hub.needs_attention:  # if it is not done either, it was the deadline
+            if not running.hub.needs_attention:  # if it is not done either, it was the deadline
                 return done
             if self.attend():
                 return False
@@ -210,26 +210,26 @@ class Exchange:
         One after another: whatever raises in between (Ctrl-C, any signal handler, a handler of logs) leaves what it has
         interrupted, and the rest, for the next time.
         """
-        hub, supervisor = self._running.hub, self.supervisor
-        if not hub.needs_attention and not supervisor.has_untold:
+        running, supervisor = self._running, self.supervisor
+        if not running.hub.needs_attention and not supervisor.has_untold:
             return self.faults.urgent
         supervisor.resume()
         self._hear()  # first: what an env has logged comes before what it has raised
-        while (message := hub.first_message()) is not None:
+        while (message := running.hub.first_message()) is not None:
             self._deal_with(*message)
-        while (late := hub.first_late()) is not None:
+        while (late := running.hub.first_late()) is not None:
             supervisor.worker_late(*late)
-            hub.remove_late()
-        while (dead := hub.first_dead()) is not None:
+            running.hub.remove_late()
+        while (dead := running.hub.first_dead()) is not None:
             self._note_death(*dead)
         supervisor.look()
         supervisor.tell()
         return self.faults.urgent
 
     def _hear(self) -> None:
-        hub = self._running.hub
-        hub.note_heard(hub.said())  # before: whoever handles a record may ask the pool for something
-        self._backend.drain(hub.said)
+        running = self._running
+        running.hub.note_heard(running.hub.said())  # before: whoever handles a record may ask the pool for something
+        self._backend.drain(running.said)
 
     def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
         """`slot`: whose command this answers, if it does."""

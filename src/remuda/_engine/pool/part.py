@@ -69,12 +69,12 @@ class Part(Callee):
             StateError: An env has not been reset, or is in flight. Nothing was sent.
             BrokenPoolError, ClosedError: It can never answer.
         """
-        hub, blobs = self._engine.hub, None
-        if hub is None:
+        if self._engine.hub is None:  # no name of our own for it here: see `Engine`
             return self._check_open()
+        blobs = None
         if self._has_objects:
             actions, blobs, env_ids = self._without_objects(actions, env_ids)
-        refusal = hub.send(_STEP, env_ids, actions, blobs, self._part)
+        refusal = self._engine.hub.send(_STEP, env_ids, actions, blobs, self._part)
         if refusal == _core.Refusal.TARGETS:
             self.send(actions, self._targets(env_ids))
         elif refusal is not None:
@@ -122,10 +122,10 @@ class Part(Callee):
             EnvError: Envs raised; the others' results are still there for the next `recv`.
             WorkerDiedError: A worker died while it had work.
         """
-        hub = self._engine.hub
         waits = min_envs is None or (type(min_envs) is int and 0 < min_envs <= self.num_envs)
-        if hub is not None and waits and timeout is None and max_envs is None and order == "arrival":
-            batch = hub.receive(min_envs or 0, self._part)
+        is_plain = waits and timeout is None and max_envs is None and order == "arrival"
+        if is_plain and self._engine.hub is not None:
+            batch = self._engine.hub.receive(min_envs or 0, self._part)
             if batch is not None:
                 return batch  # type: ignore[return-value]  # that is what the hub was told to make
         return self._receive(min_envs, timeout, max_envs, order)
@@ -144,7 +144,7 @@ class Part(Callee):
         check_limit("max_envs", max_envs, self._engine.layout.vector_size)
         check_timeout(timeout)
         check_order(order)
-        exchange, hub = self._exchange, self._engine.running.hub
+        exchange = self._exchange
         if exchange.attend():
             self._raise_any()
         there = exchange.pending(self._part)
@@ -154,7 +154,7 @@ class Part(Callee):
         exchange.wait(there if min_envs is None else min(min_envs, there), timeout, self._part)
         self._raise_any()
         limit = exchange.ready(self._part) if max_envs is None else max_envs
-        return hub.take(limit, order == "slot", env_ids, self._part)  # type: ignore[return-value]  # as in `recv`
+        return self._engine.running.hub.take(limit, order == "slot", env_ids, self._part)  # type: ignore[return-value]
 
     def reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> Batch:
         """Resets envs and waits for their first observations.
@@ -194,10 +194,9 @@ class Part(Callee):
             StateError: With `env_ids`, also for any other env that is in flight. Nothing was sent.
             Exception: All that `send` and `recv` raise.
         """
-        hub = self._engine.hub
-        if hub is None or self._has_objects:
+        if self._engine.hub is None or self._has_objects:
             return self._send_and_receive(actions, env_ids)
-        batch = hub.step(actions, env_ids, self._part)
+        batch = self._engine.hub.step(actions, env_ids, self._part)
         if type(batch) is Batch:
             return batch
         if batch is None:  # sent, and something has come up

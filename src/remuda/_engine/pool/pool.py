@@ -129,14 +129,13 @@ class Pool(Part):
         """
         engine = self._engine
         engine.check_open()
-        hub = engine.running.hub
         envs, what = engine.layout.by_env(self._ids), "envs" if self.vector_size is None else "vector envs"
         most = len(envs)
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
-        if hub.any_pending:
+        if engine.running.hub.any_pending:
             raise StateError("expected no env in flight when a pool is split; call recv or discard first")
-        divided = divide([hub.worker_of(its[0]) for its in envs], parts)
+        divided = divide([engine.running.hub.worker_of(its[0]) for its in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
         first = engine.divide(shares)
         if parts > 1:

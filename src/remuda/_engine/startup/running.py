@@ -31,6 +31,10 @@ class Running:
     reports: list[EnvReport]
     factories: Factories | None = None
 
+    def said(self) -> int:
+        """How often workers have logged or warned so far: the hub's count, for those who may keep no hub."""
+        return self.hub.said()
+
     def release(self) -> None:
         """Lets go of the shared memory, which goes with it, but for what arrays hold."""
         del self.hub, self.arena
