@@ -239,24 +239,14 @@ TEST(the_system_is_seldom_asked_about_switches) {
   CHECK(asked <= 1 + seconds(1) / SpinPolicy::kWindow);
 }
 
-TEST(a_caller_that_is_twice_woken_late_makes_a_crowd_be_it_one_that_never_spins) {
-  for (Nanoseconds limit : {kLimit, kNone}) {
+TEST(who_is_woken_late_tells_nothing_for_an_idle_core_may_take_long_to_wake) {
+  for (std::uint32_t who : {std::uint32_t{0}, kCaller}) {
     begin();
     SharedCores cores{};
-    SpinPolicy caller = policy(cores, kCaller, limit), worker = policy(cores, 0);
-    wake_up(caller, SpinPolicy::kAway);
+    SpinPolicy sleeper = policy(cores, who), worker = policy(cores, 1);
+    for (int i = 0; i < 10; ++i) wake_up(sleeper, milliseconds(3));
     CHECK_EQ(worker.state(now), SpinState::kAlone);
-    wake_up(caller, SpinPolicy::kAway);
-    CHECK_EQ(worker.state(now), SpinState::kCrowded);
   }
-}
-
-TEST(a_worker_that_is_woken_late_tells_nothing) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
-  for (int i = 0; i < 10; ++i) wake_up(worker, milliseconds(3));
-  CHECK_EQ(worker.state(now), SpinState::kAlone);
 }
 
 TEST(in_a_crowd_nobody_spins_for_longer_than_a_wake_up_takes) {

@@ -14,9 +14,10 @@
 // In the last two he spins while his recent waits were shorter than that, else not at all.
 //
 // Who is to stand aside: the worker that finds itself on the caller's core says so (`SharedCores::sleeper`), which sets
-// free the one that was until then.  That somebody had to wait for a core shows in two ways, and twice in a row, as
-// once may be chance: a spinner was away from his core for long, and has been switched out meanwhile; or the caller
-// woke up long after his bell had been rung.  All that is told in `SharedCores`, and is over after a while.
+// free the one that was until then.  That somebody had to wait for a core shows, twice in a row, as once may be chance,
+// when a spinner was away from his core for long, and has been switched out meanwhile.  (A sleeper who wakes up late is
+// no sign: in a virtual machine an idle core takes as long to wake.)  All that is told in `SharedCores`, and is over
+// after a while.
 //
 // How long a wake-up takes on this machine is known from those that were not late: whoever rings for a sleeper leaves
 // the time in his bell.
@@ -92,10 +93,7 @@ class SpinPolicy {
   void note_wake_up(std::uint64_t rung_ns, Clock::time_point slept, Clock::time_point now) {
     if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return;  // it was not for us
     const auto took = Nanoseconds(to_ns(now) - rung_ns);
-    if (took >= kAway) {
-      // A worker's being late is no sign: others of the pool may have its core, and be at work.
-      if (who_ == kCaller) note_delay(slept, now);
-    } else {
+    if (took < kAway) {
       // What the shorter ones take: in the longer ones somebody had to get off the core first.
       const int weight = took < wake_up_ ? 4 : 32;
       wake_up_ = wake_up_ == Nanoseconds(0) ? took : wake_up_ + (took - wake_up_) / weight;
