@@ -150,11 +150,6 @@ def _send_wrong_actions(pool: Pool) -> None:
     pool.send([1, 2, 3])
 
 
-def _step_to_a_signal(pool: Pool) -> None:
-    pool.send_observe()
-    signal.raise_signal(signal.SIGINT)
-
-
 def _split_while_envs_step(pool: Pool) -> None:
     pool.send_observe()
     try:
@@ -169,7 +164,6 @@ def _split_while_envs_step(pool: Pool) -> None:
         _step_with_an_env_that_raises,
         _receive_what_was_not_sent,
         _send_wrong_actions,
-        _step_to_a_signal,
         _split_while_envs_step,
     ],
 )
