@@ -247,14 +247,11 @@ class RemudaAuto(Remuda):
         return "auto"
 
 
-class RemudaSplit(Remuda):
-    """`remuda.Pool` in two halves, one of which steps while the policy has the other: one core is left to that."""
+class InHalves(Contender):
+    """A contender in two halves, one of which steps while the policy has the other: one core is left to that."""
 
-    name = "remuda-split"
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self._halves = [_Half(plan.workload, half) for half in self._pool.split(2)]
+    _halves: Sequence[Any]
+    """Contenders with `env_ids`, which can also `send` actions and `finish` a step, by its rewards."""
 
     def _num_workers(self, plan: Plan) -> NumWorkers:
         return max(1, plan.num_workers - 1)
@@ -271,6 +268,16 @@ class RemudaSplit(Remuda):
         for half in self._halves:
             half.send(actions[half.env_ids])
         return np.concatenate([half.finish() for half in self._halves])
+
+
+class RemudaSplit(InHalves, Remuda):
+    """`remuda.Pool` in two halves."""
+
+    name = "remuda-split"
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._halves = [_Half(plan.workload, half) for half in self._pool.split(2)]
 
 
 class _Half(Remuda):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 import remuda.gymnasium
 
-from .contenders import Contender, NumWorkers, Plan
+from .contenders import InHalves, NumWorkers, Plan
 from .peers import _GymnasiumVector, pids
 from .workloads import Workload, touch
 
@@ -65,30 +62,14 @@ class RemudaGymnasiumAuto(RemudaGymnasium):
         return "auto"
 
 
-class RemudaGymnasiumSplit(RemudaGymnasium):
-    """The same in two halves, one of which steps while the policy has the other: one core is left to that."""
+class RemudaGymnasiumSplit(InHalves, RemudaGymnasium):
+    """The same in two halves."""
 
     name = "remuda-gymnasium-split"
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self._halves = [_Half(plan.workload, half) for half in self._envs.split(2)]
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return max(1, plan.num_workers - 1)
-
-    @property
-    def parts(self) -> Sequence[Contender]:
-        return self._halves
-
-    def reset(self, seed: int) -> None:
-        for half in self._halves:
-            half.reset(seed)
-
-    def step(self, actions: Any) -> Any:
-        for half in self._halves:
-            half.send(actions[half.env_ids])
-        return np.concatenate([half.finish() for half in self._halves])
 
 
 class _Half(_GymnasiumVector):

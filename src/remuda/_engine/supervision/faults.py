@@ -45,7 +45,7 @@ class Faults:
         return bool(self._deaths or self._limits)
 
     def add_failure(self, failure: Failure, changes: Changes) -> None:
-        """It is to be raised."""
+        """It is to be raised, and costs no slot its episode."""
         self._tell(self._failures, (None, failure), changes)
 
     def add_failures(self, failures: Sequence[Failure], slots: Sequence[int], changes: Changes) -> None:
@@ -55,10 +55,6 @@ class Faults:
             self._tell(self._failures, (slot, failure), changes)
             changes.do(self.obstacles.require_reset, slot)
         changes.do(self.noted.__setitem__, part, self.noted[part] + len(slots))
-
-    def add_interrupt(self, failure: Failure, changes: Changes) -> None:
-        """It is to be raised, but its env goes on."""
-        self._tell(self._failures, (None, failure), changes)
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, tell: bool) -> None:
         """These envs died with their worker. `tell`: somebody waits for it, so the death is to be raised."""

@@ -303,7 +303,7 @@ class Supervisor:
             return
         error = EnvError([failure])
         if self._faults.is_interrupt(failure):
-            self._faults.add_interrupt(failure, changes)
+            self._faults.add_failure(failure, changes)
         elif self._can_die(failure.worker):
             self._kill(failure.worker, lambda **_: error)
         else:
