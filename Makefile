@@ -17,10 +17,11 @@ MINUTES ?= 10
 
 # How many tests run at the same time: more than there are cores, for they wait for processes half of the time.
 JOBS   ?= 4
-PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal
+# All tests of clusters share one, which takes seconds to come up: a run of their own.
+PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster
 FACE   := -m pytest  # those of one face take as long as the others meanwhile
 
-.PHONY: help demo test pytest lint format core-test sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested mlagents-test mlagents-untested bench \
+.PHONY: help demo test pytest lint format core-test sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     wheels docs test-portable test-lowest test-newest test-pythons clean
 
 # Where there is no Spin, `make test` does without, and says so.
@@ -30,6 +31,9 @@ FORMAL := $(if $(shell command -v spin 2>/dev/null),formal,formal-unchecked)
 DING      := .venv-ding
 DING_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 13) and print(1)'),ding-test,ding-untested)
 DING_PINS := tests/faces/ding_requirements.txt
+
+# Ray has wheels for the Pythons that tests/requirements.txt names.
+RAY := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 14) and print(1)'),ray-test,ray-untested)
 
 # The same for ML-Agents, whose NumPy is older still.
 MLAGENTS      := .venv-mlagents
@@ -88,10 +92,13 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 	$(BIN)/python -m remuda demo --dir demo
 
 # Side by side, each with its output in one piece when it is done, but for the longest, which shows how far it has come.
-# A test that hangs is ended by its watchdog (tests/conftest.py). Whatever fails, the others are run, and `make` fails.
+# A cluster comes last: where the cores are taken, its nodes take minutes to come up. A test that hangs is ended by its
+# watchdog (tests/conftest.py). Whatever fails, the others are run, and `make` fails.
 CHECKS := pytest lint core-test $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)
 test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the tests
-	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1
+	@failed=0; \
+	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
+	$(MAKE) --no-print-directory $(RAY) || failed=1; exit $$failed
 
 pytest: $(VENV)/test.stamp
 	$(BIN)/python $(PYTEST) $(AT_ONCE)
@@ -147,6 +154,12 @@ ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
 
 ding-untested:
 	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (make clean test PYTHON=python3.12)."
+
+ray-test: $(VENV)/test.stamp  ## the tests of pools on a Ray cluster: two nodes on this machine
+	$(BIN)/python -m pytest tests/cluster
+
+ray-untested:
+	@echo "SKIPPED: pools on a Ray cluster were not tested, because Ray needs Python 3.13 or older (make clean test PYTHON=python3.13)."
 
 mlagents-test: $(MLAGENTS)/test.stamp  ## the tests of remuda.mlagents, beside Unity ML-Agents
 	$(MLAGENTS)/bin/python $(FACE) -k mlagents tests/faces/mlagents tests/faces/test_fault_table.py tests/faces/test_options.py

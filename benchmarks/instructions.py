@@ -50,6 +50,16 @@ def of_restarts(steps: int) -> None:
     of_reader(steps, faults="restart")
 
 
+def of_traced(steps: int) -> None:
+    path = Path(tempfile.mkdtemp(), "trace.json")  # what is written at the end is as long, however many steps there are
+    with remuda.Pool([PoleEnv] * NUM_ENVS, **OPTIONS) as pool, pool.trace(path, events=FEW):
+        pool.reset()
+        for _ in range(steps):
+            batch = pool.step(ACTIONS)
+            batch.obs, batch.reward, batch.terminated, batch.truncated  # noqa: B018 - they are made for it
+    shutil.rmtree(path.parent)
+
+
 def of_lists(steps: int) -> None:
     of_pool(steps, ACTIONS.tolist())
 
@@ -78,6 +88,7 @@ CASES: dict[str, Callable[[int], None]] = {
     "pool": of_pool,
     "reader": of_reader,
     "restart": of_restarts,
+    "traced": of_traced,
     "lists": of_lists,
     "int32": of_int32,
     "gymnasium": of_gymnasium,
@@ -87,6 +98,7 @@ NAMES = {
     "pool": "`remuda.Pool.step`, nothing of the batch read",
     "reader": "... and `obs`, `reward`, `terminated`, `truncated` read",
     "restart": '... with `faults="restart"`',
+    "traced": "... and traced",
     "lists": "`remuda.Pool.step`, actions in a list",
     "int32": "`remuda.Pool.step`, actions of int32 for an int64 space",
     "gymnasium": "`remuda.gymnasium.AsyncVectorEnv.step`",

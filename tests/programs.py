@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from reaper import who_has
 
@@ -28,7 +29,10 @@ class Watched:
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.pids = list(pids)
-        self._fds = [os.pidfd_open(pid) for pid in pids]
+        self._fds = []
+        for pid in pids:
+            with suppress(ProcessLookupError):  # it has ended already
+                self._fds.append(os.pidfd_open(pid))
 
     def await_end(self) -> None:
         for fd in self._fds:
@@ -52,6 +56,13 @@ def kill(pool: Pool, worker: int, number: int = signal.SIGKILL) -> int:
     pid = pids_of(pool)[worker]
     end_process(pid, number)
     return pid
+
+
+def step_until_all_are_back(pool: Pool, worker: int, pid: int) -> None:
+    """Until a worker has a successor, and every env has done the same step; envs reward their actions."""
+    actions = np.ones(pool.num_envs, np.int64)
+    while pool.step(actions).reward.sum() < pool.num_envs or pool.workers[worker].pid in (pid, None):
+        pass
 
 
 def end_process(pid: int, number: int = signal.SIGKILL) -> None:

@@ -82,6 +82,13 @@ class ScriptedVector(SyncVectorEnv):
             env.unwrapped.bonus = bonus  # type: ignore[attr-defined]
 
 
+def seen(env: Any) -> Any:
+    """What an env would observe now; of a vector env what each of its envs would."""
+    if isinstance(env, SyncVectorEnv):
+        return np.array([one.unwrapped._observe() for one in env.envs])  # type: ignore[attr-defined]
+    return env._observe()
+
+
 def scripted(num_envs: int, directory: Path, width: int) -> list[EnvFn]:
     """Factories. `width` neighbours end their episodes together. `directory`: for the files that count builds."""
     return [_make(tag, 2 + tag // width % 3, directory / f"builds-{tag}") for tag in range(num_envs)]

@@ -15,17 +15,23 @@ PACKAGE = ROOT / "src" / "remuda"
 FACES = {"alf", "ding", "gymnasium", "mlagents", "sb3"}
 # Each room, and the rooms it may look into. The package itself (`remuda`) stands for the engine's public names.
 ARROWS = {
-    "errors": set(),
+    "_wording": set(),
+    "errors": {"_wording"},
     "_keywords": set(),
     "_core": set(),
     "__main__": {"cli"},
     "_system": {"errors"},
-    "_wire": {"_core", "errors"},
+    "_tensors": {"_core", "errors"},
+    "_wire": {"_core", "_wording", "errors"},
     "_crash": {"_core", "errors"},
+    "_trace": {"errors"},
     "_relay": {"_core", "_wire"},
     "_worker": {"_core", "_wire", "_relay", "_crash", "errors"},
-    "_backends": {"_core", "_wire", "_relay", "_worker", "_system", "errors"},
-    "_engine": {"_core", "_wire", "_relay", "_worker", "_system", "_crash", "_backends", "_keywords", "errors"},
+    "_backends": {"_core", "_wire", "_relay", "_worker", "_system", "errors", "_wording"},
+    "_engine": {
+        *("_core", "_wire", "_relay", "_worker", "_system", "_crash", "_trace", "_backends", "_tensors"),
+        *("_keywords", "_wording", "errors"),
+    },
     "_faces": {"remuda", "errors"},
     "alf": {"remuda", "errors", "_faces", "_keywords"},
     "ding": {"remuda", "errors", "_faces", "_keywords"},
@@ -33,9 +39,11 @@ ARROWS = {
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
     "sb3": {"remuda", "errors", "_faces", "_keywords"},
     "_bench": {"remuda", "errors", "gymnasium", "_system"},
+    "_cluster": {"remuda", "errors", "_wording", "_core", "_wire", "_relay", "_engine", "_keywords"},
     "_training": {"remuda", "errors", "_wire"},
-    "_replay": {"remuda", "errors", "_core", "_wire", "_worker", "_crash", "_backends"},
-    "cli": {"remuda", "errors", "_bench", "_system", "_crash", "_replay"},
+    "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends"},
+    "_watch": {"_core", "_wire", "_relay", "_engine"},
+    "cli": {"remuda", "errors", "_bench", "_system", "_crash", "_replay", "_trace", "_watch"},
 }
 
 

@@ -26,12 +26,14 @@ FRAMEWORKS = {
     "remuda.alf": "alf",
     "remuda.mlagents": "mlagents",
     **{name: name for name in ("stable_baselines3", "ding", "alf", "mlagents")},
-    **{name: name for name in ("ale_py", "minigrid", "ray", "torch")},
+    **{name: name for name in ("ale_py", "minigrid", "mlflow", "ray", "torch", "wandb")},
+    "torch.utils.tensorboard": "tensorboard",
 }
 # Pages that make no sense without one.
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
 NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
-NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2"}
+NEEDS |= {"ray.md": "ray", "reference/ray.md": "ray", "rollouts.md": "stable_baselines3"}
+NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
 # What blocks take for granted, run before each of a page.
 POOL = """
@@ -84,25 +86,60 @@ RENDERING = """
 k, Env.render_mode = 5, "rgb_array"
 Env.render = lambda self: numpy.zeros((16, 16, 3), numpy.uint8)
 """
+COLUMNS = """
+def valid_actions(env):
+    return numpy.array([True, env.steps < 3])
+
+pool = Pool(env_fns, num_workers=2, extras={"action_mask": valid_actions})
+batch = pool.reset()
+mask = batch.extras["action_mask"]
+"""
+STATES = """
+class Plain(Env):
+    def get_state(self):
+        return self.steps
+
+    def set_state(self, state):
+        self.steps = state
+
+pool = Pool([Plain] * 8, num_workers=2)
+pool.reset()
+"""
+TENSORS = """
+import torch
+batch = pool.reset()
+
+def policy(obs):
+    return torch.zeros(len(obs), dtype=torch.int64)
+"""
 DING = """
 from easydict import EasyDict
 cfg, create_config = EasyDict(env=dict(manager={})), EasyDict()
 """
 PRELUDES = {
     "README.md": POOL,
+    "columns.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
     "faults.md": POOL,
     "gymnasium.md": POOL,
     "pool.md": POOL + OPEN_POOL + VECTORS,
     "replay.md": POOL,
+    "rollouts.md": POOL,
+    "reference/sb3.md": POOL,
+    "reference/rollouts.md": POOL + OPEN_POOL + "pool.reset()\n",
     "uneven.md": POOL + OPEN_POOL,
+    "tensors.md": POOL + OPEN_POOL + TENSORS,
     "sb3.md": POOL,
+    "state.md": POOL + STATES,
     "ding.md": DING,
     "alf.md": "import alf, remuda.alf",
     "mlagents.md": "",
     "concepts.md": POOL + OPEN_POOL + "pool.reset()\nif 'pool.send_reset' not in BLOCK: pool.send(policy(range(8)))\n",
     "performance.md": POOL + OPEN_POOL,
-    "reference/pool.md": POOL + OPEN_POOL + "pool.reset()\n",
+    "stats.md": POOL + OPEN_POOL + "step, batch = 1, pool.reset()\n",
+    "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
+    "ray.md": POOL,
+    "reference/ray.md": POOL,
     "reference/faults.md": POOL + OPEN_POOL,
 }
 # Run after the last block of a page: what it says must hold of others, too.
@@ -122,6 +159,7 @@ SHORTER = {
     "n_envs=16": "n_envs=4",
     'device="cpu").learn(100_000)': 'device="cpu", n_steps=8, batch_size=8).learn(64)',
     "learn.main()": "learn.main",  # needs a simulator
+    '"cuda"': '"cpu"',  # where tests are run there need not be any
 }
 
 # Runs (number of the line, code) in a row, and closes what each has opened.
@@ -199,8 +237,14 @@ def without_missing(code: str) -> str:
             gone |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
             gone |= {statement.name} if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) else set()
         else:
-            kept.append(ast.get_source_segment(code, statement) or "")
+            kept.append(source_of(code, statement))
     return "\n".join(kept)
+
+
+def source_of(code: str, statement: ast.stmt) -> str:
+    """With its decorators."""
+    first = min((one.lineno for one in getattr(statement, "decorator_list", ())), default=statement.lineno)
+    return "\n".join(code.splitlines()[first - 1 : statement.end_lineno])
 
 
 def frameworks_of(nodes: list[ast.AST]) -> set[str]:
@@ -233,6 +277,7 @@ def test_code_runs(page: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        env={**os.environ, "RAY_ADDRESS": "local"},  # not a cluster that other tests have started
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -242,7 +287,15 @@ def test_code_runs(page: Path, tmp_path: Path) -> None:
 # -- commands --------------------------------------------------------------------------------------------
 
 # What is neither Python nor a command: output, and a line that explains two calls.
-TEXTS = ("T(N, w", "EnvError:", "WorkerDiedError:", "reproduced:", "pool.send(actions, env_ids)")
+TEXTS = (
+    "T(N, w",
+    "rate = min(",
+    "worker 2 (pid",
+    "EnvError:",
+    "WorkerDiedError:",
+    "reproduced:",
+    "pool.send(actions, env_ids)",
+)
 
 
 def commands(page: Path) -> Iterator[str]:

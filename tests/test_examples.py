@@ -58,6 +58,19 @@ def test_two_halves_collect_what_lockstep_does(monkeypatch: pytest.MonkeyPatch) 
     assert lockstep[0].dones.any()
 
 
+@pytest.mark.parametrize("on", ["remuda", "gymnasium"])
+def test_torch_ppo(
+    on: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("torch_ppo")
+    short = ["--on", on, "--num-envs", "4", "--rollout", "32", "--device", "cpu", "--dir", str(tmp_path)]
+    assert len(example.main([*short, "--steps", "512"])) == 4
+    assert len(example.main([*short, "--steps", "640", "--resume", str(tmp_path / "checkpoint.pt")])) == 1
+    told = capsys.readouterr().out
+    assert len(re.findall(r"^collecting took \S+ s, learning \S+ s; the last return is \S+$", told, re.MULTILINE)) == 2
+
+
 def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("sb3_ppo")

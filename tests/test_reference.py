@@ -63,4 +63,20 @@ def is_made_by_others(found: Any) -> bool:
     return inspect.isclass(found) and (issubclass(found, BaseException) or found.__name__ in READ_ONLY)
 
 
-READ_ONLY = ("Batch", "Part", "Choice", "Call", "Infos", "LazyInfos", "Evaluation", "PoolStats", "WorkerInfo")
+READ_ONLY = (
+    "Batch",
+    "EnvState",
+    "TensorBatch",
+    "Part",
+    "Choice",
+    "Call",
+    "Collector",
+    "Infos",
+    "LazyInfos",
+    "Evaluation",
+    "PoolStats",
+    "Rollout",
+    "RolloutStep",
+    "Trace",
+    "WorkerInfo",
+)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from features import SLOTS, Combination
 from programs import kill
-from scripted_envs import FAIL, FAIL_NEXT_RESET, scripted, vectors
+from scripted_envs import FAIL, FAIL_NEXT_RESET, scripted, seen, vectors
 
 from remuda import Batch, BrokenPoolError, EnvError, EnvTimeoutError, Pool, WorkerDiedError, load_record
 
@@ -107,6 +107,7 @@ class Course:
                     self.deaths.append(error)
 
     def _note(self, batch: Batch) -> None:
+        np.testing.assert_array_equal(batch.extras["seen"], batch.obs)  # computed when that was observed
         for i, slot in enumerate(batch.env_ids.tolist()):
             self.rows.setdefault(slot, []).append(Row.of(batch, i))
         self._held = [*self._held[-2:], (batch, (batch.obs.copy(), batch.reward.copy()))]
@@ -138,7 +139,7 @@ class Twins:
         self.last, self.to_reset, self.owing = dict[int, Row](), set[int](), set[int]()
         self.failures: list[tuple[int, int]] = []
         self._hangs, self._has_armed_spares, self._number = 0, False, 0
-        arguments = features.pool_arguments(combination, directory / "records")
+        arguments = {**features.pool_arguments(combination, directory / "records"), "extras": {"seen": seen}}
         num_envs = SLOTS + combination["spares"]
         self.per_worker = num_envs // arguments.get("num_workers", num_envs // self.width)
         limits = [{"order": "slot"}] if combination["spares"] else [{}]

@@ -13,10 +13,19 @@ from remuda._engine.pool.infos import Infos
 from remuda._engine.pool.options import FaceOptions, PoolOptions
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
-from remuda._engine.pool.stats import PoolStats
+from remuda._engine.pool.rollout import ColumnType as ColumnType
+from remuda._engine.pool.rollout import Rollout
+from remuda._engine.pool.rollout_steps import RolloutStep
+from remuda._engine.pool.shard_rollout import ShardRollout, ShardRollouts
 from remuda._engine.startup.choice import Choice
+from remuda._engine.stats.durations import Durations
+from remuda._engine.stats.pool_stats import CallerStats, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
+from remuda._engine.stats.verdict import Verdict
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.recording import Recording
+from remuda._engine.tracing.spans import span
+from remuda._engine.tracing.trace import Trace, trace
+from remuda._wire.env_state import EnvState
 from remuda._worker.worker_info import WorkerInfo, worker_info
 from remuda.errors import (
     BrokenPoolError,
@@ -36,9 +45,11 @@ from remuda.errors import (
     RemudaError,
     ResourceError,
     RestartLimitError,
+    ShardDiedError,
     SpaceMismatchError,
     StartTimeoutError,
     StateError,
+    TraceError,
     WorkerDiedError,
 )
 
@@ -48,6 +59,10 @@ if TYPE_CHECKING:
     from remuda import gymnasium as gymnasium
     from remuda import mlagents as mlagents
     from remuda import sb3 as sb3
+    from remuda._cluster.description import Ray
+    from remuda._tensors.batch import TensorBatch
+    from remuda._tensors.moving import to_torch
+    from remuda._training.collect import Collector, collect
     from remuda._training.evaluate import evaluate
     from remuda._training.evaluation import Evaluation
     from remuda.gymnasium import make_vec
@@ -59,12 +74,17 @@ __all__ = [
     "Beginning",
     "BrokenPoolError",
     "Call",
+    "CallerStats",
     "Choice",
     "CloseTimeoutError",
     "ClosedError",
+    "Collector",
     "CorruptReplyError",
+    "Durations",
     "EnvError",
     "EnvProgress",
+    "EnvState",
+    "EnvStats",
     "EnvTimeoutError",
     "Evaluation",
     "FaceOptions",
@@ -74,11 +94,13 @@ __all__ = [
     "Infos",
     "InvalidActionError",
     "InvalidEnvError",
+    "MachineStats",
     "MissingFrameworkError",
     "Part",
     "Pool",
     "PoolOptions",
     "PoolStats",
+    "Ray",
     "Record",
     "RecordError",
     "RecordedFault",
@@ -87,23 +109,43 @@ __all__ = [
     "RemudaError",
     "ResourceError",
     "RestartLimitError",
+    "Rollout",
+    "RolloutStep",
+    "Setup",
+    "ShardDiedError",
+    "ShardRollout",
+    "ShardRollouts",
     "SpaceMismatchError",
     "StartTimeoutError",
     "StateError",
+    "TensorBatch",
+    "Trace",
+    "TraceError",
+    "Verdict",
     "WorkerDiedError",
     "WorkerInfo",
+    "WorkerStats",
+    "collect",
     "evaluate",
     "load_record",
     "make_vec",
+    "span",
+    "to_torch",
+    "trace",
     "worker_info",
 ]
 
 
 _FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
 _LATER = {  # where it is
+    "Collector": "remuda._training.collect",
     "Evaluation": "remuda._training.evaluation",
+    "Ray": "remuda._cluster.description",
+    "TensorBatch": "remuda._tensors.batch",
+    "collect": "remuda._training.collect",
     "evaluate": "remuda._training.evaluate",
     "make_vec": "remuda.gymnasium",
+    "to_torch": "remuda._tensors.moving",
 }
 
 if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too

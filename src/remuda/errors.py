@@ -10,10 +10,12 @@
     ├── EnvError               an env raised, or returned what it must not
     ├── WorkerDiedError        a worker process died
     │   ├── EnvTimeoutError    ... because an env missed a deadline
-    │   └── CorruptReplyError  ... because what it said made no sense
+    │   ├── CorruptReplyError  ... because what it said made no sense
+    │   └── ShardDiedError     ... or the Ray actor that it belonged to, maybe with its machine
     ├── RestartLimitError      an env failed too often to go on restarting it
     ├── StartTimeoutError      the envs were not built in time
     ├── RecordError            a file that is no crash record, or a replay that cannot be
+    ├── TraceError             a file that is no trace, or traces that cannot be merged
     ├── CloseTimeoutError      a worker would not die
     ├── ResourceError          the system allows too few descriptors or processes
     └── MissingFrameworkError  a face without what it stands for
@@ -27,12 +29,13 @@ from __future__ import annotations
 
 import re
 import reprlib
-import signal
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from remuda._wording import describe_exitcode, listed, name_some
 
 # Of an object in its `repr`, maybe shortened by `reprlib`.
 _ADDRESS = re.compile(r"(?:0x|\.\.\.x?)[0-9a-f]{4,}")
@@ -70,7 +73,7 @@ class InvalidActionError(RemudaError, ValueError):
 
 
 class InvalidEnvError(RemudaError, TypeError):
-    """A factory returned something that is not an env of its own."""
+    """A factory returned something that is not an env of its own, or an env of which `extras` cannot be computed."""
 
 
 class SpaceMismatchError(RemudaError, ValueError):
@@ -118,6 +121,10 @@ class RecordError(RemudaError, ValueError):
     """A file is no crash record, or there is not what is needed to replay it."""
 
 
+class TraceError(RemudaError, ValueError):
+    """A file is no trace, or traces have no time in common and so cannot be merged."""
+
+
 class CloseTimeoutError(RemudaError, TimeoutError):
     """Processes were there some time after their SIGKILL: they hang in a system call, or are frozen.
 
@@ -132,26 +139,10 @@ class CloseTimeoutError(RemudaError, TimeoutError):
         self.pids, self.workers = tuple(pids), tuple(workers)
         super().__init__(
             f"expected all processes of the pool to end when killed, got {len(self.pids)} that did not: "
-            f"pids {_listed(self.pids)} (workers {_listed(self.workers)}); everything else was released. They hang in "
+            f"pids {listed(self.pids)} (workers {listed(self.workers)}); everything else was released. They hang in "
             "a system call (a network file system, a disk, a driver) or are frozen: see `ps -o pid,stat,wchan,cmd -p "
             f"{','.join(map(str, self.pids))}`"
         )
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers)) or "none"
-
-
-def name_some(what: str, numbers: Iterable[int]) -> str:
-    """ "env 3", "envs 0, 2" or "envs 0-63, 65": of each number once, in order."""
-    runs: list[list[int]] = []
-    for number in (ordered := sorted(set(numbers))):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    listed = [f"{run[0]}-{run[-1]}" if len(run) > 2 else _listed(run) for run in runs]
-    return f"{what}{'s' * (len(ordered) != 1)} {', '.join(listed) or 'none'}"
 
 
 class RemoteTraceback(Exception):
@@ -357,10 +348,11 @@ class WorkerDiedError(RemudaError):
         at = f" (env {self.where.env_id}, {self.where})" if self.where is not None else ""
         more = "".join(f"; and {other}" for other in self.others)
         report = f"worker {self.worker} (pid {self.pid}, {envs}) died while {doing}{at}: {self.reason()}"
-        report += f"{_recorded(self.record)}{more}"
-        if self.output:
-            report += "\n  its last output:\n" + textwrap.indent(self.output, "    ")
-        return report
+        return f"{report}{_recorded(self.record)}{more}{self.details()}"
+
+    def details(self) -> str:
+        """Lines that follow, where there is more to be told."""
+        return "\n  its last output:\n" + textwrap.indent(self.output, "    ") if self.output else ""
 
 
 class EnvTimeoutError(WorkerDiedError, TimeoutError):
@@ -372,13 +364,20 @@ class EnvTimeoutError(WorkerDiedError, TimeoutError):
         deadline: The name of the limit: "step_timeout", "reset_timeout" or "call_timeout"; "start_timeout" of an env
             that was built anew.
         limit: Its seconds.
+        stack: The Python calls that the worker was in before it was killed, the last first, a line for each; empty
+            where it did not answer.
     """
 
     deadline: str
     limit: float
+    stack: str = ""
 
     def reason(self) -> str:
         return f"it took longer than {self.deadline}={self.limit} s, and was killed"
+
+    def details(self) -> str:
+        where = f"\n  it was in, the last call first:\n{textwrap.indent(self.stack, '    ')}" if self.stack else ""
+        return where + super().details()
 
 
 class CorruptReplyError(WorkerDiedError):
@@ -387,6 +386,31 @@ class CorruptReplyError(WorkerDiedError):
 
     def reason(self) -> str:
         return "what it wrote made no sense, and it was killed"
+
+
+class ShardDiedError(WorkerDiedError):
+    """A shard of a pool on a Ray cluster is gone: its actor died, or the machine that it was on.
+
+    It has all that `WorkerDiedError` has; `worker` is the first of the shard's. And more:
+
+    Attributes:
+        shard: Its index.
+        node: The machine that it was on, as Ray names it.
+    """
+
+    def __init__(
+        self, *, shard: int, node: str, reason: str, worker: int, env_ids: Sequence[int], operation: str
+    ) -> None:
+        super().__init__(worker=worker, pid=None, exitcode=None, env_ids=env_ids, operation=operation)
+        self.shard, self.node, self._reason = shard, node, reason
+
+    def reason(self) -> str:
+        return self._reason
+
+    def __str__(self) -> str:
+        envs, doing = name_some("env", self.env_ids), "idle" if self.operation == "nothing" else f"in {self.operation}"
+        more = "".join(f"; and {other}" for other in self.others)
+        return f"shard {self.shard} ({envs}, on node {self.node}) died while {doing}: {self.reason()}{more}"
 
 
 @dataclass(frozen=True)
@@ -401,6 +425,7 @@ class Fault:
         where: How far the env had come.
         error: A WorkerDiedError (or one of its kinds), or an EnvError; its `__cause__` is the remote traceback.
         shared: Whether another env of the same worker was the reason.
+        shard, node: On a Ray cluster, the index of the env's shard, and the machine that it was on; else None.
     """
 
     env_id: int
@@ -410,6 +435,8 @@ class Fault:
     where: EnvProgress
     error: RemudaError = field(compare=False)
     shared: bool = False
+    shard: int | None = None
+    node: str | None = None
 
     @property
     def record(self) -> Path | None:
@@ -417,7 +444,10 @@ class Fault:
         return self.error.record if isinstance(self.error, (WorkerDiedError, EnvError)) else None
 
     def __str__(self) -> str:
-        return f"{self.error}" if not self.shared else f"env {self.env_id} went with its worker: {self.error}"
+        told = f"{self.error}" if not self.shared else f"env {self.env_id} went with its worker: {self.error}"
+        if self.shard is None or isinstance(self.error, ShardDiedError):
+            return told
+        return f"{told} (shard {self.shard}, node {self.node})"
 
 
 class RestartLimitError(RemudaError):
@@ -444,25 +474,3 @@ def _told_once(faults: Sequence[Fault]) -> list[Fault]:
         if id(fault.error) not in reasons or not fault.shared:
             reasons[id(fault.error)] = fault
     return list(reasons.values())
-
-
-def describe_exitcode(exitcode: int | None) -> str:
-    """What an exit code says, with the likely cause of the signals one meets in practice."""
-    if exitcode is None:
-        return "its exit code is unknown"
-    if exitcode >= 0:
-        return f"it exited with code {exitcode}"
-    try:
-        name = signal.Signals(-exitcode).name
-    except ValueError:
-        name = f"signal {-exitcode}"
-    return f"killed by {name}{_LIKELY_CAUSES.get(name, '')}"
-
-
-_LIKELY_CAUSES = {
-    "SIGKILL": " (often the kernel, out of memory: see `dmesg`; or somebody's `kill -9`)",
-    "SIGSEGV": " (native code of the env touched memory that is not its own)",
-    "SIGABRT": " (native code of the env gave up: an assertion, or a C++ exception nobody caught)",
-    "SIGBUS": " (memory-mapped data of the env went away, or its disk is full)",
-    "SIGTERM": " (somebody asked it to stop)",
-}

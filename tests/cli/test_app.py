@@ -33,7 +33,7 @@ def test_without_a_command_it_shows_what_there_is() -> None:
     assert re.search(r"^ +replay +Run the last episode", run.stderr, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["bench", "demo", "replay"])
+@pytest.mark.parametrize("name", ["bench", "demo", "replay", "stacks", "top", "trace"])
 def test_help(name: str) -> None:
     run = command(name, "--help")
     assert (run.exit_code, run.stderr) == (0, "")

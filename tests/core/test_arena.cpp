@@ -40,6 +40,37 @@ TEST(all_of_it_can_be_written) {
   }
 }
 
+TEST(who_asked_is_called_while_the_memory_is_still_there) {
+  int calls = 0;
+  std::byte seen{};
+  auto arena = Arena::create(4096);
+  *arena->at<std::byte>(4095) = std::byte{7};
+  arena->before_end([&, last = arena->at<std::byte>(4095)] { ++calls, seen = *last; });
+  auto share = arena->weak_from_this().lock();
+  arena.reset();
+  CHECK_EQ(calls, 0);
+  share.reset();
+  CHECK_EQ(calls, 1);
+  CHECK(seen == std::byte{7});
+
+  arena = Arena::create(4096);
+  arena->before_end([&] { ++calls; });
+  arena->forget_calls();
+  arena.reset();
+  CHECK_EQ(calls, 1);
+}
+
+TEST(an_arena_ends_as_its_maker_wants) {
+  static Arena* ended = nullptr;
+  auto arena = Arena::create(4096, [](Arena* one) {
+    ended = one;
+    Arena::destroy(one);
+  });
+  Arena* const raw = arena.get();
+  arena.reset();
+  CHECK(ended == raw);
+}
+
 #if REMUDA_LINUX
 
 namespace {

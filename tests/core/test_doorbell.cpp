@@ -171,12 +171,11 @@ TEST(no_wake_up_is_lost) {
   }
 }
 
-// What was written before ringing is there after the wait, without any other synchronisation.
 #if REMUDA_LINUX
 // The ringer is stopped after each of its instructions in turn; meanwhile the waiter goes to sleep, if it may.
 TEST(no_wake_up_is_lost_wherever_the_ringer_is_overtaken) {
   if (!Stepped::is_possible()) return;
-  for (int instructions = 0;; ++instructions) {
+  at_every_instruction([](int instructions) {
     Shared<Bell> bell;
     Stepped ringer([&] { notify(*bell); });
     const auto state = ringer.steps(instructions);
@@ -187,11 +186,12 @@ TEST(no_wake_up_is_lost_wherever_the_ringer_is_overtaken) {
     while (bell->sleeping.load() == 0 && !reached(*bell, 1)) std::this_thread::yield();
     ringer.finish();
     waiter.join();
-    if (state == Stepped::State::kEnded) return;
-  }
+    return state == Stepped::State::kEnded;
+  });
 }
 #endif
 
+// What was written before ringing is there after the wait, without any other synchronisation.
 TEST(the_bell_publishes_what_was_written_before_it) {
   Bell bell{};
   Bell answer{};

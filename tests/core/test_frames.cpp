@@ -61,12 +61,12 @@ TEST(a_lease_gives_its_frame_back_and_keeps_arena_and_book_alive) {
   std::weak_ptr<Arena> arena_seen = arena;
   std::weak_ptr<FrameBook> book_seen = book;
   {
-    Lease lease(arena, book, book->take());
+    FrameLease lease(arena, book, book->take());
     CHECK(!book->any_free());
   }
   CHECK(book->any_free());
 
-  auto lease = std::make_unique<Lease>(arena, book, book->take());
+  auto lease = std::make_unique<FrameLease>(arena, book, book->take());
   arena.reset();
   book.reset();
   CHECK(!arena_seen.expired() && !book_seen.expired());
@@ -116,7 +116,7 @@ TEST(nobody_writes_a_frame_that_somebody_holds) {
       for (std::uint64_t& word : contents[frame]) word = i;
       auto& producer = producers[i % kHolders];
       while (producer.full()) std::this_thread::yield();
-      producer.push({new Lease(arena, book, frame), frame, i});
+      producer.push({new FrameLease(arena, book, frame), frame, i});
       producer.publish();
     }
     for (std::thread& holder : holders) holder.join();

@@ -7,9 +7,9 @@ using namespace remuda;
 
 namespace {
 
-// Two envs, an observation of two leaves of 8 bytes.
+// Two envs, an observation of two leaves of 8 bytes, and a computed column.
 struct Pool {
-  Pool() : memory(1, 2, 2, 4, true), results(memory.plan, columns({0, 1, 2, 3, 5, 6}), columns({7, 8})) {}
+  Pool() : memory(1, 2, 2, 4, true), results(memory.plan, columns({0, 1, 2, 3, 5, 6}), columns({7, 8}), columns({9})) {}
 
   std::vector<LastResults::Rows> columns(std::initializer_list<std::size_t> indices) {
     std::vector<LastResults::Rows> rows;
@@ -32,6 +32,7 @@ struct Pool {
     at<bool>(kTruncated, row) = false;
     at<std::uint64_t>(5, row) = leaf;
     at<std::uint64_t>(6, row) = leaf + 1;
+    at<std::uint64_t>(9, row) = leaf + 2;
     results.count(env);
   }
 
@@ -61,6 +62,7 @@ TEST(a_result_that_repeats_the_last_one_ends_nothing) {
   pool.at<bool>(kTerminated, kRow) = true;
   pool.results.repeat(1, kRow);
   CHECK(pool.at<std::uint64_t>(5, kRow) == 10 && pool.at<std::uint64_t>(6, kRow) == 11);
+  CHECK_EQ(pool.at<std::uint64_t>(9, kRow), 12u);
   CHECK(pool.at<double>(kReward, kRow) == 0.0 && !pool.results.ends_episode(kRow));
   CHECK_EQ(pool.at<std::uint64_t>(kInfoMask, kRow), 0u);
   CHECK(pool.results.is_over(1) && !pool.results.is_fresh(1));
@@ -80,9 +82,9 @@ TEST(an_end_made_here_is_a_truncation_and_the_last_result_from_then_on) {
 TEST(before_a_reset_into_the_row_the_last_observation_is_the_final_one) {
   Pool pool;
   pool.write_result(0, 40, false);
-  pool.at<std::uint64_t>(5, kRow) = 99;
+  pool.at<std::uint64_t>(5, kRow) = pool.at<std::uint64_t>(9, kRow) = 99;
   pool.results.end_before_reset(0, kRow);
   CHECK(pool.at<std::uint64_t>(7, kRow) == 40 && pool.at<std::uint64_t>(8, kRow) == 41);
-  CHECK_EQ(pool.at<std::uint64_t>(5, kRow), 99u);  // the reset's
+  CHECK(pool.at<std::uint64_t>(5, kRow) == 99 && pool.at<std::uint64_t>(9, kRow) == 99);  // the reset's
   CHECK(pool.at<bool>(kTruncated, kRow) && pool.results.is_fresh(0) && !pool.results.is_over(0));
 }

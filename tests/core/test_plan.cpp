@@ -63,6 +63,9 @@ std::vector<Region> regions_of(const Plan& plan) {
     regions.push_back({plan.blobs_out(w), blobs, line});
   }
   regions.push_back({plan.progress, sizeof(Progress) * plan.envs, line});
+  regions.push_back({plan.env_figures, sizeof(EnvFigures) * plan.envs, line});
+  regions.push_back({plan.worker_figures, sizeof(WorkerFigures) * plan.workers, line});
+  regions.push_back({plan.caller_figures, sizeof(CallerFigures), line});
   for (std::size_t i = 0; i < plan.actions.size(); ++i)
     regions.push_back({plan.actions[i], plan.action_bytes[i] * plan.slots, line});
   for (std::size_t i = 0; i < plan.columns.size(); ++i)

@@ -30,6 +30,10 @@ def same(operation: str, where: Any) -> Any:
     return operation, where
 
 
+def one(env: Any) -> int:
+    return 1
+
+
 SPACE = spaces.Box(-9.0, 9.0, (4,), np.float32)
 
 # A value that is nowhere the default, and what else it needs. What no process is needed for does without.
@@ -40,8 +44,11 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "preload": (("colorsys",), {}),
     "threads_per_worker": (2, {}),
     "worker_env": ({"HERD": "3"}, {"backend": "process"}),
+    "devices": (["GPU-7"], {"backend": "process"}),
     "start_timeout": (45.0, {}),
     "starts_serially": (True, {}),
+    "lazy": (True, {}),
+    "max_worker_memory": (1 << 40, {"backend": "process"}),
     "max_concurrency": (1, {}),
     "pin_workers": (True, {}),
     "name": ("herd", {}),
@@ -52,9 +59,11 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "vector_size": (2, {}),
     "frames": (7, {}),
     "object_bytes": (8192, {}),
+    "extras": ({"one": one}, {}),
     "observation_space": (SPACE, {}),
     "faults": (FaultPolicy("restart", backoff=0.25), {}),
     "record": ("records", {}),
+    "trace_on_fault": ("traces", {}),
     "worker_output": ("capture", {"backend": "process"}),
     "advise": (False, {}),
     "operation_of": (same, {}),
@@ -122,6 +131,7 @@ FACES: dict[str, Make] = {
 OF_GYMNASIUM = {"autoreset": "autoreset_mode=", "start_method": "context=", "observation_space": "observation_mode="}
 OF_ALF = {
     "autoreset": "FIRST",
+    "extras": "env_info",
     "observation_space": "specs",
     "resets_ahead": "always",
     "seeding": "seed()",
@@ -140,6 +150,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "alf.ParallelAlfEnvironment": OF_ALF,
     "ding.cfg.remuda": {
         "autoreset": "auto_reset",
+        "extras": "obs['action_mask']",
         "observation_space": "shared_memory",
         "resets_ahead": "auto_reset",
         "seeding": "seed()",
@@ -150,6 +161,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "mlagents.SubprocessEnvManager": {
         "advise": "measuring",
         "autoreset": "requests",
+        "extras": "decision steps",
         "observation_space": "requests",
         "operation_of": "reports",
         "resets_ahead": "requests",
@@ -234,9 +246,12 @@ def test_make_vec_gives_each_env_a_worker_where_they_are_built_anew(faults: Any,
 def in_force(one: Pool, option: str) -> Any:
     """The value in the form in which it was given."""
     value = one.options[option]  # type: ignore[literal-required]
+    if option == "extras":  # a face may call functions with what is in the worker around the env
+        return value and {name: getattr(function, "args", [function])[0] for name, function in value.items()}
     if option == "faults":  # faces add deadlines and quotas of their own
         return FaultPolicy(value.on_fault, backoff=value.backoff)
-    return str(value.directory.relative_to(Path.cwd())) if option == "record" else value
+    directory = {"record": lambda: value.directory, "trace_on_fault": lambda: value}.get(option)
+    return value if directory is None else str(directory().relative_to(Path.cwd()))
 
 
 @pytest.mark.parametrize("option", PoolOptions.__annotations__)

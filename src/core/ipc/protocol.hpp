@@ -23,7 +23,7 @@ enum class Op : std::uint32_t {
   kMessage = 3,  // blob: a pickled request for the worker's Python side
   kClose = 4,
   kResetIntoRow = 5,  // an env made anew resets; the row's reward, flags and final observation stand
-  kRebuild = 6,       // a message: makes an env anew
+  kRebuild = 6,       // a message: makes an env anew; with a blob: makes another one beside it
   kPrepare = 7,       // a message: resets an env in advance; blob as for kReset. The next reset tells what it raised
 };
 
@@ -48,6 +48,7 @@ inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an excep
 inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
 inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column
 inline constexpr std::uint32_t kRenewalDue = 64;  // the episode ended, and before the next one the env is to be renewed
+inline constexpr std::uint32_t kGrown = 512;      // with kRenewalDue: its worker takes more memory than it is to
 inline constexpr std::uint32_t kUndone = 256;  // it was not done: by kRenewalDue, or (kPrepare) for the env has raised
 inline constexpr std::uint32_t kHasSpares =
     128;  // the first observation of the next episode is to come from another env
@@ -75,8 +76,11 @@ struct Result {
   std::uint64_t begin_ns;  // 24  CLOCK_MONOTONIC, the same in every process of a machine
   std::uint64_t end_ns;    // 32
   Op op;                   // 40
-  std::uint32_t unused[5];
+  // Of the env's reset that belongs to it, be it a part of its step or made in advance; of a run the last one, if any.
+  std::uint32_t reset_env;       // 44
+  std::uint64_t reset_begin_ns;  // 48  0: there was none
+  std::uint64_t reset_end_ns;    // 56
 };
-static_assert(sizeof(Result) == 64 && offsetof(Result, end_ns) == 32);
+static_assert(sizeof(Result) == 64 && offsetof(Result, end_ns) == 32 && offsetof(Result, reset_end_ns) == 56);
 
 }  // namespace remuda

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -27,6 +28,8 @@ std::uint32_t first_sibling(std::uint32_t cpu) {
 }
 
 }  // namespace
+
+std::uint32_t process_id() { return static_cast<std::uint32_t>(getpid()); }
 
 std::uint32_t current_core() {
   static std::array<std::atomic<std::uint32_t>, 1024> cores{};  // by CPU, plus 1; 0: not looked up yet
@@ -52,6 +55,8 @@ std::uint64_t thread_cpu_ns() {
 }
 
 #else
+
+std::uint32_t process_id() { return 0; }
 
 std::uint32_t current_core() { return 0; }
 std::uint64_t involuntary_switches() { return 0; }

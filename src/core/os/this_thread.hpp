@@ -11,6 +11,8 @@ std::uint32_t current_core();
 // How often it has lost its core to another thread while it could have gone on; `sched_yield` counts where there was
 // another.  A system call.
 std::uint64_t involuntary_switches();
+// The id of its process.
+std::uint32_t process_id();
 // How much CPU time it has used.  A system call.
 std::uint64_t thread_cpu_ns();
 

@@ -127,11 +127,11 @@ void ActionColumn::write(nb::handle array, const std::vector<std::uint32_t>& tar
                          const Slots& slots) const {
   const auto* from = static_cast<const std::byte*>(PyArray_DATA(as_array(array)));
   const std::size_t bytes = column_.row_bytes();
-  if (&targets == &part.slots() || targets == part.slots()) {
-    std::memcpy(column_.row(part.first_position()), from, bytes * targets.size());
+  if ((&targets == &part.slots() || targets == part.slots()) && part.has_actions_in_order()) {
+    std::memcpy(column_.row(part.next_action_row(part.first_position())), from, bytes * targets.size());
   } else {
     for (std::size_t i = 0; i < targets.size(); ++i)
-      std::memcpy(column_.row(slots[targets[i]].position), from + i * bytes, bytes);
+      std::memcpy(column_.row(part.next_action_row(slots[targets[i]].position)), from + i * bytes, bytes);
   }
 }
 

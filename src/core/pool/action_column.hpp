@@ -17,7 +17,7 @@ class ActionColumn {
   // an empty sequence.
   ActionColumn(Column column, nb::sequence bounds);
 
-  std::size_t row_bytes() const { return column_.row_bytes(); }
+  const Column& column() const { return column_; }
 
   // `value` as an array of the column's dtype in C order, with a row for each of `count` envs: itself, if it is one.
   // Null where it does not fit: another number or shape (axes of length 1 do not count), values that would change, or

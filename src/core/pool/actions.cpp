@@ -18,4 +18,10 @@ void Actions::write(const Leaves& leaves, const std::vector<std::uint32_t>& targ
   for (std::size_t i = 0; i < leaves.size(); ++i) columns_[i].write(leaves[i], targets, part, slots);
 }
 
+std::vector<Column> Actions::columns() const {
+  std::vector<Column> columns;
+  for (const ActionColumn& column : columns_) columns.push_back(column.column());
+  return columns;
+}
+
 }  // namespace remuda

@@ -21,6 +21,9 @@ class Actions {
   void write(const Leaves& leaves, const std::vector<std::uint32_t>& targets, const Part& part,
              const Slots& slots) const;
 
+  // Where the actions lie, a row for each slot and those of rollouts.
+  std::vector<Column> columns() const;
+
  private:
   std::vector<ActionColumn> columns_;
   Nest nest_;

@@ -13,12 +13,15 @@
 
 namespace remuda {
 
+inline nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
+
 // What the batches of a pool are made of.
 struct BatchColumns {
-  std::vector<Column> columns;  // reward, terminated, truncated, info mask, then the observation's leaves
-  std::vector<Column> finals;   // those leaves of the observation that ended an episode
-  std::deque<Column> infos;     // grows
-  bool obs_is_array = false;    // an observation is its one leaf
+  std::vector<Column> columns;   // reward, terminated, truncated, info mask, then the observation's leaves
+  std::vector<Column> finals;    // those leaves of the observation that ended an episode
+  std::vector<Column> computed;  // the caller's own
+  std::deque<Column> infos;      // grows
+  bool obs_is_array = false;     // an observation is its one leaf
 
   static constexpr std::size_t kFirstOfLeaves = 4;
 };
@@ -27,7 +30,7 @@ class Batch {
  public:
   // Lists of an array for each column; null where no row has anything in them.
   struct Arrays {
-    nb::object columns, finals, infos;
+    nb::object columns, finals, computed, infos;
   };
   enum Attribute { kReward, kTerminated, kTruncated, kEnvIds, kObs, kAttributes };
 
@@ -35,12 +38,17 @@ class Batch {
   Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
         nb::object env_ids, bool finals, bool infos, nb::object extras);
   // Of arrays of its own, for all columns in their order. `obs_is_array`: an observation is its one leaf.
-  Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array);
+  Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array,
+        nb::object valid = {});
+  // The rows of a padding's frame from `first` on, which are the lease's; `arrays`: finals and infos of its own.
+  Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
+        Arrays arrays, nb::object extras, nb::object env_ids, nb::object valid);
 
   std::uint32_t count() const { return count_; }
   nb::object source() const { return source_; }  // what its owner wants to know about all batches of a pool
   nb::object extras() const { return extras_; }
   bool has_infos() const { return has_infos_ || extras_.is_valid(); }
+  nb::object valid() const { return valid_; }  // which rows are an env's; null: all
 
   // Made the first time.  An observation that is no single array is not made here: null.
   nb::object get(Attribute attribute);
@@ -49,8 +57,9 @@ class Batch {
   // New views each time, or the arrays of a batch that was copied.
   nb::object info_mask() const { return column(kInfoMaskOfBatch); }
   nb::list leaves() const;
-  nb::object finals() const;  // a list, or None
-  nb::object infos() const;   // a list, or None
+  nb::object finals() const;    // a list, or None
+  nb::object computed() const;  // a list, or None
+  nb::object infos() const;     // a list, or None
 
   int visit(visitproc visit, void* arg) const;
   void clear();
@@ -65,7 +74,7 @@ class Batch {
   std::shared_ptr<const BatchColumns> columns_;
   nb::object lease_;  // null: the rows were copied
   Arrays arrays_;     // ... into these
-  nb::object extras_;
+  nb::object extras_, valid_;
   nb::object attributes_[kAttributes];  // that were made, or set
   std::uint32_t first_ = 0, count_ = 0;
   std::uint32_t info_columns_ = 0;  // how many there were

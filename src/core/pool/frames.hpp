@@ -58,17 +58,27 @@ class FrameBook {
   const std::vector<std::shared_ptr<FrameBook>> before_;
 };
 
-// Keeps a frame and the arena under it.
+// Keeps memory that arrays are views of, and the arena that it is of.
 class Lease {
  public:
-  Lease(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame)
-      : arena_(std::move(arena)), book_(std::move(book)), frame_(frame) {}
-  ~Lease() { book_->give_back(frame_); }
+  explicit Lease(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+  virtual ~Lease() = default;
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
+  const std::shared_ptr<Arena>& arena() const { return arena_; }
 
  private:
   std::shared_ptr<Arena> arena_;
+};
+
+// Of a frame.
+class FrameLease final : public Lease {
+ public:
+  FrameLease(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame)
+      : Lease(std::move(arena)), book_(std::move(book)), frame_(frame) {}
+  ~FrameLease() override { book_->give_back(frame_); }
+
+ private:
   std::shared_ptr<FrameBook> book_;
   std::uint32_t frame_;
 };

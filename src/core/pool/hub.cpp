@@ -59,9 +59,9 @@ bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
 }  // namespace
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
-         std::vector<Column> columns, std::vector<Column> final_columns, std::vector<ActionColumn> actions,
-         nb::object action_nest, nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running,
-         bool one_sleeps, bool spins_heedlessly)
+         std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed,
+         std::vector<ActionColumn> actions, nb::object action_nest, nb::object receive, nb::object send,
+         std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       lendings_(Lendings::make(arena_, plan_.slots)),
@@ -74,15 +74,16 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       slots_(plan_.slots),
       objects_(plan_.slots),
       obstacles_(std::make_shared<Obstacles>(plan_.slots, plan_.envs)),
-      last_results_(plan_, rows_of(columns), rows_of(final_columns)),
+      last_results_(plan_, rows_of(columns), rows_of(final_columns), rows_of(computed)),
       resolution_(slots_, seating_, last_results_, parts_, plan_.width),
       last_parts_(plan_.envs),
-      frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns)),
+      frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns), std::move(computed)),
       actions_(std::move(actions), action_nest),
       turns_(plan_.workers, max_running),
       watch_(plan_.workers),
       transfers_(plan_.workers),
       spin_policy_(*cores_, SpinPolicy::kCaller, Nanoseconds(spin_ns), spins_heedlessly),
+      caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures)),
       receive_(std::move(receive)),
       send_(std::move(send)),
       batch_type_(nb::borrow(nb::type<Batch>())) {
@@ -91,8 +92,19 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
     ports_.emplace_back(*arena_, plan_, w, static_cast<std::uint32_t>(workers_.size()), envs_of_worker[w]);
     workers_.insert(workers_.end(), envs_of_worker[w], w);
   }
-  for (const auto* columns : {&last_results_.columns(), &last_results_.final_columns()})
+  for (const auto* columns : {&last_results_.columns(), &last_results_.final_columns(), &last_results_.computed()})
     for (const LastResults::Rows& column : *columns) lendings_->add_column(column.at, column.bytes);
+  std::vector<RolloutStore::Rows> rows;
+  for (std::size_t c = 0; c < plan_.columns.size(); ++c)
+    if (c != kInfo)
+      rows.push_back({plan_.columns[c] + plan_.column_bytes[c] * plan_.first_rollout_row(), plan_.column_bytes[c]});
+  for (std::size_t c = 0; c < plan_.actions.size(); ++c) {
+    const std::uint64_t first = plan_.actions[c] + plan_.action_bytes[c] * plan_.slots;
+    rows.push_back({first, plan_.action_bytes[c]});
+    lendings_->add_action_column(arena_->at<std::byte>(first), plan_.action_bytes[c]);
+  }
+  lendings_->set_first_rollout_row(plan_.first_rollout_row());
+  rollout_store_ = std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, std::move(rows));
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
   split({std::move(all)});
@@ -105,6 +117,8 @@ std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   std::erase_if(books_before_, [](const auto& book) { return book->all_back(); });
   first_part_ += static_cast<std::uint32_t>(parts_.size());
   parts_.clear();
+  rollouts_.clear();
+  rollouts_.resize(divisions.size());
   env_ids_.clear();
   std::uint32_t position = 0;
   for (auto& slots : divisions) {
@@ -130,13 +144,16 @@ void Hub::set_batches(nb::object type, nb::object source, nb::object look, bool 
 std::optional<Refusal> Hub::send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number) {
   TimeOfCall now;
   std::vector<std::uint32_t> some;
+  const CallerMeter::Call call(caller_meter_);
   return send_to(op, slots, actions, blobs, number, some, now);
 }
 
 nb::object Hub::step(nb::handle actions, nb::handle slots, std::uint32_t number) {
   TimeOfCall now;
   std::vector<std::uint32_t> some;
+  if (tracing_.is_on()) tracing_.note_step(now.get());
   if (!slots.is_none() && pending(number) != 0) return nb::cast(Refusal::kPending);
+  const CallerMeter::Call call(caller_meter_);
   if (const auto refusal = send_to(Op::kStep, slots, actions, nb::none(), number, some, now)) return nb::cast(*refusal);
   return receive_from(now, 0, number, some);
 }
@@ -181,7 +198,17 @@ std::optional<Refusal> Hub::obstacle(Op op, const std::vector<std::uint32_t>& ta
 }
 
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now) {
-  const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(targets.size())) * plan_.slots;
+  caller_meter_.note_sending();
+  const std::vector<std::uint32_t> theirs =
+      part.rollout() ? rows_in_rollout(op, targets, part) : std::vector<std::uint32_t>();  // rows in it; else none
+  const auto elsewhere = theirs.empty()
+                             ? targets.size()
+                             : static_cast<std::size_t>(std::count(theirs.begin(), theirs.end(), Part::kNoRow));
+  const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(elsewhere)) * plan_.slots;
+  auto row_of = [&](std::size_t i) {
+    const bool is_there = !theirs.empty() && theirs[i] != Part::kNoRow;
+    return is_there ? theirs[i] : first_row + slots_[targets[i]].position;
+  };
   // One record tells of neighbours, unless each has something of its own, or episodes begin out of turn.
   const bool in_runs = blobs.is_none() && !slots_.any_cut_off() && !seating_.has_spares();
   std::size_t first = 0;  // of the run being gathered
@@ -192,7 +219,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     nb::handle parts = Py_None;
     if (!blobs.is_none()) parts = held = blobs[i / plan_.width];
     for (std::size_t each = i; each < next; ++each) {
-      slots_.send(targets[each], op, first_row + slots_[targets[each]].position);
+      slots_.send(targets[each], op, row_of(each));
       if (op == Op::kReset) obstacles_->note_reset(targets[each]);
     }
     if (slots_[slot].episode == Episode::kOver && begins_episode(slot, op, parts)) {
@@ -200,7 +227,9 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
       parts = Py_None;
     }
     if (!parts.is_none()) objects_[slot].command = nb::borrow(parts);
-    if (in_runs && next < targets.size() && extends_run(targets[next - 1], targets[next])) continue;
+    if (in_runs && next < targets.size() && row_of(next) == row_of(next - 1) + 1 &&
+        extends_run(targets[next - 1], targets[next]))
+      continue;
     if (!deliver_end(slot) && !answer_here(slot, op, parts))
       push_run(slots_[slot].op, targets[first], static_cast<std::uint32_t>(next - first), parts);
     first = next;
@@ -211,7 +240,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
 
 // Whether one record can tell of both, which their own envs back.
 bool Hub::extends_run(std::uint32_t slot, std::uint32_t next) const {
-  return next == slot + 1 && slots_[next].position == slots_[slot].position + 1 && workers_[next] == workers_[slot];
+  return next == slot + 1 && workers_[next] == workers_[slot];
 }
 
 // The slot's last episode is over: whether this command is to be a plain reset, and a fresh env's.
@@ -238,7 +267,7 @@ void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle p
   ++sequence_;
   for (std::uint32_t i = 0; i < count; ++i) slots_.set_sequence(first + i, sequence_);
   const Slots::Slot& slot = slots_[first];
-  push(worker_of(first), {op, env_of(first), slot.row, count, sequence_, 0, slot.position}, parts);
+  push(worker_of(first), {op, env_of(first), slot.row, count, sequence_, 0, action_row(first)}, parts);
 }
 
 // The command that a slot was sent last, once more.

@@ -19,7 +19,9 @@
 //   how long anything may take           Deadlines          batches                           FrameTaker
 //   what sockets have in part            Transfers          what becomes of failed envs       Resolution
 //   actions and env ids of callers       Actions, targets   what keeps slots from stepping    Obstacles
-//   each env's last result               LastResults
+//   each env's last result               LastResults        what has happened of late         Tracing
+//   rollouts: their memory, their rows   RolloutStore, Rollout
+//   where the caller's time goes         CallerMeter
 #pragma once
 
 #include <algorithm>
@@ -32,6 +34,7 @@
 #include "ipc/ringer.hpp"
 #include "pool/actions.hpp"
 #include "pool/batch.hpp"
+#include "pool/caller_meter.hpp"
 #include "pool/deadlines.hpp"
 #include "pool/frame_taker.hpp"
 #include "pool/inbox.hpp"
@@ -42,9 +45,12 @@
 #include "pool/port.hpp"
 #include "pool/refusal.hpp"
 #include "pool/resolution.hpp"
+#include "pool/rollout_store.hpp"
+#include "pool/rollout_views.hpp"
 #include "pool/seating.hpp"
 #include "pool/slots.hpp"
 #include "pool/spin_right.hpp"
+#include "pool/tracing.hpp"
 #include "pool/transfers.hpp"
 #include "pool/turns.hpp"
 #include "pool/watch.hpp"
@@ -53,22 +59,20 @@
 
 namespace remuda {
 
-inline nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
-
 class Hub {
  public:
   // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
   // `receive(w) -> (parts, take) | None (it died) | False (nonsense) | True (some of it is still to come)` reads from
   // worker w's socket the message that is the next one until `take()`, a function in C, `send(w, parts) -> whether some
   // of it is still to be written` writes to it, and `send(w, None)` goes on with that; neither waits. `columns`:
-  // reward, terminated, truncated, info mask, then the observation's leaves. `action_nest`: how an action is made of
-  // `actions`. `max_running`: how many workers may have commands at once; the others' wait here for their turn.
-  // `spin_ns`, `spins_heedlessly`: see `SpinPolicy`; `one_sleeps`: whether one of the workers is to leave its core to
-  // the caller.
+  // reward, terminated, truncated, info mask, then the observation's leaves; `computed`: the caller's own.
+  // `action_nest`: how an action is made of `actions`. `max_running`: how many workers may have commands at once; the
+  // others' wait here for their turn. `spin_ns`, `spins_heedlessly`: see `SpinPolicy`; `one_sleeps`: whether one of the
+  // workers is to leave its core to the caller.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
-      std::vector<Column> columns, std::vector<Column> final_columns, std::vector<ActionColumn> actions,
-      nb::object action_nest, nb::object receive, nb::object send, std::int64_t spin_ns, std::uint32_t max_running,
-      bool one_sleeps, bool spins_heedlessly);
+      std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed,
+      std::vector<ActionColumn> actions, nb::object action_nest, nb::object receive, nb::object send,
+      std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly);
 
   // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.  Returns the
   // number of the first; the others' follow.  No number is given twice, so those of parts that are gone stand for none.
@@ -82,10 +86,25 @@ class Hub {
   // an observation is its one leaf; else `type` knows how to build it.
   void set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array);
   void look_at(std::uint64_t number) { look_at_ = number; }
-  std::uint64_t batches() const { return batches_; }  // that were handed out
+  std::uint64_t batches() const { return caller_meter_.batches(); }  // that were handed out
   // Is called before each wait, where workers run in the caller's thread.
   void set_pump(nb::object pump) { pump_ = std::move(pump); }
   const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
+
+  // -- rollouts --------------------------------------------------------------------------------------
+
+  // Steps of so many parts from this one on, of which nothing is pending, fill a rollout from now on, each slot so many
+  // times, or until they are sent a reset.  First they are to be sent an observe.  What has no column is put into
+  // `extras`, as `take` has it, by row.  Returns the lease.  Throws std::system_error when there is no memory.
+  nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
+  // Steps of these parts fill it no more.
+  void end_rollout(std::uint32_t first_part, std::uint32_t parts);
+  // How many bytes the next one, of so many rows, has to reserve.
+  std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
+  // Whether the episode of a slot is over, and the next one has not begun; whether its last observation is the first of
+  // an episode.  As its worker has it, or had.
+  bool needs_reset(std::uint32_t slot) const;
+  bool has_begun(std::uint32_t slot) const;
 
   // -- out -------------------------------------------------------------------------------------------
 
@@ -121,7 +140,12 @@ class Hub {
   // it `extras`: {position: (flags, parts | None, terminal | None)} of the envs with a final observation or a blob, by
   // their first rows; terminal: what `reset_into_row` was given.
   // With background autoreset the slots whose episode is over are told to reset, and are pending again.
-  nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part);
+  // `pad_to` (0: none): the batch has so many rows, which `make_padding` has made room for.
+  nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part, std::uint32_t pad_to);
+  // The bytes that `make_padding` would reserve; 0: it has been called.  That throws std::system_error when there is no
+  // memory for them.
+  std::uint64_t padding_bytes(std::uint32_t rows) const { return frame_taker_.padding_bytes(rows, plan_.frames - 1); }
+  void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows, plan_.frames - 1); }
   // Removes everything ready of a part without looking at it.
   void drop_ready(std::uint32_t part);
 
@@ -164,6 +188,8 @@ class Hub {
   void remove_late() { late_.pop_front(); }
   // What a worker does, or did when it died: (op | None, env | None).
   nb::tuple doing(std::uint32_t worker) const;
+  // Since when, of CLOCK_MONOTONIC; 0 where it does nothing.
+  std::uint64_t busy_since(std::uint32_t worker) const;
   // (resets, steps since the last one) of an env so far.
   nb::tuple progress(std::uint32_t env) const;
   // (base, n, resets): which base the seeds of an env are derived from, by the pool's count; that the latest was the
@@ -174,7 +200,10 @@ class Hub {
   std::uint32_t worker_of(std::uint32_t slot) const { return workers_[env_of(slot)]; }
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
   // The row of a slot's action.
-  std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].position; }
+  std::uint32_t action_row(std::uint32_t slot) const {
+    const Slots::Slot& its = slots_[slot];
+    return parts_[its.part].action_row(its.row, its.position);
+  }
   // Whether nothing that a slot was sent is pending.
   bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
   // The op that a slot was sent last.
@@ -218,29 +247,35 @@ class Hub {
   }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
-  std::uint64_t waited_ns() const { return waited_ns_; }
+  // For statistics, which see figures.hpp: an env has failed, a worker is replaced.
+  void count_fault(std::uint32_t env) { add(arena_->at<EnvFigures>(plan_.env_figures)[env].faults, 1); }
+  void count_memory_renewal(std::uint32_t worker) {
+    add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].memory_renewals, 1);
+  }
+  void count_restart(std::uint32_t worker) { add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].restarts, 1); }
+  // From now on what happens is noted there; null: no more.
+  void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
   // How much time there has been, all told, in which we were not running, or did not look: it counts for no deadline.
   std::int64_t lost_ns();
   bool has_room(std::uint32_t worker) const;  // for one more message
-  nb::list meters() const;                    // (steps, busy_ns, cpu_ns) of each worker
 
   // What Python's garbage collector has to know: whom we hold that may hold us.
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(receive_.ptr());
     for (const nb::object* one : {&send_, &pump_, &batch_type_, &look_}) Py_VISIT(one->ptr());
     Py_VISIT(frame_taker_.source().ptr());
+    for (const RolloutOfPart& one : rollouts_) Py_VISIT(one.extras.ptr());
     return 0;
   }
   void clear() {
     receive_.reset();
     for (nb::object* one : {&send_, &pump_, &batch_type_, &look_}) one->reset();
     frame_taker_.set_source({}, false);
+    for (RolloutOfPart& one : rollouts_) one.extras.reset();
   }
 
-  void add_info_column(Column column) {
-    lendings_->add_column(column.row(0), column.row_bytes());
-    frame_taker_.add_info_column(std::move(column));
-  }
+  // Throws std::system_error when there is no memory for it.
+  void add_info_column(Column column);
   std::size_t num_info_columns() const { return frame_taker_.num_info_columns(); }
 
  private:
@@ -261,6 +296,9 @@ class Hub {
    private:
     std::optional<Clock::time_point> now_;
   };
+  struct RolloutOfPart {
+    nb::object lease, extras;  // null: there is none
+  };
   struct Late {
     std::uint32_t worker;
     std::optional<Op> op;  // none: its results make no sense
@@ -278,6 +316,7 @@ class Hub {
   std::optional<Refusal> obstacle(Op op, const std::vector<std::uint32_t>& targets) const;
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
   bool extends_run(std::uint32_t slot, std::uint32_t next) const;
+  std::vector<std::uint32_t> rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part);
   bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
   void swap_in_spare(std::uint32_t slot);
   void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts);
@@ -295,8 +334,8 @@ class Hub {
                  std::optional<std::uint32_t> number);
   nb::object receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_t number,
                           const std::vector<std::uint32_t>& order);
-  nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
-                       std::uint32_t number);
+  nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order, std::uint32_t number,
+                       std::uint32_t pad_to = 0);
   nb::object hand_over(Batch batch, bool has_new_keys);
   bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   void drain();
@@ -310,6 +349,8 @@ class Hub {
   bool attention() const { return inbox_.has_others() || !dead_.empty() || !late_.empty() || has_news(); }
   std::vector<Run> take_ready(Part& part, std::uint32_t limit);
   nb::object take_extras(const std::vector<Run>& runs);
+  void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
+  void forget_rollout(std::uint32_t number);
   std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
 
   void poll(Clock::time_point now);
@@ -343,7 +384,9 @@ class Hub {
   std::shared_ptr<Obstacles> obstacles_;
   std::vector<Part> parts_;
   std::vector<nb::object> env_ids_;  // by part: its slots
-  std::uint32_t first_part_ = 0;     // its number
+  std::shared_ptr<RolloutStore> rollout_store_;
+  std::vector<RolloutOfPart> rollouts_;  // by part
+  std::uint32_t first_part_ = 0;         // its number
   // Of how the pool was divided before: their rows lie elsewhere now, but some are still held.
   std::vector<std::shared_ptr<FrameBook>> books_before_;
   LastResults last_results_;
@@ -359,8 +402,9 @@ class Hub {
   RunningClock clock_;
   SpinPolicy spin_policy_;
   SpinRight spin_right_;
-  bool asks_for_all_ = false;    // of the workers, see `want_all`
-  std::uint64_t waited_ns_ = 0;  // spent in `wait`, all told
+  CallerMeter caller_meter_;
+  Tracing tracing_;
+  bool asks_for_all_ = false;  // of the workers, see `want_all`
 
   Inbox inbox_;
   std::deque<std::uint32_t> dead_;  // workers that were found dead, or were sent something when they were
@@ -369,7 +413,7 @@ class Hub {
   std::uint32_t awaited_ = 0;   // messages without an answer yet
   nb::object receive_, send_, pump_;
   nb::object batch_type_, look_;
-  std::uint64_t batches_ = 0, look_at_ = 0;
+  std::uint64_t look_at_ = 0;
   std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
 };
 

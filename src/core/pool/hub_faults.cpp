@@ -140,6 +140,11 @@ nb::tuple Hub::doing(std::uint32_t worker) const {
   return nb::make_tuple(Task::op(task), port.hosts(env) ? nb::object(nb::int_(env)) : nb::none());
 }
 
+std::uint64_t Hub::busy_since(std::uint32_t worker) const {
+  const std::uint64_t task = ports_[worker].task();
+  return ports_[worker].is_at(task) ? Task::begin_ns(task) : 0;
+}
+
 std::optional<std::uint32_t> Hub::slot_of(std::uint32_t env) const {
   const std::uint32_t slot = seating_.slot_of(env);
   return slot == Seating::kNoSlot ? std::nullopt : std::optional(slot);
@@ -157,15 +162,6 @@ nb::tuple Hub::seeded(std::uint32_t env) const {
   const std::uint64_t seeded_at = progress.seeded_at.load(std::memory_order_relaxed);
   return nb::make_tuple(base, seeded_at - progress.counted_from.load(std::memory_order_relaxed),
                         progress.resets.load(std::memory_order_relaxed) - seeded_at);
-}
-
-nb::list Hub::meters() const {
-  nb::list meters;
-  for (const Port& port : ports_)
-    meters.append(nb::make_tuple(port.meter->steps.load(std::memory_order_relaxed),
-                                 port.meter->busy_ns.load(std::memory_order_relaxed),
-                                 port.meter->cpu_ns.load(std::memory_order_relaxed)));
-  return meters;
 }
 
 nb::tuple Hub::last(std::uint32_t slot) const {

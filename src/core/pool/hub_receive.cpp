@@ -1,6 +1,7 @@
 // The hub's receiving: waits for results, takes them in, and hands them out as batches.
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "ipc/blob_parts.hpp"
 #include "pool/hub.hpp"
@@ -17,14 +18,19 @@ constexpr std::uint32_t kEverything = 0xffffffff;
 // -- waiting -----------------------------------------------------------------------------------------------
 
 bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> number) {
-  return wait_from(Clock::now(), wanted, timeout_ns, number);
+  CallerMeter::Call call(caller_meter_);
+  const bool is_done = wait_from(Clock::now(), wanted, timeout_ns, number);
+  if (is_done) call.goes_on();  // what is there is taken next
+  return is_done;
 }
 
 bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
                     std::optional<std::uint32_t> number) {
   if (pump_.is_valid()) {
     pump_();
-    start = Clock::now();  // it may have taken any time
+    const auto before = std::exchange(start, Clock::now());  // it may have taken any time
+    caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(start - before).count()));
+    if (tracing_.is_on()) tracing_.note_wait(before, start, number.has_value());
   }
   const Part* part = number ? &part_at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
@@ -52,7 +58,8 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
       nb::gil_scoped_release release;
       has_slept = sleep(heard + needed, limit, now);
     }
-    waited_ns_ += static_cast<std::uint64_t>(Nanoseconds(now - before).count());
+    caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
+    if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
     clock_.look(now, RunningClock::kStall);
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
     if ((has_slept || watch_.is_due(now)) && !reached(*bell_, heard + needed)) poll(now);
@@ -111,6 +118,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   Port& port = ports_[worker];
   port.heard = Clock::time_point(Nanoseconds(result.end_ns));
   port.last_end_ns = result.end_ns;
+  if (tracing_.is_on()) tracing_.note_result(worker, result);
   port.outstanding -= result.count;
   if (port.outstanding == 0) finish_turn(worker);
   if (result.flags & kIsMessage) {
@@ -178,7 +186,7 @@ void Hub::finish_rows(std::uint32_t first, const Result& result) {
   }
   if (plan_.keeps_last) last_parts_[result.env] = objects_[first].result;
   objects_[first].command.reset();
-  part_of(first).finish({first, result.row, result.count, result.flags & ~kRenewalDue});
+  part_of(first).finish({first, result.row, result.count, result.flags & ~(kRenewalDue | kGrown)});
 }
 
 // Gives a fresh env to each slot that ended an episode, or was cut off, and is to begin another in the same step, if
@@ -204,16 +212,16 @@ std::vector<Run> Hub::take_ready(Part& part, std::uint32_t limit) {
   return runs;
 }
 
-nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t number) {
+nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t number, std::uint32_t pad_to) {
   std::vector<std::uint32_t> order;
   if (!slots.is_none() && !read_targets(slots, number, order))
     throw nb::value_error("expected the slots that are ready, each once");
-  return take_rows(limit, by_slot, order, number);
+  return take_rows(limit, by_slot, order, number, pad_to);
 }
 
 // `order`: of the rows, by their slots; empty: in that of arrival, or of slots.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
-                          std::uint32_t number) {
+                          std::uint32_t number, std::uint32_t pad_to) {
   Part& part = part_at(number);
   std::vector<Run> runs = take_ready(part, limit);
   // By slot is the order of a frame, and what arrived in which order is chance.
@@ -226,8 +234,14 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
     std::sort(runs.begin(), runs.end(), is_before);
 
   nb::object extras = take_extras(runs);
-  nb::object slots = whole ? env_ids(number) : FrameTaker::slots_of(runs);
-  Batch batch = frame_taker_.take(part, runs, whole, std::move(slots), std::move(extras));
+  const nb::object rollout = rollouts_[number - first_part_].lease;
+  if (rollout.is_valid()) note_filled(number, runs, extras);
+  const bool is_padded = pad_to != 0 && !(whole && pad_to == part.slots().size());
+  Batch batch = is_padded ? frame_taker_.take_padded(part, runs, pad_to, std::move(extras))
+                          : frame_taker_.take(part, runs, whole, whole ? env_ids(number) : FrameTaker::slots_of(runs),
+                                              std::move(extras), rollout);
+  if (rollout.is_valid()) forget_rollout(number);
+  if (tracing_.is_on()) tracing_.note_batch(batch.count());
   const bool has_new_keys =
       std::any_of(runs.begin(), runs.end(), [](const Run& run) { return (run.flags & kHasNewKeys) != 0; });
   const std::vector<std::uint32_t> ended = note_ends(runs);
@@ -242,19 +256,21 @@ nb::object Hub::hand_over(Batch batch, bool has_new_keys) {
   nb::object object = nb::inst_alloc(batch_type_);
   new (nb::inst_ptr<Batch>(object)) Batch(std::move(batch));
   nb::inst_mark_ready(object);
-  ++batches_;
-  if ((has_new_keys || batches_ == look_at_) && look_.is_valid()) look_(object);
+  caller_meter_.hand_over();
+  if ((has_new_keys || batches() == look_at_) && look_.is_valid()) look_(object);
   return object;
 }
 
 nb::object Hub::receive(std::uint32_t wanted, std::uint32_t number) {
   TimeOfCall now;
+  const CallerMeter::Call call(caller_meter_);
   return receive_from(now, wanted, number, {});
 }
 
 nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_t number,
                              const std::vector<std::uint32_t>& order) {
   const std::uint32_t there = pending(number);
+  if (tracing_.is_on()) tracing_.note_call(now.get());
   const auto is_ordinary = [this] { return !needs_attention() && !has_unheard() && !obstacles_->any_untold(); };
   if (there == 0 || !is_ordinary()) return nb::none();
   if (!wait_from(now.get(), wanted == 0 ? there : std::min(wanted, there), -1, number) || !is_ordinary())
@@ -268,6 +284,7 @@ void Hub::drop_ready(std::uint32_t number) {
   take_extras(dropped);
   const std::vector<std::uint32_t> ended = note_ends(dropped);
   for (const Run& run : dropped) part.free_rows(run.row, run.count);
+  forget_rollout(number);
   if (ended.empty()) return;
   TimeOfCall now;
   dispatch(Op::kReset, ended, nb::none(), part, now);

@@ -6,6 +6,7 @@ namespace remuda {
 
 void LastResults::repeat(std::uint32_t env, std::uint32_t row) const {
   copy_leaves(env, columns_.data() + kFirstOfLeaves, row);
+  for (const Rows& column : computed_) std::memcpy(column.row(row), column.row(row_of(env)), column.bytes);
   set_flags(row, false);
   *at<std::uint64_t>(kInfoMask, row) = 0;
 }

@@ -20,12 +20,18 @@ class LastResults {
     std::byte* row(std::uint32_t row) const { return at + row * bytes; }
   };
   // `columns`: reward, terminated, truncated, info mask, then the observation's leaves; `final_columns`: those leaves
-  // of the observation that ended an episode.
-  LastResults(const Plan& plan, std::vector<Rows> columns, std::vector<Rows> final_columns)
-      : plan_(plan), columns_(std::move(columns)), final_columns_(std::move(final_columns)), envs_(plan.envs) {}
+  // of the observation that ended an episode; `computed`: the caller's own.
+  LastResults(const Plan& plan, std::vector<Rows> columns, std::vector<Rows> final_columns,
+              std::vector<Rows> computed = {})
+      : plan_(plan),
+        columns_(std::move(columns)),
+        final_columns_(std::move(final_columns)),
+        computed_(std::move(computed)),
+        envs_(plan.envs) {}
 
   const std::vector<Rows>& columns() const { return columns_; }
   const std::vector<Rows>& final_columns() const { return final_columns_; }
+  const std::vector<Rows>& computed() const { return computed_; }
 
   // Another result of the env has come.
   void count(std::uint32_t env) {
@@ -42,7 +48,7 @@ class LastResults {
   bool is_over(std::uint32_t env) const { return ends_episode(row_of(env)); }
   bool ends_episode(std::uint32_t row) const { return *at<bool>(kTerminated, row) || *at<bool>(kTruncated, row); }
 
-  // Makes a result: the last observation once more, reward 0.
+  // Makes a result: the last observation and computed columns once more, reward 0.
   void repeat(std::uint32_t env, std::uint32_t row) const;
   // The same, truncated; and the last result ended the episode, too.
   void end_episode(std::uint32_t env, std::uint32_t row);
@@ -66,7 +72,7 @@ class LastResults {
   void set_flags(std::uint32_t row, bool truncated) const;
 
   const Plan& plan_;
-  std::vector<Rows> columns_, final_columns_;
+  std::vector<Rows> columns_, final_columns_, computed_;
   std::vector<Env> envs_;
 };
 

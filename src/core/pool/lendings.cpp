@@ -77,8 +77,9 @@ class Forks {
   std::vector<Copy> copies_;  // between the handlers of one fork
 };
 
-std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots) {
-  std::shared_ptr<Lendings> lendings(new Lendings(arena, slots));
+std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
+                                         std::uint32_t first_frame) {
+  std::shared_ptr<Lendings> lendings(new Lendings(arena, slots, first_frame));
   Forks::all().change([&](auto& all) {
     std::erase_if(all, [](const auto& one) { return one->arena_.expired(); });
     all.push_back(lendings);
@@ -97,7 +98,19 @@ void Lendings::add_book(const std::shared_ptr<FrameBook>& book, std::uint32_t fi
   });
 }
 
+void Lendings::add_rollout(const std::shared_ptr<Rollout>& rollout) {
+  Forks::all().change([&](auto&) {
+    std::erase_if(rollouts_, [](const auto& one) { return one.expired(); });
+    rollouts_.push_back(rollout);
+  });
+}
+
+void Lendings::add_action_column(std::byte* rows, std::size_t row_bytes) {
+  Forks::all().change([&](auto&) { actions_.push_back({rows, row_bytes}); });
+}
+
 bool Lendings::any_taken() const {
+  if (std::any_of(rollouts_.begin(), rollouts_.end(), [](const auto& one) { return !one.expired(); })) return true;
   return std::any_of(books_.begin(), books_.end(), [](const Book& one) {
     const auto book = one.book.lock();
     return book && book->taken() != 0;
@@ -105,16 +118,35 @@ bool Lendings::any_taken() const {
 }
 
 void Lendings::copy_taken(const Arena& arena, std::byte* copy) const {
+  copy_frames(arena, copy);
+  copy_rollouts(arena, copy);
+}
+
+void Lendings::copy_frames(const Arena& arena, std::byte* copy) const {
   const auto* base = arena.at<std::byte>(0);
   for (const Book& one : books_) {
     const auto book = one.book.lock();
     for (std::uint64_t taken = book ? book->taken() : 0; taken != 0; taken &= taken - 1) {
-      const std::size_t frame = static_cast<std::size_t>(std::countr_zero(taken)) + 1;  // 0 is the scratch frame
+      const std::size_t frame = static_cast<std::size_t>(std::countr_zero(taken)) + first_frame_;
       for (const Rows& rows : columns_) {
         const std::byte* from = rows.at + (frame * slots_ + one.first) * rows.bytes;
         std::memcpy(copy + (from - base), from, one.count * rows.bytes);
       }
     }
+  }
+}
+
+void Lendings::copy_rollouts(const Arena& arena, std::byte* copy) const {
+  const auto* base = arena.at<std::byte>(0);
+  auto copy_rows = [&](const Rows& rows, std::uint64_t first, std::uint64_t count) {
+    const std::byte* from = rows.at + first * rows.bytes;
+    std::memcpy(copy + (from - base), from, count * rows.bytes);
+  };
+  for (const auto& one : rollouts_) {
+    const auto rollout = one.lock();
+    if (!rollout) continue;
+    for (const Rows& rows : columns_) copy_rows(rows, rollout->first_row(), rollout->rows());
+    for (const Rows& rows : actions_) copy_rows(rows, rollout->first_row() - first_rollout_row_, rollout->rows());
   }
 }
 
@@ -124,11 +156,14 @@ void Lendings::copy_taken(const Arena& arena, std::byte* copy) const {
 
 namespace remuda {
 
-std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots) {
-  return std::shared_ptr<Lendings>(new Lendings(arena, slots));
+std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
+                                         std::uint32_t first_frame) {
+  return std::shared_ptr<Lendings>(new Lendings(arena, slots, first_frame));
 }
 void Lendings::add_column(std::byte*, std::size_t) {}
 void Lendings::add_book(const std::shared_ptr<FrameBook>&, std::uint32_t, std::uint32_t) {}
+void Lendings::add_rollout(const std::shared_ptr<Rollout>&) {}
+void Lendings::add_action_column(std::byte*, std::size_t) {}
 
 }  // namespace remuda
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "pool/frames.hpp"
+#include "pool/rollout.hpp"
 #include "shm/arena.hpp"
 
 namespace remuda {
@@ -24,12 +25,19 @@ namespace remuda {
 // Of one pool: which bytes its frames are.  Known to all forks for as long as the arena is there.
 class Lendings {
  public:
-  static std::shared_ptr<Lendings> make(const std::shared_ptr<Arena>& arena, std::uint32_t slots);
+  // `slots`: rows of a frame.  `first_frame`: the books' first; a pool's is 1, after the scratch frame.
+  static std::shared_ptr<Lendings> make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
+                                        std::uint32_t first_frame = 1);
 
   // An array of rows that batches may be views of.
   void add_column(std::byte* rows, std::size_t row_bytes);
   // `first`, `count`: of the rows of each frame, those that the book's leases are for.
   void add_book(const std::shared_ptr<FrameBook>& book, std::uint32_t first, std::uint32_t count);
+  // One that is copied for as long as somebody holds it; with its actions, whose columns (rows from that of the first
+  // rollout on that there can be) are none of those above.
+  void add_rollout(const std::shared_ptr<Rollout>& rollout);
+  void add_action_column(std::byte* rows, std::size_t row_bytes);
+  void set_first_rollout_row(std::uint32_t row) { first_rollout_row_ = row; }
 
  private:
   friend class Forks;
@@ -42,14 +50,20 @@ class Lendings {
     std::uint32_t first, count;
   };
 
-  Lendings(const std::shared_ptr<Arena>& arena, std::uint32_t slots) : arena_(arena), slots_(slots) {}
+  Lendings(const std::shared_ptr<Arena>& arena, std::uint32_t slots, std::uint32_t first_frame)
+      : arena_(arena), slots_(slots), first_frame_(first_frame) {}
   bool any_taken() const;
   void copy_taken(const Arena& arena, std::byte* copy) const;
+  void copy_frames(const Arena& arena, std::byte* copy) const;
+  void copy_rollouts(const Arena& arena, std::byte* copy) const;
 
   std::weak_ptr<Arena> arena_;
-  std::uint32_t slots_;
+  std::uint32_t slots_, first_frame_;
   std::vector<Rows> columns_;
+  std::vector<Rows> actions_;
   std::vector<Book> books_;
+  std::vector<std::weak_ptr<Rollout>> rollouts_;
+  std::uint32_t first_rollout_row_ = 0;
 };
 
 }  // namespace remuda

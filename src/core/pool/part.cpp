@@ -1,6 +1,7 @@
 #include "pool/part.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <unordered_map>
 
 namespace remuda {
@@ -20,6 +21,39 @@ std::uint32_t Part::send(std::uint32_t count) {
   rows_out_[frame] += count;
   in_flight_ += count;
   return frame;
+}
+
+void Part::begin(std::shared_ptr<Rollout> rollout, std::uint32_t action_shift) {
+  if (filling_ != 0) throw std::logic_error("a rollout begins when nothing is pending that fills another");
+  rollout_ = std::move(rollout);
+  first_result_ = rollout_->first_row() + rollout_->width();
+  action_shift_ = action_shift;
+}
+
+void Part::end_rollout() {
+  if (!rollout_) return;
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) rollout_->close(first_position_ + i);
+  if (filling_ == 0) rollout_.reset();
+}
+
+std::vector<std::uint32_t> Part::send_to_rollout(Op op, const std::vector<std::uint32_t>& targets, const Slots& slots) {
+  std::vector<std::uint32_t> rows;
+  if (!rollout_) return rows;
+  for (std::uint32_t slot : targets) {
+    const std::uint32_t position = slots[slot].position;
+    const bool is_there = rollout_->wants(op, position);
+    rows.push_back(is_there ? rollout_->next_row(position) : kNoRow);
+    if (!is_there) continue;
+    rollout_->advance(position);
+    ++filling_;
+    ++in_flight_;
+  }
+  return rows;
+}
+
+void Part::fill(std::span<const Run> runs) {
+  for (const Run& run : runs)
+    if (is_in_rollout(run.row)) rollout_->fill(run.row, run.count);
 }
 
 void Part::finish(const Run& run) {
@@ -59,13 +93,20 @@ std::vector<Run> Part::take(std::uint32_t limit) {
 
 bool Part::is_whole_frame(std::span<const Run> runs) const {
   if (runs.empty()) return false;
-  const std::uint32_t frame = runs[0].row / frame_rows_;
+  const bool is_there = is_in_rollout(runs[0].row);
+  auto frame_of = [&](std::uint32_t row) { return is_there ? rollout_->frame_of(row) : row / frame_rows_; };
+  const std::uint32_t frame = frame_of(runs[0].row);
   std::uint32_t count = 0;
   for (const Run& run : runs) {
-    if (run.row / frame_rows_ != frame) return false;
+    if (is_in_rollout(run.row) != is_there || frame_of(run.row) != frame) return false;
     count += run.count;
   }
-  return frame != 0 && count == slots_.size();
+  return (is_there || frame != 0) && count == slots_.size();
+}
+
+void Part::free_rows_of_rollout(std::uint32_t count) {
+  filling_ -= count;
+  if (filling_ == 0 && rollout_->is_full(first_position_, static_cast<std::uint32_t>(slots_.size()))) rollout_.reset();
 }
 
 std::uint32_t Part::lend(std::uint32_t row) {
@@ -75,6 +116,7 @@ std::uint32_t Part::lend(std::uint32_t row) {
 }
 
 void Part::free_rows(std::uint32_t row, std::uint32_t count) {
+  if (is_in_rollout(row)) return free_rows_of_rollout(count);
   const std::uint32_t frame = row / frame_rows_;
   rows_out_[frame] -= count;
   if (rows_out_[frame] == 0 && frame != 0) book_->give_back(frame - 1);

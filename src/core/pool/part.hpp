@@ -1,7 +1,8 @@
 // A part of the pool: its slots, in whose frames their results lie, and which of these have come.
 //
 // A command to all slots of a part fills a frame that can be leased; any other fills rows of the scratch frame, where a
-// slot's row is free because a slot has one command at a time.
+// slot's row is free because a slot has one command at a time.  While the part has a rollout, its steps fill the rows
+// of that.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "pool/frames.hpp"
+#include "pool/rollout.hpp"
+#include "pool/slots.hpp"
 
 namespace remuda {
 
@@ -45,6 +48,38 @@ class Part {
 
   // So many slots are in flight from now on; returns the frame that their results go to.
   std::uint32_t send(std::uint32_t count);
+
+  // From now on steps fill this, of these slots and perhaps others, whose actions lie so many rows before their
+  // results. Nothing is pending that fills the one before.
+  void begin(std::shared_ptr<Rollout> rollout, std::uint32_t action_shift);
+  // Steps fill it no more; what is pending still does.
+  void end_rollout();
+  // That which steps fill, or what is pending does; null: none.
+  const std::shared_ptr<Rollout>& rollout() const { return rollout_; }
+  // Whether anything is pending that fills the rollout.
+  bool is_filling() const { return filling_ != 0; }
+  // The row for each of these slots that is sent such a command, which is in flight from now on; kNoRow of those whose
+  // results go elsewhere.  Empty where they all do.
+  static constexpr std::uint32_t kNoRow = 0xffffffff;
+  std::vector<std::uint32_t> send_to_rollout(Op op, const std::vector<std::uint32_t>& targets, const Slots& slots);
+  // Results have been handed out.
+  void fill(std::span<const Run> runs);
+  // Whether a row is a rollout's.
+  bool is_in_rollout(std::uint32_t row) const { return row / frame_rows_ >= rows_out_.size(); }
+
+  // Where the action of a slot at a position goes, or the first of all of them, that is sent a step next; and of one
+  // whose result goes to that row.
+  std::uint32_t next_action_row(std::uint32_t position) const {
+    const bool is_there = rollout_ && rollout_->wants(Op::kStep, position);
+    return is_there ? rollout_->next_row(position) - action_shift_ : position;
+  }
+  bool has_actions_in_order() const {
+    return !rollout_ || rollout_->is_even(first_position_, static_cast<std::uint32_t>(slots_.size()));
+  }
+  std::uint32_t action_row(std::uint32_t row, std::uint32_t position) const {
+    return row < first_result_ ? position : row - action_shift_;
+  }
+
   // Slots are ready that were in flight.
   void finish(const Run& run);
   // A slot is no longer in flight, and has no result.
@@ -62,6 +97,8 @@ class Part {
   void free_rows(std::uint32_t row, std::uint32_t count);
 
  private:
+  void free_rows_of_rollout(std::uint32_t count);
+
   std::vector<std::uint32_t> slots_;
   std::uint32_t first_position_, frame_rows_;
   std::shared_ptr<FrameBook> book_;
@@ -70,6 +107,9 @@ class Part {
   std::uint32_t ready_count_ = 0;        // of their slots
   std::uint32_t in_flight_ = 0;
   std::uint32_t failed_ = 0;  // of those
+  std::shared_ptr<Rollout> rollout_;
+  std::uint32_t filling_ = 0;                               // rows of it that are sent and not yet dealt with
+  std::uint32_t first_result_ = kNoRow, action_shift_ = 0;  // of the latest rollout
 };
 
 }  // namespace remuda

@@ -1,6 +1,7 @@
 #include "shm/arena.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -30,35 +31,66 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // takes 
 
 std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MB"; }
 
-std::byte* map(int fd, std::size_t bytes) {
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRITE) {
+  void* base = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) fail(errno, "could not map " + megabytes(bytes) + " of shared memory");
+  madvise(base, bytes, MADV_DONTDUMP);  // a crashed env's core dump is to show the env; and most of this has no memory
   return static_cast<std::byte*>(base);
 }
 
+const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+
 // Step by step: the kernel takes back what a signal has interrupted, and a signal may come every few milliseconds.
 // Returns an error number, or 0.
-int reserve(int fd, std::size_t bytes) {
-  constexpr std::size_t kStep = std::size_t{64} << 20;
-  for (std::size_t at = 0; at < bytes; at += kStep) {
-    const auto length = static_cast<off_t>(std::min(kStep, bytes - at));
+int allocate(int fd, Stretch stretch) {
+  constexpr std::uint64_t kStep = std::uint64_t{64} << 20;
+  for (std::uint64_t at = 0; at < stretch.bytes; at += kStep) {
+    const auto length = static_cast<off_t>(std::min(kStep, stretch.bytes - at));
     int error;
     do {
-      error = posix_fallocate(fd, static_cast<off_t>(at), length);  // returns its error; it does not set errno
+      error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at), length);  // returns its error, sets none
     } while (error == EINTR);
     if (error != 0) return error;
   }
   return 0;
 }
 
+int allocate(int fd, std::size_t bytes, const std::vector<Stretch>& reserved) {
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return errno;
+  for (const Stretch& stretch : reserved)
+    if (const int error = allocate(fd, stretch)) return error;
+  return 0;
+}
+
+// The same by addresses, for who has no descriptor any more.
+int populate(std::byte* at, std::uint64_t bytes) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers do not have
+  int error;
+  do {
+    error = madvise(at, bytes, kPopulateWrite) == 0 ? 0 : errno;
+  } while (error == EINTR || error == EAGAIN);
+  if (error != EINVAL) return error;
+  for (std::uint64_t page = 0; page < bytes; page += kPage)  // the kernel is older than 5.14
+    reinterpret_cast<std::atomic<char>*>(at + page)->fetch_add(0);
+  return 0;
+}
+
 }  // namespace
 
-std::shared_ptr<Arena> Arena::create(std::size_t bytes) {
+const bool Arena::kIsSparse = true;
+
+std::shared_ptr<Arena> Arena::create(std::size_t bytes, Deleter deleter) {
+  return create(bytes, {{0, bytes}}, deleter);
+}
+
+std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<Stretch>& reserved, Deleter deleter) {
   int fd = memfd_create("remuda", MFD_CLOEXEC);
   if (fd < 0) fail(errno, "could not create the pool's shared memory (memfd_create)");
-  if (int error = reserve(fd, bytes)) {
+  if (int error = allocate(fd, bytes, reserved)) {
     close(fd);
-    fail(error, "could not reserve " + megabytes(bytes) +
+    std::uint64_t wanted = 0;
+    for (const Stretch& stretch : reserved) wanted += stretch.bytes;
+    fail(error, "could not reserve " + megabytes(wanted) +
                     " of shared memory for the pool; use fewer envs, fewer frames or smaller observations");
   }
   std::byte* base;
@@ -68,7 +100,8 @@ std::shared_ptr<Arena> Arena::create(std::size_t bytes) {
     close(fd);
     throw;
   }
-  auto arena = std::shared_ptr<Arena>(new Arena(base, bytes, fd));
+  auto arena = std::shared_ptr<Arena>(new Arena(base, bytes, fd), deleter);
+  arena->lasting_ = reserved;
   auto* header = arena->at<ArenaHeader>(0);
   header->bytes = bytes;
   header->version = ArenaHeader::kVersion;
@@ -76,15 +109,24 @@ std::shared_ptr<Arena> Arena::create(std::size_t bytes) {
   return arena;
 }
 
-std::shared_ptr<Arena> Arena::attach(int fd, std::size_t bytes) {
-  auto arena = std::shared_ptr<Arena>(new Arena(map(fd, bytes), bytes, -1));
+std::shared_ptr<Arena> Arena::attach(int fd, std::size_t bytes, Deleter deleter) {
+  return checked(std::shared_ptr<Arena>(new Arena(map(fd, bytes), bytes, -1), deleter));
+}
+
+std::shared_ptr<Arena> Arena::look_at(int fd, std::size_t bytes, Deleter deleter) {
+  return checked(std::shared_ptr<Arena>(new Arena(map(fd, bytes, PROT_READ), bytes, -1), deleter));
+}
+
+std::shared_ptr<Arena> Arena::checked(std::shared_ptr<Arena> arena) {
   const auto* header = arena->at<ArenaHeader>(0);
-  if (header->magic != ArenaHeader::kMagic || header->version != ArenaHeader::kVersion || header->bytes != bytes)
+  if (header->magic != ArenaHeader::kMagic || header->version != ArenaHeader::kVersion ||
+      header->bytes != arena->bytes_)
     throw std::runtime_error("the pool and its worker disagree about the arena: they run different builds of remuda");
   return arena;
 }
 
 Arena::~Arena() {
+  for (const auto& call : before_end_) call();
   munmap(base_, bytes_);
   close_fd();
 }
@@ -92,6 +134,18 @@ Arena::~Arena() {
 void Arena::close_fd() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
+}
+
+void Arena::reserve(Stretch stretch) const {
+  const std::uint64_t from = stretch.offset / kPage * kPage;
+  const int error = populate(base_ + from, stretch.offset + stretch.bytes - from);
+  if (error != 0) fail(error, "could not reserve " + megabytes(stretch.bytes) + " of shared memory");
+}
+
+void Arena::release(Stretch stretch) const {
+  const std::uint64_t from = (stretch.offset + kPage - 1) / kPage * kPage;
+  const std::uint64_t to = (stretch.offset + stretch.bytes) / kPage * kPage;
+  if (from < to) madvise(base_ + from, to - from, MADV_REMOVE);
 }
 
 std::byte* Arena::reserve_copy() const {
@@ -116,21 +170,35 @@ namespace {
 constexpr std::align_val_t kAlignment{64};  // of what lies in it: a cache line
 }
 
-std::shared_ptr<Arena> Arena::create(std::size_t bytes) {
+const bool Arena::kIsSparse = false;
+
+std::shared_ptr<Arena> Arena::create(std::size_t bytes, Deleter deleter) { return create(bytes, {}, deleter); }
+
+std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<Stretch>&, Deleter deleter) {
   void* base = ::operator new(bytes, kAlignment);
   std::memset(base, 0, bytes);
-  auto arena = std::shared_ptr<Arena>(new Arena(static_cast<std::byte*>(base), bytes, -1));
+  auto arena = std::shared_ptr<Arena>(new Arena(static_cast<std::byte*>(base), bytes, -1), deleter);
+  arena->lasting_ = {{0, bytes}};
   *arena->at<ArenaHeader>(0) = {ArenaHeader::kMagic, ArenaHeader::kVersion, bytes, {}};
   return arena;
 }
 
-std::shared_ptr<Arena> Arena::attach(int, std::size_t) {
+std::shared_ptr<Arena> Arena::attach(int, std::size_t, Deleter) {
   throw std::runtime_error("sharing an arena between processes needs Linux");
 }
 
-Arena::~Arena() { ::operator delete(base_, kAlignment); }
+std::shared_ptr<Arena> Arena::look_at(int fd, std::size_t bytes, Deleter deleter) { return attach(fd, bytes, deleter); }
+
+Arena::~Arena() {
+  for (const auto& call : before_end_) call();
+  ::operator delete(base_, kAlignment);
+}
 
 void Arena::close_fd() {}
+
+void Arena::reserve(Stretch) const {}
+
+void Arena::release(Stretch) const {}
 
 #endif
 

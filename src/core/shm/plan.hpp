@@ -7,9 +7,12 @@
 //   256      SharedCores          who may spin
 //   320      worker 0             Bell | Meter | command ring | result ring | blobs in | blobs out
 //            worker 1 ...         (each starts on a cache line of its own)
-//            action columns       one row per slot
+//            progress             one line per env
+//            figures              of each env | of each worker | of the caller: see figures.hpp
+//            action columns       one row per slot, then the rollouts'
 //            columns              one row per slot and frame: row = frame * slots + the slot's position
-//                                 then, where faults are restarted, two rows per env
+//                                 then, where faults are restarted or envs renewed, two rows per env
+//                                 then the rollouts'
 //            log                  headers | beginnings | kinds | objects | action columns, where faults are recorded
 //
 // A slot's position is its number, unless the pool is split: the rows of each part lie together.  There are as many
@@ -18,6 +21,10 @@
 // Columns are arrays of rows (never rows of columns), so that a frame of a column is a contiguous
 // (slots, ...) array, and consecutive frames are a (frames, slots, ...) one.  Frame 0 is the scratch
 // frame: it takes the results of commands that went to some of the slots only.
+//
+// Rollouts take their rows further on (pool/rollout_store.hpp).  There are as many as the machine could ever hold, and
+// none of them has memory until a rollout takes it: they are addresses and nothing else.  So a row is found where it
+// ever was, and who writes rows need not know what a rollout is.
 #pragma once
 
 #include <atomic>
@@ -31,6 +38,7 @@
 #include "ipc/ring.hpp"
 #include "ipc/shared_cores.hpp"
 #include "shm/arena.hpp"
+#include "shm/figures.hpp"
 
 namespace remuda {
 
@@ -50,12 +58,9 @@ struct Meter {
   std::atomic<std::uint64_t> cpu_ns;             // CPU time, as of a millisecond ago at most; spinning does not count
   std::atomic<std::uint64_t> task;               // what it does now, see Task; 0: nothing
   std::atomic<std::uint32_t> env;                // ... and to which env, or kWholeWorker
+  std::atomic<std::uint32_t> pid;                // whose process it is; 0: there is none yet
 };
 static_assert(sizeof(Meter) == 64);
-
-inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
-  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);  // one writer
-}
 
 // An op and when it began, in one word, so that a reader never takes one's beginning for another's.
 struct Task {
@@ -85,7 +90,8 @@ struct Progress {
   std::atomic<std::uint64_t> seed_base;
   std::atomic<std::uint64_t> seeded_at;
   std::atomic<std::uint64_t> counted_from;
-  std::uint64_t unused[2];
+  std::atomic<std::uint64_t> needs_reset;  // whether its last result ended the episode, and the next has not been told
+  std::uint64_t unused;
 };
 static_assert(sizeof(Progress) == 64);
 
@@ -107,7 +113,7 @@ struct LogBeginning {
 };
 static_assert(sizeof(LogBeginning) == 16384);
 
-// The fixed columns; the observation's leaves follow them.
+// The fixed columns; the observation's leaves follow them, then computed columns, then leaves of terminal observations.
 inline constexpr std::size_t kReward = 0;      // float64
 inline constexpr std::size_t kTerminated = 1;  // bool
 inline constexpr std::size_t kTruncated = 2;   // bool
@@ -128,15 +134,20 @@ struct Plan {
   bool keeps_last = false;                  // two more rows keep each env's last result, for when its worker dies
   std::uint32_t log_entries = 0;            // of each env's log; 0: there is none
   std::uint64_t log_object_bytes = 0;       // of each env's log, for what has no column
+  std::uint32_t rollout_rows = 0;           // that rollouts may have; without memory until they do
 
   // Computed by `lay_out`.
   std::vector<std::uint64_t> ports = {}, actions = {}, columns = {};
   std::uint64_t progress = 0;
+  std::uint64_t env_figures = 0, worker_figures = 0, caller_figures = 0;
   std::uint64_t log_headers = 0, log_beginnings = 0, log_kinds = 0, log_objects = 0;
   std::vector<std::uint64_t> log_actions = {};
   std::uint64_t bytes = 0;
 
-  std::uint32_t rows() const { return slots * frames + (keeps_last ? 2 * envs : 0); }
+  // Of the columns: all, those that have memory from the start, and of the actions.
+  std::uint32_t rows() const { return first_rollout_row() + rollout_rows; }
+  std::uint32_t first_rollout_row() const { return slots * frames + (keeps_last ? 2 * envs : 0); }
+  std::uint32_t action_rows() const { return slots + rollout_rows; }
 
   std::uint64_t log_rows() const { return std::uint64_t{log_entries} * envs; }
 
@@ -158,7 +169,10 @@ struct Plan {
     };
     for (std::uint32_t w = 0; w < workers; ++w) ports.push_back(place(port_bytes()));
     progress = place(sizeof(Progress) * envs);
-    for (std::uint64_t size : action_bytes) actions.push_back(place(size * slots));
+    env_figures = place(sizeof(EnvFigures) * envs);
+    worker_figures = place(sizeof(WorkerFigures) * workers);
+    caller_figures = place(sizeof(CallerFigures));
+    for (std::uint64_t size : action_bytes) actions.push_back(place(size * action_rows()));
     for (std::uint64_t size : column_bytes) columns.push_back(place(size * rows()));
     if (log_entries != 0) {
       log_headers = place(sizeof(LogHeader) * envs);
@@ -168,6 +182,25 @@ struct Plan {
       for (std::uint64_t size : action_bytes) log_actions.push_back(place(size * log_rows()));
     }
     bytes = at;
+  }
+
+  // What has memory from the start, in order: all but the rows of rollouts.  Where there are such rows, info columns
+  // get theirs when they are given out: which of the room is of which row depends on their sizes.
+  std::vector<Stretch> reserved() const {
+    std::vector<Stretch> stretches;
+    std::uint64_t from = 0;
+    auto leave_out = [&](std::uint64_t begin, std::uint64_t end) {
+      if (end == begin) return;
+      stretches.push_back({from, begin - from});
+      from = end;
+    };
+    for (std::size_t c = 0; c < actions.size(); ++c)
+      leave_out(actions[c] + action_bytes[c] * slots, actions[c] + action_bytes[c] * action_rows());
+    for (std::size_t c = 0; c < columns.size() && rollout_rows != 0; ++c)
+      leave_out(columns[c] + (c == kInfo ? 0 : column_bytes[c] * first_rollout_row()),
+                columns[c] + column_bytes[c] * rows());
+    stretches.push_back({from, bytes - from});
+    return stretches;
   }
 
   // The parts of worker w's port.

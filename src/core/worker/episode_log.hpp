@@ -29,6 +29,7 @@ enum class Entry : std::uint8_t {
   kSeededReset = 2,   // with a seed, options or not
   kOptionsReset = 3,  // with options, but no seed
   kStep = 4,
+  kRestored = 5,  // it was put into a state, of which the log knows nothing
 };
 
 class EpisodeLog {

@@ -2,11 +2,13 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "ipc/blob_parts.hpp"
+#include "os/this_thread.hpp"
 #include "worker/env_results.hpp"
 
 namespace remuda {
@@ -26,7 +28,7 @@ nb::list as_list(const Objects& objects) {
 
 WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
                        nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
-                       nb::handle action_nest, std::vector<Column> actions)
+                       nb::handle action_nest, std::vector<Column> actions, ComputedColumns computed)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       spec_(spec),
@@ -36,22 +38,27 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       obs_(std::move(obs)),
       final_obs_(std::move(final_obs)),
       actions_(std::move(actions)),
+      computed_(std::move(computed)),
       log_(arena_, plan_),
       ringer_(arena_->at<Bell>(Plan::kPoolBell)),
       spin_policy_(*arena_->at<SharedCores>(Plan::kCores), spec.index, Nanoseconds(spec.spin_ns),
                    spec.spins_heedlessly) {
   progress_ = arena_->at<Progress>(plan_.progress);
+  env_figures_ = arena_->at<EnvFigures>(plan_.env_figures);
+  figures_ = arena_->at<WorkerFigures>(plan_.worker_figures) + spec_.index;
   for (nb::handle env : envs) {
     envs_.push_back({nb::borrow(env)});
+    envs_.back().is_unbuilt = env.is_none();
     const Progress& so_far = progress_[index_of(envs_.back())];
     envs_.back().results = so_far.results.load(std::memory_order_relaxed);
-    envs_.back().needs_reset = so_far.resets.load(std::memory_order_relaxed) != 0;  // we are a successor
-    if (log_.is_on()) log_.add(index_of(envs_.back()), Entry::kMade);
+    set_needs_reset(envs_.back(), so_far.resets.load(std::memory_order_relaxed) != 0);  // we are a successor
+    if (log_.is_on() && !env.is_none()) log_.add(index_of(envs_.back()), Entry::kMade);
   }
   std::uint32_t w = spec_.index;
   bell_ = arena_->at<Bell>(plan_.bell(w));
   words_ = arena_->at<Words>(Plan::kWords);
   meter_ = arena_->at<Meter>(plan_.meter(w));
+  meter_->pid.store(process_id(), std::memory_order_relaxed);
   commands_ = {arena_->at<RingHeader>(plan_.commands(w)), plan_.ring_capacity};
   results_ = {arena_->at<RingHeader>(plan_.results(w)), plan_.ring_capacity};
   blobs_in_ = {arena_->at<BlobHeader>(plan_.blobs_in(w)), plan_.blob_bytes};
@@ -78,7 +85,9 @@ bool WorkerLoop::run_available() {
 bool WorkerLoop::run_commands() {
   Command command;
   if (commands_.empty()) return closed_;
-  now_ = last_publish_ = now_ns();
+  last_publish_ = now_ns();
+  if (now_ != 0) figures_->idle.note(last_publish_ - now_);
+  now_ = last_publish_;
   do {
     while (!closed_ && commands_.pop(command)) {
       for (bool is_last = false; !is_last; next_env(command)) {
@@ -135,7 +144,7 @@ void WorkerLoop::execute(const Command& command) {
         message(command, result);
         break;
       case Op::kRebuild:
-        rebuild(env_of(command), result);
+        rebuild(env_of(command), command, result);
         break;
       case Op::kPrepare:
         prepare(env_of(command), command, result);
@@ -163,6 +172,8 @@ Result WorkerLoop::begin_result(const Command& command, std::uint32_t count) {
   result.sequence = command.sequence;
   result.begin_ns = now_;
   begin(command.op, command.env, now_);
+  has_stepped_ = false;
+  resetting_ = 0;
   return result;
 }
 
@@ -182,11 +193,11 @@ void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
   Env& place = envs_[index - spec_.first_env];
   place.env = std::move(env);
   place.last_obs.reset();
-  place.needs_reset = true;
+  set_needs_reset(place, true);
+  place.is_missing = place.is_unbuilt = place.has_begun = false;
   place.episodes = 0;
   place.is_due = false;
-  place.ahead.reset();
-  place.ahead_error.reset();
+  forget_ahead(place);
   if (log_.is_on()) log_.add(index, Entry::kMade);
 }
 
@@ -204,6 +215,7 @@ void WorkerLoop::step(Env& env, const Command& command, Result& result) {
   nb::object action = action_nest_.read(actions_, command.action, objects);
   if (log_.is_on()) log_action(command, parts);
   add(progress_[command.env].steps, 1);
+  has_stepped_ = true;
   PyObject* arguments[] = {env.env.ptr(), action.ptr()};
   PyObject* outcome = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   if (outcome == nullptr) nb::raise_python_error();
@@ -230,9 +242,12 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   check_info(info);
 
   bool done = terminated || truncated;
-  env.needs_reset = done;
+  env.terminated = terminated;
+  env.truncated = truncated;
+  if (done || env.needs_reset) set_needs_reset(env, done);
+  count_reward(env, reward, done);
   End end;
-  if (done && !spec_.renews_in_place && renewal_due(env)) result.flags |= kRenewalDue;
+  if (done) result.flags |= successor_due(env);
   env.is_due = done && !(result.flags & kRenewalDue);  // else it is not this env that will be reset
   if (done && spec_.autoreset == Autoreset::kSameStep) {
     end = keep_end(obs, info, result.row);
@@ -243,8 +258,8 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
       info_mask_[result.row] = end.columns;
       return post(result, end.frozen.is_valid() ? nb::object(nb::make_tuple(end.frozen)) : nb::object());
     }
-    nb::tuple fresh = outcome_of_reset(env, nb::object());
-    env.needs_reset = false;
+    nb::tuple fresh = outcome_of_reset(env, nb::object(), result);
+    set_needs_reset(env, false);
     obs = nb::borrow(item(fresh, 0));
     info = nb::borrow(item(fresh, 1));
   }
@@ -253,6 +268,20 @@ void WorkerLoop::finish_step(Env& env, nb::object outcome, Result& result) {
   env.last_obs = obs;
   write_flags(result.row, reward, terminated, truncated);
   finish_row(env, objects, info, end, result);
+}
+
+// Of a step; if it is the last of its episode, that goes to the figures.
+void WorkerLoop::count_reward(Env& env, double reward, bool is_last) {
+  env.reward += reward;
+  if (!is_last) return;
+  const std::uint32_t index = index_of(env);
+  env_figures_[index].note_episode(env.reward, progress_[index].steps.load(std::memory_order_relaxed));
+}
+
+// The pool can see it, too.
+void WorkerLoop::set_needs_reset(Env& env, bool needs_reset) {
+  env.needs_reset = needs_reset;
+  progress_[index_of(env)].needs_reset.store(needs_reset, std::memory_order_relaxed);
 }
 
 // The terminal observation and info are copied before the reset: envs reuse their buffers.
@@ -275,11 +304,23 @@ WorkerLoop::End WorkerLoop::keep_end(nb::handle obs, nb::handle info, std::uint3
 }
 
 void WorkerLoop::observe(Env& env, Result& result) {
-  if (!env.last_obs.is_valid()) throw nb::value_error("there is no observation before the first reset");
+  if (!env.last_obs.is_valid()) return observe_kept(env, result);
   Objects objects;
   write_obs(obs_, env.last_obs, result.row, objects);
+  if (computed_.any()) computed_.write_kept(env.last_computed, result.row);
   write_flags(result.row, 0.0, false, false);
   post(result, pack_rest(objects, nb::dict(), {}, result));
+}
+
+// Of an env that has taken the place of another, and has not been reset: what that one has shown last.
+void WorkerLoop::observe_kept(Env& env, Result& result) {
+  if (!plan_.keeps_last || env.results == 0 || obs_nest_.has_objects())
+    throw nb::value_error("there is no observation before the first reset");
+  const std::uint32_t kept = plan_.kept_row(index_of(env), env.results);
+  for (const Column& column : obs_) std::memcpy(column.row(result.row), column.row(kept), column.row_bytes());
+  write_flags(result.row, 0.0, false, false);
+  info_mask_[result.row] = 0;
+  post(result, nb::object());
 }
 
 void WorkerLoop::message(const Command& command, Result& result) {
@@ -316,11 +357,19 @@ void WorkerLoop::write_flags(std::uint32_t row, double reward, bool terminated, 
   truncated_[row] = truncated;
 }
 
+// Of the env as it is now, which may raise.
+void WorkerLoop::write_computed(Env& env, std::uint32_t row) {
+  computed_.write(env.env, row, hooks_);
+  computed_.keep(row, env.last_computed);
+}
+
 // Keeps the row for the pool, in case that we do not live to fill the next one.
 void WorkerLoop::keep_last(Env& env, std::uint32_t row) {
   if (!plan_.keeps_last) return;
   const std::uint32_t index = index_of(env), kept = plan_.kept_row(index, ++env.results);
-  for (const Column& column : obs_) std::memcpy(column.row(kept), column.row(row), column.row_bytes());
+  auto copy = [&](const Column& column) { std::memcpy(column.row(kept), column.row(row), column.row_bytes()); };
+  for (const Column& column : obs_) copy(column);
+  for (const Column& column : computed_.columns()) copy(column);
   // Over as far as the next command is concerned: after a same-step autoreset it is not.
   terminated_[kept] = env.needs_reset && terminated_[row];
   truncated_[kept] = env.needs_reset && truncated_[row];
@@ -344,6 +393,7 @@ Fit WorkerLoop::write_obs(const std::vector<Column>& columns, nb::handle obs, st
 // Last of all, keeps the row and posts it: a row is counted only once nothing of its result can fail any more, or what
 // is kept would be one ahead of what the pool has received.
 void WorkerLoop::finish_row(Env& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
+  if (computed_.any()) write_computed(env, result.row);
   nb::object rest = pack_rest(objects, info, end, result);
   keep_last(env, result.row);
   post(result, rest);
@@ -376,7 +426,9 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   }
   now_ = result.end_ns = now_ns();
   add(meter_->steps, result.flags & kIsMessage ? 0 : result.count);
-  add(meter_->busy_ns, result.end_ns - result.begin_ns);
+  const std::uint64_t took = result.end_ns - result.begin_ns;
+  add(meter_->busy_ns, took);
+  if (has_stepped_) env_figures_[result.env].steps.note(took - std::min(took, resetting_));
   if (!join_run(result)) results_.push(result);
   unpublished_ += result.count;
   if (result.flags & kOnSocket) {
@@ -387,14 +439,20 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   }
 }
 
-// Lengthens the run before instead of taking a record of its own.
+// Lengthens the run before instead of taking a record of its own.  What takes long has one: its times are its own.
 bool WorkerLoop::join_run(const Result& result) {
   Result* run = results_.unpublished();
   if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
   if (run->sequence != result.sequence) return false;  // another command's may be for another part of the pool
+  if (result.end_ns - result.begin_ns >= kPublishEvery) return false;
   if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
   run->count += result.count;
   run->end_ns = result.end_ns;
+  if (result.reset_begin_ns != 0) {
+    run->reset_env = result.reset_env;
+    run->reset_begin_ns = result.reset_begin_ns;
+    run->reset_end_ns = result.reset_end_ns;
+  }
   return true;
 }
 

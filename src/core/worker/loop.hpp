@@ -7,14 +7,19 @@
 //   flatten(obs) -> (arrays, objects)            an observation that does not fit as it is, or raise
 //   pack(objects, info, wanted, final) -> parts
 //   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
-//   reset_arguments(env, parts) -> dict          what the caller names for this reset
+//   reset_arguments(env, parts) -> dict          what the caller names for this reset; or a state, for `restore`
+//   restore(env, state) -> place                 puts the env into it; see `place_of`
 //   complete_reset(env, dict | None) -> (dict, additions to its info | None)   where that is on
 //   beginning(env, kwargs | None) -> (Entry, bytes)   of an episode, for the log, where there is one
+//   fit_computed(i, value) -> array              what computed column i is to have, or raise
+//   blame_computed(i, exception)                 raises, and says that the function of that column has raised this
 //   action_objects(parts) -> list                the parts of an action that have no column
 //   handle(env | None, parts) -> parts           a request
 //   describe(exception, env | None, op) -> parts
 //   close() -> parts                             close every env; what failed
-//   renew(env)                                   make an env anew, and replace_env with it
+//   has_grown() -> bool                          whether this process takes more memory than it is to
+//   renew(env)                                   make an env (anew), and replace_env with it
+//   build_beside(env, parts) -> parts            make another env, to take the place of this one when it is told to
 //   send(parts), receive() -> parts              the socket
 //
 // Where envs are vector envs, the hooks step those and fill their rows, see worker/vector_envs.cpp; each returns None,
@@ -34,6 +39,7 @@
 #include "shm/columns.hpp"
 #include "shm/infos.hpp"
 #include "shm/plan.hpp"
+#include "worker/computed_columns.hpp"
 #include "worker/cpu_meter.hpp"
 #include "worker/episode_log.hpp"
 
@@ -49,6 +55,7 @@ struct WorkerSpec {
   std::int64_t spin_ns;
   bool spins_heedlessly;
   std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
+  bool watches_memory;        // of its process: one that has grown too large is to be replaced
   bool renews_in_place;       // by the hooks; else the result says that it is due, and the pool sees to it
   bool has_successors;        // a process that could not make an env anew is replaced; others try again
 };
@@ -57,7 +64,7 @@ class WorkerLoop {
  public:
   WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
              nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::handle action_nest,
-             std::vector<Column> actions);
+             std::vector<Column> actions, ComputedColumns computed);
 
   // Runs until a kClose command has been answered.  Called with the GIL; sleeps without it.
   void run();
@@ -86,6 +93,10 @@ class WorkerLoop {
   // What an env was reset for ahead is no longer so: if it was, it is to be reset once more.
   void reset_anew(std::uint32_t index);
 
+  // Where an env is in its episode: (observation, terminated, truncated, steps, what it was reset to in advance |
+  // None). Raises before the first reset.
+  nb::tuple place_of(std::uint32_t index) const;
+
   void add_info_column(const nb::tuple& path, nb::object type, Column column) {
     infos_.add(path, std::move(type), std::move(column));
   }
@@ -94,14 +105,20 @@ class WorkerLoop {
   struct Env {
     nb::object env;
     nb::object last_obs = {};                          // for kObserve
+    std::vector<std::byte> last_computed = {};         // of the computed columns, for the same
+    bool terminated = false, truncated = false;        // by the last step; mean something while a reset is needed
     bool needs_reset = false;                          // the episode ended, and next_step autoreset is due
     bool is_missing = false;                           // the one before is closed, and another could not be made yet
+    bool is_unbuilt = false;                           // its first reset makes it
     std::uint32_t episodes = 0;                        // begun since it was made, by resets that were asked for
     std::uint64_t results = 0;                         // rows filled, its predecessors' counted
     bool is_due = false;                               // to be reset ahead
     nb::object ahead = {};                             // what that reset returned, until it is asked for
     std::optional<nb::python_error> ahead_error = {};  // ... or raised
+    double reward = 0.0;                               // of the episode so far
     bool has_begun = false;                            // was reset since it was made; of a vector env's first sub-env
+    std::uint64_t reset_begin_ns = 0;                  // of its latest reset
+    std::uint64_t reset_end_ns = 0;
   };
 
   struct End {                  // of an episode, whose row is to hold the beginning of the next one too
@@ -115,12 +132,14 @@ class WorkerLoop {
   void reset(Env& env, const Command& command, Result& result);
   void step(Env& env, const Command& command, Result& result);
   void finish_step(Env& env, nb::object outcome, Result& result);
+  void set_needs_reset(Env& env, bool needs_reset);
   End keep_end(nb::handle obs, nb::handle info, std::uint32_t row);
   void observe(Env& env, Result& result);
+  void observe_kept(Env& env, Result& result);
   void reset_into_row(Env& env, Result& result);
   void finish_reset(Env& env, const nb::tuple& outcome, const End& end, Result& result);
   void message(const Command& command, Result& result);
-  void rebuild(Env& env, Result& result);
+  void rebuild(Env& env, const Command& command, Result& result);
   void prepare(Env& env, const Command& command, Result& result);
   void fail(nb::python_error& error, const Command& command, Result& result);
   nb::object describe(nb::python_error& error, nb::handle slot);
@@ -129,20 +148,27 @@ class WorkerLoop {
   nb::object run_vector(const Command& command);
   void count_steps(Env* sub_envs);
   void begin_episode(Env& env);
+  void count_reward(Env& env, double reward, bool is_last);
   void note_results(const Command& command);
 
-  nb::tuple outcome_of_reset(Env& env, nb::object kwargs);
+  nb::tuple outcome_of_reset(Env& env, nb::object kwargs, Result& result);
   nb::tuple make_or_take_reset(Env& env, nb::object kwargs);
   nb::tuple call_reset(Env& env, nb::object kwargs);
+  void restore(Env& env, const nb::object& state, Result& result);
+  void take_place(Env& env, const nb::tuple& place, std::uint32_t row);
+  void count_no_episode(std::uint32_t index);
   bool reset_one_ahead();
   void reset_ahead(Env& env, nb::object kwargs);
   void catch_up(Env& env, const nb::object& kwargs);
   bool forget_ahead(Env& env);
   void renew(Env& env);
-  bool renewal_due(const Env& env) const;
+  std::uint32_t renewal_due(const Env& env);
+  std::uint32_t successor_due(const Env& env);
+  bool has_grown();
   void log_action(const Command& command, nb::handle parts);
   void begin(Op op, std::uint32_t index, std::uint64_t now);
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated);
+  void write_computed(Env& env, std::uint32_t row);
   void keep_last(Env& env, std::uint32_t row);
   // Raises what does not fit.
   Fit write_obs(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
@@ -169,6 +195,7 @@ class WorkerLoop {
   nb::object hooks_;
   Nest obs_nest_, action_nest_;
   std::vector<Column> obs_, final_obs_, actions_;
+  ComputedColumns computed_;
   InfoWriter infos_;
 
   Bell* bell_;
@@ -176,6 +203,8 @@ class WorkerLoop {
   Words* words_;
   Meter* meter_;
   Progress* progress_;  // by env
+  EnvFigures* env_figures_;
+  WorkerFigures* figures_;
   EpisodeLog log_;
   RingConsumer<Command> commands_;
   RingProducer<Result> results_;
@@ -189,8 +218,12 @@ class WorkerLoop {
   std::uint64_t* info_mask_;
 
   std::uint64_t now_ = 0;           // the end of what was done last
+  bool has_stepped_ = false;        // the env, by the command under way
+  std::uint64_t resetting_ = 0;     // of the time of that command: ns in which the env was reset, or made anew
   std::uint64_t last_publish_ = 0;  // when results were last made visible
   std::uint32_t unpublished_ = 0;   // results since then
+  std::uint64_t weigh_at_ = 0;      // when it is next looked at how much memory we take
+  bool has_grown_ = false;          // once is enough
   bool closed_ = false;
   bool completes_resets_ = false;
   std::atomic<bool> stopped_{false};

@@ -20,11 +20,12 @@ nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
 
 void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
   nb::object arguments = read_reset_arguments(command);
-  if (!spec_.renews_in_place && renewal_due(env)) {  // in mid-episode: else the end of the episode has said so
-    result.flags |= kRenewalDue | kUndone;
+  if (const auto due = successor_due(env)) {  // in mid-episode: else the end of the episode has said so
+    result.flags |= due | kUndone;
     return post(result, nb::object());
   }
-  nb::tuple outcome = outcome_of_reset(env, std::move(arguments));
+  if (arguments.is_valid() && !PyDict_Check(arguments.ptr())) return restore(env, arguments, result);
+  nb::tuple outcome = outcome_of_reset(env, std::move(arguments), result);
   write_flags(result.row, 0.0, false, false);
   finish_reset(env, outcome, {}, result);
 }
@@ -32,17 +33,17 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
 // With a reset that completes the row of somebody else's step: its flags stay, and what it told of the end.  (The mask
 // may have bits of a worker, too, that died when it had begun to complete the row.)
 void WorkerLoop::reset_into_row(Env& env, Result& result) {
-  if (!spec_.renews_in_place && renewal_due(env)) {  // it became a spare a moment ago, and was taken before it could go
-    result.flags |= kRenewalDue | kUndone;
+  if (const auto due = successor_due(env)) {  // it became a spare a moment ago, and was taken before it could go
+    result.flags |= due | kUndone;
     return post(result, nb::object());
   }
-  nb::tuple outcome = outcome_of_reset(env, nb::object());
+  nb::tuple outcome = outcome_of_reset(env, nb::object(), result);
   result.flags |= kHasFinal;
   finish_reset(env, outcome, {info_mask_[result.row] & ~infos_.columns_of_steps()}, result);
 }
 
 void WorkerLoop::finish_reset(Env& env, const nb::tuple& outcome, const End& end, Result& result) {
-  env.needs_reset = false;
+  set_needs_reset(env, false);
   Objects objects;
   write_obs(obs_, item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));
@@ -50,9 +51,12 @@ void WorkerLoop::finish_reset(Env& env, const nb::tuple& outcome, const End& end
 }
 
 // An episode has begun that somebody asked for. (Whether one that is thrown away was begun in time is chance.)
-nb::tuple WorkerLoop::outcome_of_reset(Env& env, nb::object kwargs) {
+nb::tuple WorkerLoop::outcome_of_reset(Env& env, nb::object kwargs, Result& result) {
   nb::tuple outcome = make_or_take_reset(env, std::move(kwargs));
   ++env.episodes;
+  result.reset_env = index_of(env);
+  result.reset_begin_ns = env.reset_begin_ns;
+  result.reset_end_ns = env.reset_end_ns;
   return outcome;
 }
 
@@ -126,8 +130,8 @@ void WorkerLoop::reset_ahead(Env& env, nb::object kwargs) {
 void WorkerLoop::prepare(Env& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object kwargs = read_reset_arguments(command);
-  if (kwargs.is_valid() && !spec_.renews_in_place && renewal_due(env)) {  // see `reset`
-    result.flags |= kRenewalDue | kUndone;
+  if (const auto due = kwargs.is_valid() ? successor_due(env) : 0) {  // see `reset`
+    result.flags |= due | kUndone;
     return post(result, nb::object());
   }
   if (kwargs.is_valid()) catch_up(env, kwargs);
@@ -138,8 +142,10 @@ void WorkerLoop::prepare(Env& env, const Command& command, Result& result) {
 
 nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
   const std::uint32_t index = index_of(env);
-  if ((env.is_missing && !spec_.has_successors) || (spec_.renews_in_place && renewal_due(env))) renew(env);
-  begin(Op::kReset, index, now_ns());
+  const bool is_to_be_made = env.is_unbuilt || (env.is_missing && !spec_.has_successors);
+  if (is_to_be_made || (spec_.renews_in_place && renewal_due(env))) renew(env);
+  const std::uint64_t before = now_ns();
+  begin(Op::kReset, index, before);
   begin_episode(env);
   nb::object additions = nb::none();
   auto named = [&] { return kwargs.is_valid() ? kwargs : nb::none(); };
@@ -154,6 +160,11 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
   }
   nb::object result =
       kwargs.is_valid() ? env.env.attr("reset")(**nb::borrow<nb::dict>(kwargs)) : env.env.attr("reset")();
+  env.reset_begin_ns = before;
+  env.reset_end_ns = now_ns();
+  const std::uint64_t took = env.reset_end_ns - before;
+  env_figures_[index].resets.note(took);
+  resetting_ += took;
   if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2)
     reject("reset() to return (observation, info)", result);
   auto outcome = nb::borrow<nb::tuple>(result);
@@ -184,20 +195,41 @@ void WorkerLoop::note_seed(std::uint32_t index, std::uint64_t base, std::uint64_
 // Where this fails, it is tried again before the next reset, unless that is a successor's.
 void WorkerLoop::renew(Env& env) {
   const std::uint32_t index = index_of(env);
-  begin(Op::kRebuild, index, now_ns());
-  env.is_missing = true;
-  hooks_.attr("renew")(index);
-  env.is_missing = false;
+  const std::uint64_t before = now_ns();
+  begin(Op::kRebuild, index, before);
+  try {
+    hooks_.attr("renew")(index);
+  } catch (...) {
+    env.is_missing = true;
+    throw;
+  }
+  resetting_ += now_ns() - before;
 }
 
 // Before a reset, or at the end of an episode: whether it has had its number of episodes, be it that they ended or that
-// a reset cut them off.
-bool WorkerLoop::renewal_due(const Env& env) const {
-  return spec_.renew_every != 0 && env.episodes >= spec_.renew_every;
+// a reset cut them off; or has lived for one at least, in a process that has grown too large.  As flags of a result.
+std::uint32_t WorkerLoop::renewal_due(const Env& env) {
+  if (spec_.renew_every != 0 && env.episodes >= spec_.renew_every) return kRenewalDue;
+  return spec_.watches_memory && env.episodes != 0 && has_grown() ? kRenewalDue | kGrown : 0;
 }
 
-void WorkerLoop::rebuild(Env& env, Result& result) {
+// The same of one whose worker is replaced for that.
+std::uint32_t WorkerLoop::successor_due(const Env& env) { return spec_.renews_in_place ? 0 : renewal_due(env); }
+
+// It takes many files to read, so ends of episodes that follow each other closely have one look for all.
+bool WorkerLoop::has_grown() {
+  constexpr std::uint64_t kInterval = 100'000'000;  // ns
+  const std::uint64_t now = now_ns();
+  if (has_grown_ || now < weigh_at_) return has_grown_;
+  has_grown_ = nb::cast<bool>(hooks_.attr("has_grown")());
+  weigh_at_ = now + kInterval;
+  return has_grown_;
+}
+
+void WorkerLoop::rebuild(Env& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;
+  nb::object parts = read_blob(command);
+  if (parts.is_valid()) return post(result, hooks_.attr("build_beside")(command.env, parts));
   renew(env);
   post(result, nb::object());
 }

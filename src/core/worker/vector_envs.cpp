@@ -34,7 +34,12 @@ nb::object WorkerLoop::run_vector(const Command& command) {
   const bool is_first = !sub_envs->has_begun && spec_.autoreset == Autoreset::kNextStep;
   if (command.op == Op::kStep && !is_first) {
     count_steps(sub_envs);
+    has_stepped_ = true;
     return hooks_.attr("step_vector")(command.env, command.row, command.action, parts);
+  }
+  if (sub_envs->is_unbuilt) {
+    renew(*sub_envs);
+    now_ = now_ns();
   }
   begin(Op::kReset, command.env, now_);
   for (std::uint32_t i = 0; i < plan_.width; ++i) begin_episode(sub_envs[i]);
@@ -43,6 +48,7 @@ nb::object WorkerLoop::run_vector(const Command& command) {
           ? hooks_.attr("reset_vector_into_rows")(command.env, command.row)
           : hooks_.attr("reset_vector")(command.env, command.row, command.op == Op::kStep ? nb::none() : parts);
   sub_envs->has_begun = true;
+  env_figures_[command.env].resets.note(now_ns() - now_);
   return extra;
 }
 
@@ -60,6 +66,7 @@ void WorkerLoop::begin_episode(Env& env) {
   Progress& progress = progress_[index_of(env)];
   add(progress.resets, 1);
   progress.steps.store(0, std::memory_order_relaxed);
+  env.reward = 0.0;
 }
 
 // Which episodes are over, by what the hook has written.
@@ -68,8 +75,9 @@ void WorkerLoop::note_results(const Command& command) {
   for (std::uint32_t i = 0; i < plan_.width; ++i) {
     const std::uint32_t row = command.row + i;
     const bool is_step = command.op == Op::kStep, done = is_step && (terminated_[row] || truncated_[row]);
+    if (is_step) count_reward(sub_envs[i], reward_[row], done);
     if (done && spec_.autoreset == Autoreset::kSameStep) begin_episode(sub_envs[i]);
-    sub_envs[i].needs_reset = done && spec_.autoreset != Autoreset::kSameStep;
+    set_needs_reset(sub_envs[i], done && spec_.autoreset != Autoreset::kSameStep);
     keep_last(sub_envs[i], row);
   }
 }

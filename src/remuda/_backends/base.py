@@ -8,10 +8,11 @@ from typing import Any, Protocol, TypeVar
 
 from remuda import _core
 from remuda._wire.channel import Peeked
+from remuda._wire.computed import Computed
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
-from remuda._worker.host import EnvReport
+from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
 from remuda._worker.worker_info import WorkerInfo
@@ -27,8 +28,11 @@ class Assignment:
     info: WorkerInfo
     env_fns: Sequence[Callable[[], Any]]
     rebuilds: bool = False  # whether the worker is to be able to build them anew
+    is_lazy: bool = False  # whether each but env 0 is built by its first reset
     vector_size: int | None = None  # each is a vector env of so many
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, for the worker alone
+    computed: tuple[Computed, ...] = ()  # the caller's own columns
+    cores: frozenset[int] = frozenset()  # where it is best kept, if it is to be kept to one; empty: anywhere
 
 
 class Worker(Protocol):
@@ -97,7 +101,7 @@ class Backend(Protocol):
     @property
     def workers(self) -> Sequence[Worker]: ...
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         """Starts the workers, which build their envs; returns their reports. The first may have been started.
 
         Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError; then nothing is left behind.
@@ -124,6 +128,10 @@ class Backend(Protocol):
     def kill(self, worker: int) -> None:
         """Ends a worker that has a process at once, with everything that it has started. Its death is noticed later."""
 
+    def last_stack(self, worker: int) -> str:
+        """What a worker that has a process, and is to be killed, is in: its Python calls, the last first; empty where
+        that cannot be learned. It stops for good."""
+
     def begin_replacement(self, worker: int) -> None:
         """It has ended and is to have a successor: from now on, what is sent to it is kept for that."""
 
@@ -139,7 +147,7 @@ class Backend(Protocol):
     def descriptors(self, worker: int) -> list[int]:
         """Of a successor: those that become readable when it has something to say."""
 
-    def poll_successor(self, worker: int) -> Sequence[EnvReport] | Failure | None:
+    def poll_successor(self, worker: int) -> Reports | Failure | None:
         """What a successor has to say; None for nothing yet.
 
         Raises WorkerDiedError when it died instead, and whatever kept it from being started.
@@ -158,8 +166,14 @@ class Backend(Protocol):
     def deliver(self, worker: int) -> None:
         """Sends a successor what has come for it in the meantime. Its loop has been told to read it."""
 
-    def queued_seconds(self) -> float:
-        """How long workers have been ready to run without a core to run on, as far as that is known."""
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+        """What a worker is told to build another env for a slot.
+
+        Raises InvalidEnvError when it cannot be told.
+        """
+
+    def adopt(self, worker: int, slot: int, carried: Parts) -> None:
+        """A slot has that env from now on: successors of the worker build it. May be said twice."""
 
     def send(self, worker: int, parts: Parts | None) -> bool | None:
         """True when some of it is still to be written: then `send(worker, None)` goes on with that.

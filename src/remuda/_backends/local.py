@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from remuda import _core
 from remuda._backends.base import Assignment
@@ -13,7 +13,9 @@ from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
-from remuda._worker.host import BuildError, EnvReport
+from remuda._wire.pickling import Parts, dump
+from remuda._worker.env_report import Reports
+from remuda._worker.host import BuildError
 from remuda._worker.measuring import read_clocks, spent
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
@@ -31,7 +33,9 @@ class LocalWorker:
         info = assignment.info
         self.index, self.env_ids, self.name = info.index, info.env_ids, f"remuda-{info.index}"
         self.channel, theirs = LocalChannel.pair()
-        self.host = make_host(info, theirs, assignment.vector_size, rebuilds=assignment.rebuilds)
+        self.host = make_host(
+            info, theirs, assignment.vector_size, rebuilds=assignment.rebuilds, is_lazy=assignment.is_lazy
+        )
         self.alive = True
 
     def is_alive(self) -> bool:
@@ -53,7 +57,7 @@ class LocalBackend:
 
     def __init__(self) -> None:
         self.workers: list[LocalWorker] = []
-        self._built: list[list[EnvReport]] = []  # by worker
+        self._built: list[Reports] = []  # by worker
 
     def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
         begin, modules = read_clocks(), len(sys.modules)
@@ -62,13 +66,23 @@ class LocalBackend:
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
         return try_second_build(env_fn, env, first, limits, own_process=False)
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         for assignment in assignments[len(self.workers) :]:
             self.workers.append(LocalWorker(assignment))
         self._built += build_locally(self.workers, assignments, len(self._built))
         return self._built
 
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+        self.workers[worker].host.offer(slot, env_fn)
+        return dump(None)
+
+    def adopt(self, worker: int, slot: int, carried: Parts) -> None:
+        """The worker itself remembers it, where it may have to build the env anew."""
+
     def kill(self, worker: int) -> NoReturn:
+        raise NotImplementedError("only a process can be killed")
+
+    def last_stack(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can be killed")
 
     def begin_replacement(self, worker: int) -> NoReturn:
@@ -103,16 +117,14 @@ class LocalBackend:
         raise NotImplementedError("only a process can have a successor")
 
 
-def build_locally(
-    workers: Sequence[LocalWorker], assignments: Sequence[Assignment], first: int = 0
-) -> list[list[EnvReport]]:
+def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignment], first: int = 0) -> list[Reports]:
     """Builds every env in the calling thread; when one fails, closes those that were built and raises EnvError.
 
     `first`: whose are still to be built; of those before it they are.
     """
     try:
         pairs = list(zip(workers, assignments, strict=True))
-        reports = [worker.host.build(assignment.env_fns) for worker, assignment in pairs[first:]]
+        reports = [worker.host.build(assignment.env_fns, assignment.computed) for worker, assignment in pairs[first:]]
         _check_distinct(workers)
     except BuildError as error:
         close_all(workers)
@@ -138,7 +150,7 @@ def _check_distinct(workers: Sequence[LocalWorker]) -> None:
     for worker in workers:
         name = worker.host.name_of_factory
         for slot, env in zip(worker.host.first_slots, worker.host.envs, strict=True):
-            if (other := seen.setdefault(id(env), slot)) != slot:
+            if env is not None and (other := seen.setdefault(id(env), slot)) != slot:
                 raise InvalidEnvError(
                     f"expected {name(slot)} to build an env of its own, got the same object as {name(other)}"
                 )

@@ -31,9 +31,6 @@ class SerialBackend(LocalBackend):
         for loop, worker in zip(self._loops, self.workers, strict=True):
             worker.alive = not loop.run_available()
 
-    def queued_seconds(self) -> float:
-        return 0.0
-
     def send(self, worker: int, parts: Parts | None) -> None:
         assert parts is not None  # here all is sent at once
         self.workers[worker].channel.send(parts)

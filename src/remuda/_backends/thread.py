@@ -42,9 +42,6 @@ class ThreadBackend(LocalBackend):
     def drain(self, said: Callable[[], int]) -> None:
         pass
 
-    def queued_seconds(self) -> float:
-        return 0.0
-
     def send(self, worker: int, parts: Parts | None) -> None:
         assert parts is not None  # here all is sent at once
         self.workers[worker].channel.send(parts)

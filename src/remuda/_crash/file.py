@@ -149,7 +149,8 @@ def _read(path: Path, archive: zipfile.ZipFile) -> Record:
     kinds, *actions = _read_arrays(archive.read("actions.npz"))
     _check_arrays(kinds, actions)
     told = {name: _checked(name, told.get(name), types) for name, types in _TYPES.items()}
-    fault = {name: _checked(f"fault.{name}", told["fault"].get(name), types) for name, types in _FAULT_TYPES.items()}
+    told_fault = {"stack": "", **told["fault"]}  # which older ones have not
+    fault = {name: _checked(f"fault.{name}", told_fault.get(name), types) for name, types in _FAULT_TYPES.items()}
     names = [name for name in archive.namelist() if name.startswith(_PICKLES)]
     return Record(
         path=path,
@@ -202,7 +203,7 @@ def _action_names(names: Sequence[str]) -> list[str]:
 
 
 def _check_arrays(kinds: Any, actions: Sequence[Any]) -> None:
-    if kinds.dtype != np.uint8 or kinds.ndim != 1 or (kinds > _core.Entry.STEP.value).any():
+    if kinds.dtype != np.uint8 or kinds.ndim != 1 or (kinds > _core.Entry.RESTORED.value).any():
         raise ValueError("its kinds are not those of entries")
     if any(a.ndim < 1 or len(a) != len(kinds) for a in actions):
         raise ValueError("its actions are not one row for each entry")
@@ -271,6 +272,7 @@ _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "traceback": (str,),
     "exitcode": (int, _NONE),
     "deadline": (int, float, _NONE),
+    "stack": (str,),
 }
 _BEGINNING_TYPES: Mapping[str, tuple[tuple[type, ...], Any]] = {
     "seed": ((int, _NONE), None),

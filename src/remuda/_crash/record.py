@@ -25,6 +25,7 @@ class RecordedFault:
         type_name, message, traceback: Of an exception: its class, text, and the worker's traceback; else empty.
         exitcode: Of a worker that died: negative for a signal; None when that is not known.
         deadline: The limit that was missed, in seconds; None when none was.
+        stack: The Python calls that the env was in when it was, the last first; empty where they are not known.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class RecordedFault:
     traceback: str = ""
     exitcode: int | None = None
     deadline: float | None = None
+    stack: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class Record:
         beginning: Of the last episode; None where that is not known.
         seeded: Of the last episode that was given a seed, when all that was done since then is here; else None.
         kinds: (n,) uint8. What was done to the env, oldest first: 0 it was made, 1 reset, 2 reset with a seed, 3 reset
-            with options only, 4 stepped. The last is what it never answered, unless it failed between two of them.
+            with options only, 4 stepped, 5 put into a state (`Pool.set_state`), which is not here. The last is what it
+            never answered, unless it failed between two of them.
         actions: An (n, ...) array for each array leaf of the action space, in the order of `kinds`; only rows of steps
             mean anything.
         entries: How much had been done to the env in all; what is older than `kinds` is gone.
@@ -132,13 +135,19 @@ class Record:
         if not len(seeded) or self.seeded is None or not self.seeded.is_known:
             return None
         since = self.kinds[seeded[-1] + 1 :]
-        disturbances = (_core.Entry.MADE.value, _core.Entry.OPTIONS_RESET.value)
+        disturbances = (_core.Entry.MADE.value, _core.Entry.OPTIONS_RESET.value, _core.Entry.RESTORED.value)
         return None if np.isin(since, disturbances).any() else int(seeded[-1])
 
     @property
     def is_whole(self) -> bool:
         """Whether the last episode can be run again from its beginning."""
-        return self.begins_at is not None and self.beginning is not None and self.beginning.is_known
+        is_known = self.begins_at is not None and self.beginning is not None and self.beginning.is_known
+        return is_known and not self.is_restored
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the env was put into a state in its last episode, so that this does not follow from its beginning."""
+        return bool((self.kinds[self.begins_at or 0 :] == _core.Entry.RESTORED.value).any())
 
     @property
     def is_first_episode(self) -> bool:

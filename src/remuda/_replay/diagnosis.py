@@ -12,7 +12,7 @@ import numpy as np
 from remuda._crash.record import Record
 from remuda._replay.outcome import Outcome
 from remuda._replay.plan import Op, Plan, Reset, Step
-from remuda.errors import describe_exitcode
+from remuda._wording import describe_exitcode
 
 _SIGKILLED = -9  # the exit code; not every system has a name for the signal
 

@@ -56,10 +56,11 @@ class Harness:
             (report,) = self._host.build([build])
         except BuildError as error:
             raise (error.__cause__ or error) from None
+        assert report is not None  # it is not lazy
         space = unpickled.observation_space or report.observation_space
         self._layout = Layout((1,), 1, "disabled", space, report.action_space)
         self._check_actions()
-        arena = _core.Arena.create(self._layout.plan.bytes)
+        arena = _core.Arena.create(self._layout.plan)
         self._loop = self._host.start(self._layout, arena)
         self._hub = self._make_hub(arena)
         arena.close_fd()
@@ -135,6 +136,7 @@ class Harness:
             autoreset=_core.Autoreset.DISABLED,
             columns=self._layout.fixed_columns(arena) + self._layout.obs_columns(arena),
             final_columns=[],
+            computed=[],
             actions=self._layout.sent_actions(arena),
             action_nest=self._layout.action.flat_nest,
             receive=lambda _: self._channel.peek(),

@@ -101,6 +101,8 @@ def _deeds(record: Record, first: int) -> list[Op]:
 
 def _why_not(record: Record) -> str:
     beginning = record.beginning
+    if record.is_restored:
+        return "the env was put into a state (set_state) in its last episode, and records do not have that"
     if record.begins_at is None:
         if _core.Entry.MADE.value in record.kinds:
             return "the env failed before its first reset"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from remuda._system.cgroups import ROOT, control_groups, read_text
@@ -49,6 +50,17 @@ def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def core_for(worker: int, near: Sequence[frozenset[int]]) -> int:
+    """The core that a worker is to be kept to: they take turns, each with those that are best near the same ones.
+
+    `near`: for each worker; where none of its cores may be used, any is as good.
+    """
+    allowed = os.sched_getaffinity(0)
+    cores = sorted(allowed & near[worker] or allowed)
+    turn = sum(other == near[worker] for other in near[:worker])
+    return cores[turn % len(cores)]
 
 
 def _v2_quota(group: Path) -> float | None:

@@ -11,14 +11,19 @@ from pathlib import Path
 from remuda._system.cgroups import ROOT, control_groups, read_number, read_text
 
 
-def check_memory(needed: int, root: Path = ROOT) -> None:
-    """Raises MemoryError when fewer than `needed` bytes are available."""
+def check_memory(
+    needed: int,
+    root: Path = ROOT,
+    what: str = "the pool's batches",
+    remedy: str = "use fewer envs, fewer frames or smaller observations",
+) -> None:
+    """Raises MemoryError when fewer than `needed` bytes are available. `what`, `remedy`: for its text."""
     tightest = min(_rooms(root), default=None)
     if tightest is not None and needed > tightest[0]:
         available, where = tightest
         raise MemoryError(
-            f"expected {needed / 2**20:.0f} MB of free memory for the pool's batches, got {available / 2**20:.0f} MB "
-            f"(as {where} has it); use fewer envs, fewer frames or smaller observations"
+            f"expected {needed / 2**20:.0f} MB of free memory for {what}, got {available / 2**20:.0f} MB "
+            f"(as {where} has it); {remedy}"
         )
 
 
@@ -26,6 +31,27 @@ def available_memory(root: Path = ROOT) -> int | None:
     """Bytes that may still be used: the machine's, or those of the control group around us that has least left. None:
     nothing says."""
     return min((room for room, _ in _rooms(root)), default=None)
+
+
+def addressable_bytes(root: Path = ROOT) -> int:
+    """How much memory it makes sense to have addresses for: as much as the machine, or our control group, may ever give
+    us, and a part of the addresses and of the length of files that this process is allowed, where those are limited."""
+    lines = read_text(root / "proc/meminfo").splitlines()
+    most = [_MOST_ADDRESSES, *(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))]
+    for version, groups in control_groups("memory", root):
+        limits = [read_number(group / _FILES[version][0]) for group in groups]
+        most += [limit for limit in limits if limit is not None]
+    return min([*most, *(limit // 4 for limit in _limits_of_process())])
+
+
+def _limits_of_process() -> list[int]:
+    """On addresses and on the length of files, as far as there are any."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # on Windows
+        return []
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
+    return [limit for limit in limits if limit != resource.RLIM_INFINITY]
 
 
 def _rooms(root: Path) -> Iterator[tuple[int, str]]:
@@ -40,6 +66,8 @@ def _rooms(root: Path) -> Iterator[tuple[int, str]]:
             if allowed is not None and used is not None:
                 yield max(0, allowed - max(0, used - _file_pages(group, total))), str(group / limit)
 
+
+_MOST_ADDRESSES = 1 << 45  # that a process has, by far
 
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),

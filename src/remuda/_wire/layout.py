@@ -48,15 +48,19 @@ class Layout:
         observation_space, action_space: Of a single env.
         info_bytes: Room for info columns in each row.
         blob_bytes: Room for pickled matter in flight, per worker and direction.
-        keeps_last: Whether each slot's last observation is kept, for when its env fails.
+        keeps_last: Whether each slot's last observation is kept, for when its env fails or is renewed.
         renew_every: Episodes after which an env is built anew; 0: never.
+        max_memory: Bytes that a worker may take before it is replaced between two episodes; 0: no limit.
         renews_workers: Whether a worker with a single env is replaced for that, rather than its env.
         log_bytes: Of each env's log of what was done to it, for when it fails; 0: there is none.
         spares: How many envs back no slot at first.
         vector_size: Where each env that a factory builds is a vector env, the number of those in it, which are the envs
             here: neighbours, and of one worker.
+        any_observation: Whether `observation_space` is the caller's choice, whatever the envs report.
         resets_ahead: Whether a worker resets an env as soon as its episode is over, and not when it is told to.
         spinning: Who may spin before sleeping.
+        rollout_rows: How many rows rollouts may have, all together. They take memory only where they do.
+        computed: The caller's own columns.
     """
 
     envs_of_worker: tuple[int, ...]
@@ -74,6 +78,10 @@ class Layout:
     spares: int = 0
     resets_ahead: bool = False
     vector_size: int | None = None
+    rollout_rows: int = 0
+    computed: tuple[ColumnSpec, ...] = ()
+    any_observation: bool = False
+    max_memory: int = 0
     observation: SpaceCodec = field(init=False, repr=False, compare=False)
     action: SpaceCodec = field(init=False, repr=False, compare=False)
     plan: _core.Plan = field(init=False, repr=False, compare=False)
@@ -84,7 +92,7 @@ class Layout:
             ("action", SpaceCodec(self.action_space)),
         ):
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "plan", self._make_plan())
+        object.__setattr__(self, "plan", _core.Plan(**self.plan_arguments()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Layout, (
@@ -103,12 +111,29 @@ class Layout:
             self.spares,
             self.resets_ahead,
             self.vector_size,
+            self.rollout_rows,
+            self.computed,
+            self.any_observation,
+            self.max_memory,
         )
 
     @property
     def num_envs(self) -> int:
         """The spares counted."""
         return sum(self.envs_of_worker)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Of the arena: what has memory from the start."""
+        return sum(size for _, size in self.plan.reserved)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of an env in a rollout: its result and its action."""
+        columns = [column.nbytes for column in self.observation.columns]
+        finals = columns if self.autoreset == "same_step" else []
+        actions = [column.nbytes for column in self.action.columns]
+        return sum([*(size for _, size in _FIXED), self.info_bytes, *columns, *finals, *actions])
 
     @property
     def num_slots(self) -> int:
@@ -138,24 +163,27 @@ class Layout:
         """The one that hosts it."""
         return bisect.bisect_right(list(itertools.accumulate(self.envs_of_worker)), env)
 
-    def _make_plan(self) -> _core.Plan:
+    def plan_arguments(self) -> dict[str, Any]:
+        """What the plan is made of."""
         leaves = [column.nbytes for column in self.observation.columns]
+        computed = [column.nbytes for column in self.computed]
         final_leaves = leaves if self.autoreset == "same_step" else []
         log_entries, log_object_bytes = self._divide_log()
-        return _core.Plan(
-            workers=len(self.envs_of_worker),
-            slots=self.num_slots,
-            envs=self.num_envs,
-            frames=self.frames + 1,
-            ring_capacity=_power_of_two(64 + 2 * max(self.envs_of_worker)),
-            blob_bytes=self.blob_bytes,
-            action_bytes=[column.nbytes for column in self.action.columns],
-            column_bytes=[*(size for _, size in _FIXED), self.info_bytes, *leaves, *final_leaves],
-            width=self.width,
-            keeps_last=self.keeps_last,
-            log_entries=log_entries,
-            log_object_bytes=log_object_bytes,
-        )
+        return {
+            "workers": len(self.envs_of_worker),
+            "slots": self.num_slots,
+            "envs": self.num_envs,
+            "frames": self.frames + 1,
+            "ring_capacity": _power_of_two(64 + 2 * max(self.envs_of_worker)),
+            "blob_bytes": self.blob_bytes,
+            "action_bytes": [column.nbytes for column in self.action.columns],
+            "column_bytes": [*(size for _, size in _FIXED), self.info_bytes, *leaves, *computed, *final_leaves],
+            "width": self.width,
+            "keeps_last": self.keeps_last,
+            "log_entries": log_entries,
+            "log_object_bytes": log_object_bytes,
+            "rollout_rows": self.rollout_rows,
+        }
 
     def _divide_log(self) -> tuple[int, int]:
         """Its entries, and its bytes for what has no column."""
@@ -174,11 +202,15 @@ class Layout:
     def obs_columns(self, arena: _core.Arena) -> list[_core.Column]:
         return _columns(arena, self.observation.columns, self.plan.columns[_core.FIRST_LEAF :])
 
+    def computed_columns(self, arena: _core.Arena) -> list[_core.Column]:
+        first = _core.FIRST_LEAF + len(self.observation.columns)
+        return _columns(arena, self.computed, self.plan.columns[first:])
+
     def final_columns(self, arena: _core.Arena) -> list[_core.Column]:
         """The terminal observations of same-step autoreset; none in other modes."""
         if self.autoreset != "same_step":
             return []
-        first = _core.FIRST_LEAF + len(self.observation.columns)
+        first = _core.FIRST_LEAF + len(self.observation.columns) + len(self.computed)
         return _columns(arena, self.observation.columns, self.plan.columns[first:])
 
     def action_columns(self, arena: _core.Arena) -> list[_core.Column]:
@@ -198,7 +230,7 @@ class Layout:
         return arena.column(column.dtype, list(column.shape), offset)
 
 
-def _columns(arena: _core.Arena, specs: list[ColumnSpec], offsets: list[int]) -> list[_core.Column]:
+def _columns(arena: _core.Arena, specs: Sequence[ColumnSpec], offsets: list[int]) -> list[_core.Column]:
     return [arena.column(s.dtype, list(s.shape), offset) for s, offset in zip(specs, offsets, strict=False)]
 
 

@@ -1,7 +1,8 @@
 """What messages ask of a worker: to call something with one of its envs, or to take note of something itself.
 
 What the worker's loop does by itself has an `_core.Op`. `Op.MESSAGE` hands one of these, pickled, to the worker's
-Python side: a `CallEnv` where it names an env, else one of the others. None of them names code of the worker.
+Python side: a `CallEnv` or a
+`TakeReplacement` where it names an env, else one of the others. None of them names code of the worker.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from remuda._wire.env_state import EnvState, StateFns
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import Parts
 
@@ -64,6 +66,32 @@ class RememberOptions:
     """Give these options, pickled, to all resets of an env that name none."""
 
     options: Mapping[int, bytes | None]
+
+
+@dataclass(frozen=True)
+class TakeReplacement:
+    """The env that was built beside yours takes its place, and yours is closed; or (`is_wanted` False) that one is."""
+
+    is_wanted: bool
+
+
+@dataclass(frozen=True)
+class TakeState:
+    """Answer with the state of your env, an `EnvState`."""
+
+    fns: StateFns
+
+
+@dataclass(frozen=True)
+class PutState:
+    """The arguments of a reset that puts an env into a state instead.
+
+    Attributes:
+        seed: What the seeds of its episodes to come are derived from, where that is new.
+    """
+
+    state: EnvState
+    seed: Any = None
 
 
 WorkerRequest: TypeAlias = AddInfoColumns | TellAgain | RememberOptions

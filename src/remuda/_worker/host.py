@@ -4,54 +4,41 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
-
-import cloudpickle
-from gymnasium import Space
-from gymnasium.envs.registration import EnvSpec
 
 from remuda import _core
 from remuda._crash.episode_start import describe_beginning
 from remuda._relay.log import logger
+from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.channel import Channel
+from remuda._wire.computed import Computed, blamed, fit
 from remuda._wire.failures import portable
 from remuda._wire.info_columns import InfoColumn, field_of
 from remuda._wire.layout import AUTORESET, Layout
 from remuda._wire.pickling import Parts, dump, dump_whole, load
-from remuda._wire.requests import AddInfoColumns, CallEnv, RememberOptions, TellAgain, WorkerRequest, remember
+from remuda._wire.requests import (
+    AddInfoColumns,
+    CallEnv,
+    PutState,
+    RememberOptions,
+    TakeReplacement,
+    TakeState,
+    TellAgain,
+    WorkerRequest,
+    remember,
+)
 from remuda._wire.texts import text_of
+from remuda._worker.env_report import EnvReport, Reports, check_names, check_spaces, is_vector_env, report
+from remuda._worker.env_state import Place, put_state, take_state
+from remuda._worker.factories import EnvFn, unpack
+from remuda._worker.memory import in_words, own_bytes
+from remuda._worker.missing_env import Missing
 from remuda._worker.reset_defaults import ResetDefaults, derive_seed
 from remuda._worker.worker_info import WorkerInfo, worker_context
 from remuda.errors import InvalidEnvError
 
-
-class _Missing:
-    """In the place of an env that could not be built anew: the old one was closed, and is not to be used again."""
-
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
-
-    def reset(self, **_: Any) -> NoReturn:
-        raise InvalidEnvError(f"env {self.slot} could not be built anew")
-
-    def step(self, _: Any) -> NoReturn:
-        self.reset()
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class EnvReport:
-    """What a worker says of an env that it has built."""
-
-    observation_space: Space[Any]
-    action_space: Space[Any]
-    metadata: dict[str, Any]
-    render_mode: str | None
-    spec: EnvSpec | None
+_ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
 
 
 class BuildError(Exception):
@@ -79,6 +66,7 @@ class EnvHost:
         channel: Channel,
         *,
         rebuilds: bool,
+        is_lazy: bool = False,
         before_goodbye: Callable[[], None] = lambda: None,
     ) -> None:
         """Makes a host without envs.
@@ -86,13 +74,16 @@ class EnvHost:
         Args:
             info: Of its worker.
             channel: To the pool.
-            rebuilds: An env may have to be built anew, so the factories are kept.
+            rebuilds: An env may have to be built anew.
+            is_lazy: Each env but env 0 is built when it is first reset, or called.
             before_goodbye: Called when the envs are closed and the pool has not been told so yet.
         """
         self.info = info
         self.envs: list[Any] = []
-        self._rebuilds, self._env_fns = rebuilds, list[Callable[[], Any]]()
-        self._reports: list[EnvReport] = []  # where an env may be built anew: of those that were built first
+        self._computed: Sequence[Computed] = ()  # the columns of the pool's caller
+        self._keeps_factories, self._is_lazy = rebuilds or is_lazy, is_lazy
+        self._env_fns: list[EnvFn] = []  # where an env may have to be built later
+        self._reports: Reports = []  # of those that were built first; where an env may have to be built later
         self._channel, self._before_goodbye = channel, before_goodbye
         self._layout: Layout | None = None
         self._arena: _core.Arena | None = None
@@ -101,6 +92,8 @@ class EnvHost:
         self._told: dict[int, dict[Hashable, Parts]] = {}  # by slot: requests, for envs that are built anew
         self._replacements = 0  # how many workers there were in our place
         self._rebuilt: dict[int, int] = {}  # by slot: how often its env was built anew here
+        self._offered: dict[int, EnvFn] = {}  # by slot: a factory of this process, for its next env
+        self._replacing: dict[int, tuple[EnvFn, Any]] = {}  # by slot: what is built, and its env, to take its place
         self._current: int | None = None  # the env that is being built or closed
         self._info_columns = 0  # how many its loop has
 
@@ -118,26 +111,36 @@ class EnvHost:
 
     # -- life ------------------------------------------------------------------------------------------
 
-    def build(self, env_fns: Sequence[Callable[[], Any]]) -> list[EnvReport]:
-        """Raises BuildError when a factory raises or gives no env of its own; what was built is closed."""
-        reports = []
-        if self._rebuilds:
+    def build(self, env_fns: Sequence[EnvFn], computed: Sequence[Computed] = ()) -> Reports:
+        """Builds the envs, of which the caller's columns are to be `computed`.
+
+        Raises BuildError when a factory raises or gives no env of its own; what was built is closed.
+        """
+        reports: Reports = []
+        self._computed = computed
+        if self._keeps_factories:
             self._env_fns = list(env_fns)
         with worker_context(self.info):
             for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
                 self._current = slot
                 try:
-                    env = env_fn()
-                    self._check(env, slot)
-                    self.envs.append(env)
-                    reports += [self._report(env)] * self.width
+                    reports += [self._build_first(slot, env_fn)] * self.width
                 except BaseException as error:
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
                     raise BuildError(failure) from error
         self._current = None
-        self._reports = reports if self._rebuilds else []
+        self._reports = reports if self._keeps_factories else []
         return reports
+
+    def _build_first(self, slot: int, env_fn: EnvFn) -> EnvReport | None:
+        if self._is_lazy and slot != 0:
+            self.envs.append(None)
+            return None
+        env = env_fn()
+        self._check(env, self.name_of_factory(slot))
+        self.envs.append(env)
+        return self._report(env)
 
     @property
     def first_slots(self) -> tuple[int, ...]:
@@ -147,8 +150,7 @@ class EnvHost:
     def name_of_factory(self, slot: int) -> str:
         return f"env_fns[{slot // self.width}]"
 
-    def _check(self, env: Any, slot: int) -> None:
-        factory = self.name_of_factory(slot)
+    def _check(self, env: Any, factory: str) -> None:
         self._check_kind(env, factory)
         for other, known in zip(self.first_slots, self.envs, strict=False):
             if known is env:
@@ -158,7 +160,7 @@ class EnvHost:
                 )
 
     def _check_kind(self, env: Any, factory: str) -> None:
-        if _is_vector_env(env):
+        if is_vector_env(env):
             raise InvalidEnvError(
                 f"expected {factory} to return a gymnasium.Env, got the vector env {env!r}; "
                 f"pass vector_size={env.num_envs}"
@@ -167,10 +169,14 @@ class EnvHost:
         check_spaces(env, factory, ("observation_space", "action_space"))
 
     def _report(self, env: Any) -> EnvReport:
-        return report(env, env.observation_space, env.action_space)
+        return report(env, env.observation_space, env.action_space, [one.spec(env, None) for one in self._computed])
 
     def _env_at(self, slot: int) -> Any:
-        return self.envs[(slot - self.info.env_ids[0]) // self.width]
+        return self.envs[self._place_of(slot)]
+
+    def _place_of(self, slot: int) -> int:
+        """Of its env, among ours."""
+        return (slot - self.info.env_ids[0]) // self.width
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
         """`defaults`: of a successor: what resets are given by now."""
@@ -187,6 +193,7 @@ class EnvHost:
             spin_ns=layout.spinning.worker_ns,
             spins_heedlessly=layout.spinning.heedless,
             renew_every=layout.renew_every,
+            watches_memory=layout.max_memory != 0,
             renews_in_place=layout.renews_in_place(self.info.index),
             has_successors=layout.renews_workers,
             envs=[self._env_at(slot) for slot in self.info.env_ids],
@@ -196,6 +203,8 @@ class EnvHost:
             final_obs=layout.final_columns(arena),
             action_nest=layout.action.nest,
             actions=layout.action_columns(arena),
+            functions=[column.function for column in self._computed],
+            computed=layout.computed_columns(arena),
         )
         self._loop.complete_resets(bool(self._defaults))
         return self._loop
@@ -212,11 +221,14 @@ class EnvHost:
         for slot, env in zip(self.first_slots, self.envs, strict=False):
             self._current = slot
             try:
-                env.close()
+                if env is not None:
+                    env.close()
             except BaseException as error:
                 errors.append((slot, error))
+        for slot in list(self._replacing):
+            self._drop_replacement(slot)
         self._current = None
-        self.envs, self._env_fns = [], []
+        self.envs, self._env_fns, self._computed = [], [], ()
         # The loop and we refer to each other, and the core's side is invisible to Python's collector.
         self._loop = self._arena = None
         return errors
@@ -252,11 +264,17 @@ class EnvHost:
         parts = objects, info, [field for field in fields if field is not None], final
         return dump_named("an observation and an info", parts, shown=2)
 
-    def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any]:
-        arguments: dict[str, Any] = load(parts)
-        if "seed" in arguments:
+    def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any] | PutState:
+        arguments: dict[str, Any] | PutState = load(parts)
+        if isinstance(arguments, dict) and "seed" in arguments:
             self._get_loop().complete_resets(True)
         return arguments
+
+    def restore(self, env: int, wanted: PutState) -> Place:
+        if wanted.seed is not None:
+            self._defaults.give_later(env, wanted.seed)
+            self._get_loop().complete_resets(True)
+        return put_state(self._env_at(env), wanted.state)
 
     def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
         completed = self._defaults.complete(env, named, self._get_loop())
@@ -265,6 +283,12 @@ class EnvHost:
 
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
         return describe_beginning(self._env_at(slot), arguments or {})
+
+    def fit_computed(self, column: int, value: Any) -> Any:
+        return fit(self._get_layout().computed[column], value)
+
+    def blame_computed(self, column: int, error: Exception) -> NoReturn:
+        raise blamed(self._computed[column].path, error) from error
 
     def action_objects(self, parts: Parts) -> list[Any]:
         objects: list[Any] = load(parts)
@@ -275,10 +299,17 @@ class EnvHost:
         if slot is None:
             self._obey(load(parts))
             return dump(None)
-        call: CallEnv = load(parts)
+        call: CallEnv | TakeReplacement | TakeState = load(parts)
+        if isinstance(call, TakeReplacement):
+            self._settle_replacement(slot, is_wanted=call.is_wanted)
+            return dump(None)
+        if self._env_at(slot) is None:
+            self.renew(slot)
+        if isinstance(call, TakeState):
+            return dump(take_state(self._env_at(slot), call.fns, self._get_loop().place_of(slot)))
         result = call.run(self._env_at(slot))
         answer = dump_named("a result", result)
-        if call.about is not None and self._rebuilds:
+        if call.about is not None:
             remember(self._told.setdefault(slot, {}), call.about, parts)
         return answer
 
@@ -295,27 +326,105 @@ class EnvHost:
         return dump((slot, self.info.index, operation, *portable(error)))
 
     def renew(self, slot: int) -> None:
-        """Builds the env of a slot anew, in the place of the one that is there."""
-        i = slot - self.info.env_ids[0]
+        """Builds the env of a slot anew, in the place of the one that is there; or for the first time."""
+        is_first, place = self._env_at(slot) is None, self._place_of(slot)
+        if not is_first:
+            self._close_predecessor(slot)
+            self._put(slot, Missing(slot))
+        with worker_context(self.info):
+            env = self._env_fns[place]()
+        self._check(env, self.name_of_factory(slot))
+        self._check_spaces(slot, self._report(env))
+        if is_first:
+            self._repeat(slot, env)
+        else:
+            self._prepare(slot, env)
+        self._put(slot, env)
+
+    def _check_spaces(self, slot: int, report: EnvReport) -> None:
+        """They are those of the env before; or of the pool, where there was none."""
+        first = slot - self.info.env_ids[0]
+        known = self._reports[first]
+        if known is None:
+            layout = self._get_layout()
+            if not layout.any_observation:
+                check_agreement("observation", layout.observation_space, "the pool", [report.observation_space], slot)
+            check_agreement("action", layout.action_space, "the pool", [report.action_space], slot)
+            check_same(layout.computed, "the pool", {slot: report.computed})
+            self._reports[first : first + self.width] = [report] * self.width
+            return
+        for name in ("observation_space", "action_space"):
+            if getattr(report, name) != getattr(known, name):
+                raise InvalidEnvError(
+                    f"expected {self.name_of_factory(slot)} to build an env with the {name} of the one before, "
+                    f"{getattr(known, name)}, got {getattr(report, name)}"
+                )
+
+    def _close_predecessor(self, slot: int) -> None:
+        env = self._env_at(slot)
         try:
-            self.envs[i].close()
+            if env is not None:
+                env.close()
         except BaseException as error:  # it may be the reason why a new one is needed
             logger.warning("env %d raised when it was closed to be built anew: %s", slot, text_of(error, repr))
-        self._put(i, _Missing(slot))
-        with worker_context(self.info):
-            env = self._env_fns[i]()
-        self._check(env, slot)
-        for name in ("observation_space", "action_space"):
-            if getattr(env, name) != getattr(self._reports[i], name):
-                raise InvalidEnvError(
-                    f"expected env_fns[{slot}] to build an env with the {name} of the one before, "
-                    f"{getattr(self._reports[i], name)}, got {getattr(env, name)}"
-                )
+
+    def _prepare(self, slot: int, env: Any) -> None:
+        """An env that was built anew is told what those before it were told for good."""
         self._rebuilt[slot] = self._rebuilt.get(slot, 0) + 1
         self._repeat(slot, env)
-        self._defaults.note_built(slot)
+        for one in range(slot, slot + self.width):
+            self._defaults.note_built(one)
         self._get_loop().complete_resets(bool(self._defaults))
-        self._put(i, env)
+
+    # -- another env in the place of one -------------------------------------------------------------------
+
+    def offer(self, slot: int, env_fn: EnvFn) -> None:
+        """Where we live in the pool's process: what `build_beside` is to build, for it need not travel."""
+        self._offered[slot] = env_fn
+
+    def has_grown(self) -> bool:
+        """Whether this process, with all that it has started, takes more memory than it is to."""
+        limit, taken = self._get_layout().max_memory, own_bytes()
+        if taken <= limit:
+            return False
+        text = "worker %d takes %s of memory, more than max_worker_memory, %s; it is replaced between two episodes"
+        logger.warning(text, self.info.index, in_words(taken), in_words(limit))
+        return True
+
+    def build_beside(self, slot: int, parts: Parts) -> Parts:
+        """Builds another env for a slot, whose own stays until `TakeReplacement`; answers with its report."""
+        self._drop_replacement(slot)
+        with worker_context(self.info):
+            env_fn = self._offered.pop(slot) if slot in self._offered else unpack(parts)
+            env = env_fn()
+        self._check(env, f"the new factory of env {slot}")
+        self._replacing[slot] = env_fn, env
+        return dump_named("spaces and metadata", self._report(env))
+
+    def _settle_replacement(self, slot: int, *, is_wanted: bool) -> None:
+        if not is_wanted:
+            return self._drop_replacement(slot)
+        if slot not in self._replacing:
+            raise RuntimeError(f"what was built to replace env {slot} was lost with its worker")
+        env_fn, env = self._replacing[slot]
+        self._prepare(slot, env)
+        del self._replacing[slot]
+        self._close_predecessor(slot)
+        self._put(slot, env)
+        place = self._place_of(slot)
+        if self._keeps_factories:
+            self._env_fns[place] = env_fn
+            self._reports[place * self.width : (place + 1) * self.width] = [self._report(env)] * self.width
+        return None
+
+    def _drop_replacement(self, slot: int) -> None:
+        if slot not in self._replacing:
+            return
+        _, env = self._replacing.pop(slot)
+        try:
+            env.close()
+        except BaseException as error:
+            logger.warning("an env that was built to replace env %d raised in close: %s", slot, text_of(error, repr))
 
     def _repeat(self, slot: int, env: Any) -> None:
         for parts in self._told.get(slot, {}).values():
@@ -325,9 +434,10 @@ class EnvHost:
     def _derive_seed(self, slot: int, seed: int) -> int:
         return derive_seed(seed, slot, self._replacements, self._rebuilt.get(slot, 0))
 
-    def _put(self, i: int, env: Any) -> None:
-        self.envs[i] = env
-        self._get_loop().replace_env(self.info.env_ids[i], env)
+    def _put(self, slot: int, env: Any) -> None:
+        self.envs[self._place_of(slot)] = env
+        for one in range(slot, slot + self.width):
+            self._get_loop().replace_env(one, env)
 
     def send(self, parts: Parts) -> None:
         self._channel.send(parts)
@@ -353,7 +463,8 @@ class EnvHost:
         self._replacements = replacements
         self._told.update(told)
         for slot in told:
-            self._repeat(slot, self._env_at(slot))
+            if (env := self._env_at(slot)) is not None:  # else its first reset does that
+                self._repeat(slot, env)
 
     def _remember_options(self, options: Mapping[int, bytes | None]) -> None:
         self._defaults.remember_options(options)
@@ -370,33 +481,6 @@ class EnvHost:
         return self._loop
 
 
-_ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
-
-
-def _is_vector_env(env: Any) -> bool:
-    """Whether it is one of Gymnasium's, or like them. (What answers to any name is none.)"""
-    return isinstance(getattr(env, "num_envs", None), int) and isinstance(
-        getattr(env, "single_observation_space", None), Space
-    )
-
-
-def check_names(env: Any, factory: str, kind: str, names: Sequence[str]) -> None:
-    """Raises InvalidEnvError when an env lacks any of these, or is a class."""
-    lacking = [name for name in names if not hasattr(env, name)]
-    if lacking or isinstance(env, type):
-        why = f"it has no {', '.join(lacking)}" if lacking else "a class, not yet an env"
-        raise InvalidEnvError(f"expected {factory} to return {kind}, got {env!r} ({why})")
-
-
-def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
-    """Raises InvalidEnvError when any of these is no space."""
-    for name in names:
-        if not isinstance(getattr(env, name), Space):
-            raise InvalidEnvError(
-                f"expected {factory} to return an env whose {name} is a gymnasium.Space, got {getattr(env, name)!r}"
-            )
-
-
 def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
     """As `dump`; an error says what it is that cannot be pickled. `shown`: it shows so many of the values only."""
     try:
@@ -408,25 +492,3 @@ def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
 def not_pickled(what: str, value: Any, error: Exception) -> TypeError:
     """An error that says what it is that cannot be pickled, instead of only the innermost type."""
     return TypeError(f"expected {what} that can be pickled, got {text_of(value, reprlib.repr)} ({text_of(error)})")
-
-
-def report(env: Any, observation_space: Space[Any], action_space: Space[Any]) -> EnvReport:
-    """`observation_space`, `action_space`: of a single env."""
-    return EnvReport(
-        observation_space=observation_space,
-        action_space=action_space,
-        metadata=dict(getattr(env, "metadata", None) or {}),
-        render_mode=getattr(env, "render_mode", None),
-        spec=_portable_spec(getattr(env, "spec", None)),
-    )
-
-
-def _portable_spec(spec: Any) -> EnvSpec | None:
-    """None for one that cannot be pickled: its keyword arguments may hold anything."""
-    if not isinstance(spec, EnvSpec):
-        return None
-    try:
-        cloudpickle.dumps(spec)
-    except Exception:
-        return None
-    return spec

@@ -9,20 +9,23 @@ import socket
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from gymnasium.envs.registration import EnvSpec, registry
+from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._relay.output import WorkerOutput, settle_output
 from remuda._relay.sender import DatagramSender, start_relaying
+from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
 from remuda._wire.channel import SocketChannel
+from remuda._wire.computed import Computed
 from remuda._wire.parcel import Address, fetch
 from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
+from remuda._worker.factories import Carried, unpack, with_ids
 from remuda._worker.host import BuildError, dump_named
 from remuda._worker.measuring import read_clocks, spent
 from remuda._worker.second_build import FirstBuild, try_second_build
@@ -50,6 +53,9 @@ class WorkerConfig:
     rebuilds: bool  # whether envs may have to be built anew later
     vector_size: int | None  # each env is a vector env of so many
     variables: Mapping[str, str]  # of the environment
+    computed: Address | Sequence[Computed]  # as `env_fns`
+    is_lazy: bool  # whether each env but env 0 is built by its first reset
+    replaced: Mapping[int, Carried] = field(default_factory=dict)  # factories in the place of some of `env_fns`
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -76,6 +82,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or envs learned no exit codes of what they start
     _core.tie_life_to(os.pidfd_open(owner))
+    answer_for_stacks()
     np.random.seed()  # or all that were forked from one process would draw the same numbers
     channel = SocketChannel(socket.socket(fileno=fd))
     try:
@@ -102,6 +109,7 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         channel,
         config.vector_size,
         rebuilds=config.rebuilds,
+        is_lazy=config.is_lazy,
         before_goodbye=lambda: sender.flush(_FLUSH_SECONDS),
     )
     known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
@@ -113,12 +121,12 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         channel.send(parts)
 
     try:
-        env_fns = _env_fns(config, parcel)
+        env_fns, computed = _what_to_build(config, parcel)
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
     begin, modules = read_clocks(), len(sys.modules)
     try:
-        reports = host.build(env_fns)
+        reports = host.build(env_fns, computed)
         first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:
@@ -131,7 +139,7 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
     if limits:  # first a second build is to be tried
         report(*dump(try_second_build(env_fns[0], host.envs[0], first, load(limits), own_process=True)))
         (address,) = channel.recv()
-    del config, env_fns, reports, parts
+    del config, env_fns, computed, reports, parts
     arena_fd, parcel = channel.recv_fds(2)
     layout, info_columns, defaults = load(fetch(parcel, address))
     os.close(parcel)
@@ -142,27 +150,31 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
     loop.run()
 
 
-def _env_fns(config: WorkerConfig, parcel: int | None) -> Sequence[Callable[[], Any]]:
+def _what_to_build(config: WorkerConfig, parcel: int | None) -> tuple[Sequence[Callable[[], Any]], Sequence[Computed]]:
+    """The factories of the envs, and the columns that are computed of them."""
+    first, computed = _what_was_told_first(config, parcel)
+    env_fns = list(first)
+    for place, carried in config.replaced.items():
+        env_fns[place] = unpack(carried)
+    return env_fns, computed
+
+
+def _what_was_told_first(
+    config: WorkerConfig, parcel: int | None
+) -> tuple[Sequence[Callable[[], Any]], Sequence[Computed]]:
     if not isinstance(config.env_fns, bytes):
-        return config.env_fns
+        assert not isinstance(config.computed, bytes)
+        return config.env_fns, config.computed
     assert parcel is not None  # or they would be inherited
+    assert isinstance(config.computed, bytes)
     try:
         ids = load_registrations(load(fetch(parcel, config.registrations)))
         registry.update(ids)
         env_fns: Sequence[Callable[[], Any]] = load(fetch(parcel, config.env_fns))
+        computed: Sequence[Computed] = load(fetch(parcel, config.computed))
     finally:
         os.close(parcel)
-    return [_with_ids(ids, env_fn) for env_fn in env_fns]
-
-
-def _with_ids(ids: Mapping[str, EnvSpec], env_fn: Callable[[], Any]) -> Callable[[], Any]:
-    """A factory that finds the program's ids: modules may have registered their own, for it or an env before."""
-
-    def build() -> Any:
-        registry.update(ids)
-        return env_fn()
-
-    return build
+    return [with_ids(ids, env_fn) for env_fn in env_fns], computed
 
 
 def _introduce(config: WorkerConfig) -> None:

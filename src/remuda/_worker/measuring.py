@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -95,8 +95,15 @@ class _Play(Protocol):
         """Whether a reset is due."""
 
 
-def measure(env: Any, read: Callable[[], Moment] = read_clocks, seconds: float = _SECONDS) -> Measured:
+def measure(
+    env: Any,
+    read: Callable[[], Moment] = read_clocks,
+    seconds: float = _SECONDS,
+    computed: Sequence[Callable[[Any], Any]] = (),
+) -> Measured:
     """Plays an env for about so long; runs in a worker, on an env made for this alone.
+
+    `computed`: is called with the env after each reset and step.
 
     The class in which a face wraps its envs may have a method `steps_to_measure`, which returns an iterator: each
     `next` does one step in that face's way, and resets whenever that is due. Others are stepped with samples of their
@@ -105,7 +112,7 @@ def measure(env: Any, read: Callable[[], Moment] = read_clocks, seconds: float =
     """
     raised, play, watch = None, None, _Watch(read, seconds)
     try:
-        play = _OwnPlay(env) if hasattr(type(env), "steps_to_measure") else _RandomPlay(env)
+        play = _OwnPlay(env) if hasattr(type(env), "steps_to_measure") else _RandomPlay(env, computed)
         play.reset()  # the first come with all that is done but once
         play.step()
         watch.begin()
@@ -187,8 +194,8 @@ class _Watch:
 class _RandomPlay:
     """Steps an env with samples of its action space, drawn beforehand where no mask says which are valid."""
 
-    def __init__(self, env: Any) -> None:
-        self._env, self.obs = env, None
+    def __init__(self, env: Any, computed: Sequence[Callable[[Any], Any]]) -> None:
+        self._env, self.obs, self._computed = env, None, computed
         is_vector = hasattr(env, "single_action_space")
         self._actions = batch_space(env.single_action_space, env.num_envs) if is_vector else env.action_space
         self._actions.seed(0)
@@ -205,11 +212,17 @@ class _RandomPlay:
         if not self._is_seeded:
             self._find_mask = _finder_of_masks(self._env, self.obs, self._info)
         self._is_seeded = True
+        self._compute()
 
     def step(self) -> bool:
         action = next(self._drawn) if self._find_mask is None else self._sample(self._find_mask)
         self.obs, _, terminated, truncated, self._info = self._env.step(action)
+        self._compute()
         return self._needs_resets and bool(self._ended(terminated) or self._ended(truncated))
+
+    def _compute(self) -> None:
+        for function in self._computed:
+            function(self._env)
 
     def _sample(self, find_mask: Callable[[Any, Any], Any]) -> Any:
         try:

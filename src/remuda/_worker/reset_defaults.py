@@ -29,15 +29,20 @@ class SeedBase:
         of_every_episode: Each episode has a derived one. Otherwise the seed is for one reset, as it is, and a derived
             one for the first reset of an env that was built anew since.
         sub_env: How far the seed is from the one int that all envs of a vector env were given; 0 where they were not.
+        first_env: The number of the pool's first env among those of a larger pool, by whose numbers seeds are derived.
+        given: So many seeds had been derived from it before, by an env that this one succeeds.
     """
 
     entropy: int
     number: int
     of_every_episode: bool = True
     sub_env: int = 0
+    first_env: int = 0
+    given: int = 0
 
     def seed(self, env_id: int, n: int) -> int:
         """The env's n-th, from 0."""
+        env_id, n = env_id + self.first_env, n + self.given
         if n == 0 and not self.of_every_episode:
             return self.entropy
         return derive_seed(abs(self.entropy - self.sub_env), env_id - self.sub_env, n) + self.sub_env
@@ -85,6 +90,11 @@ class ResetDefaults:
         """It is a new env: with its random numbers it would begin anywhere."""
         if env_id in self.bases:
             self.due.add(env_id)
+
+    def give_later(self, env_id: int, base: SeedBase) -> None:
+        """The next reset of the env has the first seed that follows from this."""
+        self.bases[env_id] = base
+        self.due.add(env_id)
 
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:
         """From now on these; None: none any more."""

@@ -15,13 +15,15 @@ from remuda import _core
 from remuda._wire.bundle import RowMatter, bundle, unbundle
 from remuda._wire.channel import Channel
 from remuda._wire.codec import SpaceCodec, coerce
+from remuda._wire.computed import compute
 from remuda._wire.info_columns import OF_THE_END, InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, load
-from remuda._worker.host import EnvHost, EnvReport, check_names, check_spaces, report
+from remuda._worker.env_report import EnvReport, check_names, check_spaces, report
+from remuda._worker.host import EnvHost
 from remuda._worker.reset_defaults import ResetDefaults, common_seed
 from remuda._worker.vector_infos import Told, VectorInfos, of_sub_env
-from remuda._worker.vector_rows import VectorRows
+from remuda._worker.vector_rows import Array, VectorRows
 from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import InvalidEnvError
 
@@ -64,6 +66,7 @@ class VectorHost(EnvHost):
         super().__init__(info, channel, **options)
         self.width = vector_size
         self._last_obs: dict[int, Any] = {}  # by first slot: as the vector env has returned it
+        self._last_computed: dict[int, list[Array]] = {}  # ... and what was computed then
         self._rows: VectorRows | None = None
         self._infos: VectorInfos | None = None
 
@@ -81,12 +84,18 @@ class VectorHost(EnvHost):
         check_spaces(env, factory, ("single_observation_space", "single_action_space"))
 
     def _report(self, env: Any) -> EnvReport:
-        return report(env, env.single_observation_space, env.single_action_space)
+        computed = [one.spec(env, self.width) for one in self._computed]
+        return report(env, env.single_observation_space, env.single_action_space, computed)
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
         self._rows = VectorRows(layout, arena)
         self._infos = VectorInfos(self.width, self._rows.info_mask)
         return super().start(layout, arena, defaults)
+
+    def _put(self, slot: int, env: Any) -> None:
+        super()._put(slot, env)
+        self._last_obs.pop(slot, None)
+        self._last_computed.pop(slot, None)
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         rows: Any = place.view(self._get_layout().plan.rows)
@@ -94,7 +103,7 @@ class VectorHost(EnvHost):
 
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         errors = super().close_quietly()
-        self._last_obs = {}
+        self._last_obs, self._last_computed = {}, {}
         self._rows = self._infos = None  # they keep the memory of the pool
         return errors
 
@@ -102,7 +111,9 @@ class VectorHost(EnvHost):
 
     def reset_vector(self, slot: int, row: int, parts: Parts | None) -> Extra:
         """`parts`: the arguments for all."""
-        rows = self._begin(slot, row, {} if parts is None else self.reset_arguments(slot, parts))
+        arguments = {} if parts is None else self.reset_arguments(slot, parts)
+        assert isinstance(arguments, dict)  # states are those of single envs
+        rows = self._begin(slot, row, arguments)
         self._table.write_flags(row, 0.0, False, False)
         return _extra(rows)
 
@@ -117,11 +128,10 @@ class VectorHost(EnvHost):
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
         obs, infos = outcome
         leaves, objects = self._flatten(obs)
-        told = self._dealer.take_apart(_checked(infos))
+        told, computed = self._dealer.take_apart(_checked(infos)), self._compute(slot)
         matter = self._matter(objects, told, None)
-        self._table.write_obs(row, leaves)
+        self._write_obs(slot, row, obs, leaves, computed)
         self._dealer.write(told, row)
-        self._last_obs[slot] = obs
         return matter
 
     def _seeded(self, slot: int, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -143,13 +153,12 @@ class VectorHost(EnvHost):
         resets_itself = self._get_layout().autoreset == "same_step"
         finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
         told = self._dealer.take_apart(infos, OF_THE_END if resets_itself else ())
-        extra = _extra(self._matter(objects, told, finals))
-        self._table.write_obs(row, leaves)
+        extra, computed = _extra(self._matter(objects, told, finals)), self._compute(slot)
+        self._write_obs(slot, row, obs, leaves, computed)
         self._table.write_flags(row, reward, terminated, truncated)
         if finals is not None:
             self._table.write_final_obs(row, finals.sub_envs, finals.leaves)
         self._dealer.write(told, row)
-        self._last_obs[slot] = obs
         return extra
 
     def observe_vector(self, slot: int, row: int) -> Extra:
@@ -158,7 +167,7 @@ class VectorHost(EnvHost):
         leaves, objects = self._flatten(self._last_obs[slot])
         told = self._dealer.take_apart({})
         extra = _extra(self._matter(objects, told, None))
-        self._table.write_obs(row, leaves)
+        self._write_obs(slot, row, self._last_obs[slot], leaves, self._last_computed[slot])
         self._table.write_flags(row, 0.0, False, False)
         self._dealer.write(told, row)
         return extra
@@ -169,6 +178,17 @@ class VectorHost(EnvHost):
         matter = [] if parts is None else unbundle(parts, self.width)
         objects = [load(one[1]) for one in matter if one is not None and one[1] is not None]
         return self._get_layout().action.build_batch(self._table.read_actions(row), objects)
+
+    def _compute(self, slot: int) -> list[Array]:
+        if not self._computed:
+            return []
+        return compute(self._computed, self._get_layout().computed, self._env_at(slot), self.width)
+
+    def _write_obs(self, slot: int, row: int, obs: Any, leaves: Sequence[Array], computed: list[Array]) -> None:
+        """All that is of the same moment as the observation."""
+        self._table.write_obs(row, leaves)
+        self._table.write_computed(row, computed)
+        self._last_obs[slot], self._last_computed[slot] = obs, computed
 
     def _flatten(self, obs: Any) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
         return self._get_layout().observation.flatten_batch(obs, self.width, "obs")

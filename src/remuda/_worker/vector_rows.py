@@ -26,8 +26,9 @@ class VectorRows:
         fixed: list[Any] = [column.view(rows) for column in layout.fixed_columns(arena)]
         self._reward, self._terminated, self._truncated, self.info_mask = fixed
         self._obs: list[Any] = [column.view(rows) for column in layout.obs_columns(arena)]
+        self._computed: list[Any] = [column.view(rows) for column in layout.computed_columns(arena)]
         self._final_obs: list[Any] = [column.view(rows) for column in layout.final_columns(arena)]
-        self._actions: list[Any] = [column.view(layout.num_slots) for column in layout.action_columns(arena)]
+        self._actions: list[Any] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
 
     def read_actions(self, row: int) -> list[Array]:
         """An (n, *shape) array for each column; copies, which an env may keep."""
@@ -37,6 +38,11 @@ class VectorRows:
         """`leaves`: an (n, *shape) array for each column, of its dtype."""
         for column, leaf in zip(self._obs, leaves, strict=True):
             column[row : row + self._n] = leaf
+
+    def write_computed(self, row: int, values: Sequence[Array]) -> None:
+        """`values`: the same for the computed columns."""
+        for column, value in zip(self._computed, values, strict=True):
+            column[row : row + self._n] = value
 
     def write_flags(self, row: int, reward: Any, terminated: Any, truncated: Any) -> None:
         """(n,) arrays, or one value for all."""

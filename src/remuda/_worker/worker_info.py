@@ -18,11 +18,14 @@ class WorkerInfo:
             REMUDA_WORKER_INDEX, for simulators that pick a device or a port by it.
         num_workers: How many workers the pool has.
         env_ids: The envs that this worker hosts.
+        device: The GPU that it was given by `devices=`, as that names it; CUDA sees it alone here, as "cuda:0". None
+            where there is no such option.
     """
 
     index: int
     num_workers: int
     env_ids: tuple[int, ...]
+    device: str | None = None
 
 
 class _Current(threading.local):

@@ -17,6 +17,7 @@ T = TypeVar("T", bound=type[Any])
 
 REFUSED = {
     "autoreset": "in ALF an env whose episode is over is reset by the next step, which is FIRST",
+    "extras": "in ALF what is computed of an env is in its time steps: put it into the observation or env_info",
     "observation_space": "rows are laid out for the envs' specs",
     "resets_ahead": "envs always reset ahead, unless max_concurrency= or blocking= holds them back",
     "seeding": "call seed(), which gives each env's own seed() what it was given",

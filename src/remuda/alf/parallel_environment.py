@@ -12,6 +12,7 @@ from alf.utils.schedulers import get_all_progresses
 from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import never_the_caller
+from remuda._faces.stats import HasStats
 from remuda.alf import worker
 from remuda.alf.arguments import action_reader
 from remuda.alf.configuration import Configuration
@@ -19,6 +20,7 @@ from remuda.alf.errors import translated
 from remuda.alf.remote_environment import RemoteEnvironment
 from remuda.alf.results import TimeSteps
 from remuda.alf.space_checks import check_same, told_by_alf
+from remuda.alf.words import WORDS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
 EnvConstructor = Callable[..., Any]
 
 
-class ParallelEnvironment(AlfEnvironment):  # type: ignore[misc]  # ALF has no types
+class ParallelEnvironment(HasStats, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
     """Envs in workers, stepped together. See those that derive from it."""
+
+    _words = WORDS
 
     def __init__(
         self,

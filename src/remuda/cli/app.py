@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import remuda
 
-from . import bench, demo, replay
+from . import bench, demo, replay, stacks, top, trace, tune
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"remuda {remuda.__version__}")
     parser.set_defaults(run=None)
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for subcommand in (demo, bench, replay):
+    for subcommand in (demo, bench, replay, trace, stacks, top, tune):
         subcommand.add_to(subcommands)
     return parser
 

@@ -79,10 +79,14 @@ def _reason_not_to(options: argparse.Namespace) -> str | None:
     """Found out now, not after the measurement."""
     if (workers := _num_workers(options)) > options.num_envs:
         return f"expected at most one worker per env, got {workers} workers for {options.num_envs} envs"
-    for path in (options.json, options.plot):
+    return reason_not_to_write(options.json, options.plot)
+
+
+def reason_not_to_write(json_file: Path | None, plot: Path | None) -> str | None:
+    """What keeps the results from being written where there is a name for a file."""
+    for path in (json_file, plot):
         if path is not None and (folder := _unwritable_folder(path)):
             return f"cannot write {path}: {folder} is not a folder that can be written to"
-    plot = options.plot
     if plot is not None and plot.suffix not in _PLOT_FORMATS:
         return f"expected a plot file ending in {' or '.join(_PLOT_FORMATS)}, got {plot}"
     if plot is not None and not is_installed("matplotlib"):

@@ -14,6 +14,7 @@ from remuda._keywords import did_you_mean
 
 REFUSED = {
     "autoreset": "use auto_reset and reset_inplace",
+    "extras": "DI-engine's policies find what they need in the observation: put it there, as obs['action_mask']",
     "observation_space": "use shared_memory",
     "resets_ahead": "DI-engine's envs are told each time how to reset; with auto_reset they do so in the background",
     "seeding": "use seed()",

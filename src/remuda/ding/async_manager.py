@@ -15,19 +15,21 @@ from ditk import logging
 from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
+from remuda._faces.stats import HasStats
 from remuda.ding.arguments import ManagerOptions
 from remuda.ding.errors import translate
 from remuda.ding.in_flight import InFlight
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.results import is_abnormal, is_spoilt
 from remuda.ding.spaces import Anything, layout_space
+from remuda.ding.words import WORDS
 from remuda.ding.worker import Adapter, call_method, get_attribute, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 _CLOSE_SECONDS = 5.0  # that envs get to close, as in the original
 
 
-class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
+class AsyncSubprocessEnvManager(HasStats, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
     """Steps some envs while others step on: DI-engine's ``AsyncSubprocessEnvManager`` on a pool.
 
     Nothing is started before :meth:`launch`, but for ``env_ref``: an env of the calling process, built to ask for its
@@ -70,6 +72,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
         reset_inplace=False,
         remuda={},
     )
+
+    _words = WORDS
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         self._in_flight: InFlight | None = None
@@ -169,6 +173,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]  # DI-eng
             in_flight.pool.close(timeout=_CLOSE_SECONDS)
         except (EnvError, WorkerDiedError) as error:
             logging.warning("closing the env manager: %s", error)
+
+    @property
+    def _running_pool(self) -> Pool | None:
+        return None if self._in_flight is None else self._in_flight.pool
 
     @property
     def workers(self) -> list[Any]:

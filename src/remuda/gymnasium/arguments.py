@@ -82,6 +82,13 @@ def check_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> None:
         )
 
 
+def check_ids(env_ids: Sequence[int], num_envs: int) -> None:
+    """Raise ``ValueError`` for what names no envs, or none at all."""
+    known = [i for i in env_ids if isinstance(i, (int, np.integer)) and 0 <= i < num_envs]
+    if not env_ids or len(known) < len(env_ids):
+        raise ValueError(f"expected `env_ids` to be some of 0, ..., {num_envs - 1}, got {list(env_ids)}.")
+
+
 def seeds_of(env_ids: Sequence[int], seed: int | Sequence[int | None] | None) -> int | Sequence[int | None] | None:
     """Return the part of seeds for all envs that is for these."""
     return seed if seed is None or isinstance(seed, (int, np.integer)) else [seed[i] for i in env_ids]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Env, logger
 from gymnasium.core import ActType, ObsType
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.error import NoAsyncCallError
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
@@ -27,9 +27,11 @@ from remuda import (
     Pool,
     PoolOptions,
     RemudaError,
+    Rollout,
     StateError,
 )
 from remuda._faces.layout import one_process_an_env
+from remuda._faces.stats import HasStats
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
@@ -37,9 +39,12 @@ from remuda.gymnasium.calls import EnvCalls
 from remuda.gymnasium.errors import raise_original, start_pool
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join
+from remuda.gymnasium.words import WORDS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
+
+    from remuda import ColumnType
 
 T = TypeVar("T")
 Flags = npt.NDArray[np.bool_]
@@ -47,7 +52,7 @@ Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
 
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
-class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
+class AsyncVectorEnv(HasStats, EnvCalls[ObsType, ActType]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
     No env is ever built in the calling process: spaces, metadata and ``render_mode`` come from the workers.
@@ -76,6 +81,10 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
             error that names the file of a ``record`` is the cause of the one that is raised. ``name`` is that of this
             class.
 
+    Attributes:
+        extras: the columns of ``extras=``, by name: arrays with a row for each env, of the latest reset or step. They
+            are leased as observations are. Empty before the first reset.
+
     Raises:
         RuntimeError: the envs' spaces disagree.
         ValueError: a bad ``observation_mode``, ``autoreset_mode``, ``max_concurrency`` or ``context``, a
@@ -88,6 +97,8 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
     """
 
     _steps_at_once = True  # unless a subclass has its own of the two methods that `step` stands for
+
+    _words = WORDS
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -124,6 +135,7 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
 
         one_process_an_env(options)
         options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
+        self._has_extras = bool(options.get("extras"))
         self._pool = start_pool(
             env_fns,
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
@@ -144,6 +156,7 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
     def _begin(self, envs: Part) -> None:
         """Begin with nothing pending. ``envs``: what is stepped and called, the pool's own or some of them."""
         self._envs = envs
+        self.extras: dict[str, npt.NDArray[Any]] = {}
         self._state = AsyncState.DEFAULT
         self._late = AsyncState.DEFAULT  # the call that timed out, and may be waited for again
         self._unclaimed = False  # something is in flight that no pending call waits for
@@ -274,6 +287,8 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
                 self._state, self._scattered = AsyncState.WAITING_STEP, False
             raise
         self._late, self.observations = AsyncState.DEFAULT, batch.obs
+        if self._has_extras:
+            self.extras = batch.extras
         return self.observations, batch.reward, batch.terminated, batch.truncated, self._infos(batch)
 
     def step_async(self, actions: ActType) -> None:
@@ -313,6 +328,37 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
         """
         got = self._wait(AsyncState.WAITING_STEP, self._receive, timeout)
         return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
+
+    # -- rollouts ----------------------------------------------------------------------------------------
+
+    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
+        """Have the next ``steps`` steps written where a learner reads them; as :meth:`remuda.Pool.rollout`.
+
+        Every :meth:`step` goes there too, until the rollout is full or the envs are reset.
+
+        Args:
+            steps: from 1 up.
+            columns: what will be kept beside: names, and for each a dtype or (dtype, shape).
+            parts: step the envs in so many parts, each while the policy deals with the others.
+
+        Returns:
+            A :class:`remuda.Rollout`, to be iterated over. Its names are those of the pool.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            AlreadyPendingCallError: a call waits for its ``*_wait``.
+            ValueError, TypeError: bad arguments, a space with parts that have no column, or ``AutoresetMode.DISABLED``.
+            MemoryError: there is not that much memory.
+            StateError: a RuntimeError: an env must be reset first.
+            Exception: what an env raised.
+        """
+        self._assert_is_running()
+        self._assert_nothing_pending("rollout")
+        self._drop_unclaimed()
+        try:
+            return self._envs.rollout(steps, columns, parts)
+        except EnvError as error:
+            raise_original(error)
 
     # -- halves ------------------------------------------------------------------------------------------
 
@@ -379,7 +425,7 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
         """Be closed, and hold no shared memory, which ends with the last view of it."""
         self.closed = True
         self._settle()
-        self.observations = deepcopy(self.observations)
+        self.observations, self.extras = deepcopy(self.observations), deepcopy(self.extras)
 
     def _close_pool(self, timeout: float | None, terminate: bool) -> None:
         try:
@@ -446,18 +492,9 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
                 raise TimeoutError
             got = join(self._parts, self.single_observation_space, self._add_info)
         self.observations = got.obs
+        if self._has_extras:
+            self.extras = got.extras
         return got
 
     def _infos(self, got: Results) -> dict[str, Any]:
         return LazyInfos(got.stack_infos) if self.lazy_infos else got.stack_infos()
-
-    def _assert_is_running(self) -> None:
-        if self.closed:
-            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
-
-    def _assert_nothing_pending(self, method: str) -> None:
-        if self._state is not AsyncState.DEFAULT:
-            raise AlreadyPendingCallError(
-                f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",
-                self._state.value,
-            )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import Env
 from gymnasium.core import ActType, ObsType
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
-from remuda import Call, EnvError, Part
+from remuda import Call, EnvError, Part, SpaceMismatchError
 from remuda.gymnasium import arguments
 from remuda.gymnasium.errors import raise_original
 
@@ -27,14 +29,13 @@ class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, A
     _envs: Part
     """What is called."""
     _state: AsyncState
+    env_fns: Sequence[Callable[[], Env[ObsType, ActType]]]
     _call: Call | None
 
     if TYPE_CHECKING:  # the subclass has them
 
         def _wait(self, state: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T: ...
         def _drop_unclaimed(self) -> None: ...
-        def _assert_is_running(self) -> None: ...
-        def _assert_nothing_pending(self, method: str) -> None: ...
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -126,6 +127,50 @@ class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, A
         except EnvError as error:
             raise_original(error)
 
+    def replace(self, env_ids: Iterable[int], env_fns: Sequence[Callable[[], Env[ObsType, ActType]]]) -> None:
+        """Put other envs in the place of some, in their workers; see :meth:`remuda.Pool.replace`.
+
+        They are to be reset: by :meth:`reset` with a ``reset_mask``, or with next-step autoreset by the next step. The
+        spaces of the vector env stay as they are.
+
+        Args:
+            env_ids: whose places; with ``vector_size`` those of whole vector envs.
+            env_fns: one for each env, or for each vector env.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            AlreadyPendingCallError: a call waits for its ``*_wait``.
+            ValueError, TypeError: arguments of another form; there are spares.
+            RuntimeError: their spaces do not fit.
+            Exception: what a factory raised. The old envs go on.
+        """
+        self._assert_is_running()
+        self._assert_nothing_pending("replace")
+        self._drop_unclaimed()
+        ids, factories = list(env_ids), list(env_fns)
+        arguments.check_ids(ids, self.num_envs)
+        try:
+            self._envs.replace([int(self._envs.env_ids[i]) for i in ids], factories)
+        except EnvError as error:
+            raise_original(error, final=())
+        except SpaceMismatchError as error:
+            raise RuntimeError(str(error)) from error
+        known, width = list(self.env_fns), len(ids) // len(factories)
+        for i, env_fn in zip(ids[::width], factories, strict=True):
+            known[i // width] = env_fn
+        self.env_fns = known
+
     def _answers(self, timeout: float | None) -> list[Any]:
         assert self._call is not None  # there is one where a call is waited for
         return self._call.result(timeout)
+
+    def _assert_is_running(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+
+    def _assert_nothing_pending(self, method: str) -> None:
+        if self._state is not AsyncState.DEFAULT:
+            raise AlreadyPendingCallError(
+                f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",
+                self._state.value,
+            )

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 _FINAL = ("build", "close")  # after which there are no workers
 
 
-def raise_original(error: EnvError) -> NoReturn:
+def raise_original(error: EnvError, final: tuple[str, ...] = _FINAL) -> NoReturn:
     """Log every failure as Gymnasium does, then raise the last env's own exception, caused by ``error``.
+
+    ``final``: operations after which the worker of an env that raised is no more.
 
     Raises:
         EnvError: where that exception could not be pickled and stayed behind in its worker, or would end this
             process in silence, as ``SystemExit`` does.
     """
     for failure in error.failures:
-        ended = " - Shutting it down" if failure.operation in _FINAL else ""  # else the worker lives on
+        ended = " - Shutting it down" if failure.operation in final else ""  # else the worker lives on
         logger.error("Received the following error from Worker-%s%s", failure.worker, ended)
         logger.error("%s", failure.traceback)  # as an argument: a traceback may contain a percent sign
     logger.error("Raising the last exception back to the main process.")

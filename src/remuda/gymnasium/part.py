@@ -87,6 +87,7 @@ class AsyncVectorEnvPart(AsyncVectorEnv[ObsType, ActType]):
 
 
 _AS_THE_WHOLE = (
+    "_has_extras",
     "shared_memory",
     "copy",
     "context",

@@ -23,6 +23,7 @@ class Joined:
     reward: npt.NDArray[np.float64]
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
+    extras: dict[str, npt.NDArray[Any]]
     stack_infos: Callable[[], dict[str, Any]]
 
 
@@ -38,6 +39,7 @@ def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) 
         np.concatenate([batch.reward for batch in batches])[order],
         np.concatenate([batch.terminated for batch in batches])[order],
         np.concatenate([batch.truncated for batch in batches])[order],
+        {name: np.concatenate([batch.extras[name] for batch in batches])[order] for name in batches[0].extras},
         lambda: _stack_infos(batches, order, add_info),
     )
 

@@ -20,6 +20,7 @@ from remuda.mlagents.worker import Worker
 REFUSED = {
     "advise": "a game computes in a process of its own, which measuring would not see",
     "autoreset": "ML-Agents resets envs by requests of its own",
+    "extras": "ML-Agents' decision steps bring their action masks with them",
     "observation_space": "what travels in rows are ML-Agents' requests and answers",
     "operation_of": "reports name what the manager has asked an env for",
     "resets_ahead": "ML-Agents resets envs by requests of its own",

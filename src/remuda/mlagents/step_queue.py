@@ -144,6 +144,11 @@ class StepQueue:
         if self._pool is not None:
             self._pool.close(timeout)
 
+    @property
+    def pool(self) -> Pool | None:
+        """The workers'; None until there is one."""
+        return self._pool
+
     def _get_pool(self) -> Pool:
         self.check_open()
         if self._pool is None:

@@ -21,11 +21,13 @@ from mlagents_envs.timers import hierarchical_timer, timed
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import never_the_caller
+from remuda._faces.stats import HasStats
 from remuda._keywords import names_keywords
 from remuda.mlagents.arguments import REFUSED, check_num_workers, factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
 from remuda.mlagents.told import Told
+from remuda.mlagents.words import WORDS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -37,7 +39,7 @@ EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
-class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has no types
+class SubprocessEnvManager(HasStats, EnvManager):  # type: ignore[misc]  # ML-Agents has no types
     """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
 
     A worker that fails is restarted, as far as the quotas of ``run_options.env_settings`` go. The episodes of its
@@ -76,6 +78,8 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
     """
 
     first_step_infos: list[EnvironmentStep]
+
+    _words = WORDS
 
     def __init__(
         self,
@@ -334,6 +338,10 @@ class SubprocessEnvManager(EnvManager):  # type: ignore[misc]  # ML-Agents has n
         Nobody is asked: those of all workers are the same. What an env draws itself is not among them.
         """
         return self._told.floats()
+
+    @property
+    def _running_pool(self) -> Pool | None:
+        return self.step_queue.pool
 
     def close(self) -> None:
         """Close the envs and end the workers; what takes longer than the original's 10 seconds is killed.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         RestartLimitError,
         WorkerDiedError,
     )
+    from remuda.sb3.rollout_buffer import RolloutBuffer
     from remuda.sb3.subproc_vec_env import SubprocVecEnv
 
 __all__ = [
@@ -28,9 +29,12 @@ __all__ = [
     "EnvError",
     "EnvTimeoutError",
     "RestartLimitError",
+    "RolloutBuffer",
     "SubprocVecEnv",
     "WorkerDiedError",
 ]
 
 if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
-    __getattr__, __dir__ = lazily(__name__, __all__, {"SubprocVecEnv": "subproc_vec_env"})
+    __getattr__, __dir__ = lazily(
+        __name__, __all__, {"RolloutBuffer": "rollout_buffer", "SubprocVecEnv": "subproc_vec_env"}
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
+from weakref import WeakSet
 
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv
 
@@ -12,6 +13,7 @@ from remuda import Part
 from remuda._faces.close_errors import log_close_errors
 from remuda.sb3.arguments import come_apart
 from remuda.sb3.errors import translated
+from remuda.sb3.extras import Extras
 from remuda.sb3.subproc_vec_env import SubprocVecEnv
 
 
@@ -38,7 +40,8 @@ class SubprocVecEnvPart(SubprocVecEnv):
         self.whole, self.env_ids = whole, envs.env_ids
         self.waiting = self.closed = self._under_way = False
         self.keep_options = whole.keep_options
-        self._pool, self._envs = whole._pool, envs
+        self._pool, self._envs, self._split_off = whole._pool, envs, WeakSet()
+        self._extras = Extras(whole._extras.functions)
         # Past the constructor of the whole, which starts workers.
         VecEnv.__init__(self, envs.num_envs, whole.observation_space, whole.action_space)
         self._batches_actions = come_apart(self.action_space)
@@ -73,6 +76,7 @@ class SubprocVecEnvPart(SubprocVecEnv):
         if self.closed:
             return
         self.closed, self.waiting = True, False
+        self._extras.let_go()
         with log_close_errors():
             if self._envs.pending:
                 self._envs.discard()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -14,21 +14,31 @@ import numpy.typing as npt
 from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
-from remuda import Batch, FaceOptions, Part, Pool, PoolOptions, StateError
+from remuda import Batch, FaceOptions, Part, Pool, PoolOptions, Rollout, StateError
 from remuda._faces.close_errors import log_close_errors
+from remuda._faces.extras import functions_of, with_functions
 from remuda._faces.layout import one_process_an_env
+from remuda._faces.stats import HasStats
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
 from remuda.sb3.arguments import REFUSED, Indices, batch_actions, check_start_method, come_apart, env_ids
 from remuda.sb3.errors import translated
+from remuda.sb3.extras import Extras
 from remuda.sb3.results import read_step
+from remuda.sb3.words import WORDS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
 
+    from remuda import ColumnType
+
+
+OPEN_ENVS: weakref.WeakSet[SubprocVecEnv] = weakref.WeakSet()
+"""All of this process, and perhaps some that are closed."""
+
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
-class SubprocVecEnv(VecEnv):
+class SubprocVecEnv(HasStats, VecEnv):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 
     ``infos`` is a tuple of plain dicts, rewards and dones are arrays of your own. Observations are views of memory
@@ -50,6 +60,7 @@ class SubprocVecEnv(VecEnv):
     Attributes:
         num_envs: how many.
         observation_space, action_space: of one env, the first.
+        extras: the columns of ``extras=``, by name: arrays with a row for each env, of the latest reset or step.
         reset_infos: what each env's latest ``reset`` told: a tuple of ``num_envs`` dicts.
         render_mode: of all envs.
         metadata: ``render_modes``, and the envs' ``render_fps`` if they have one.
@@ -65,6 +76,8 @@ class SubprocVecEnv(VecEnv):
     """
 
     _steps_at_once = True  # unless a subclass has its own of the two methods that `step` stands for
+
+    _words = WORDS
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -87,6 +100,11 @@ class SubprocVecEnv(VecEnv):
         options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
         one_process_an_env(options)
         options.setdefault("preload", ("stable_baselines3",))
+        extras = {
+            name: functools.partial(worker.compute, one) for name, one in functions_of(options.get("extras")).items()
+        }
+        self._extras = Extras(extras)
+        options["extras"] = with_functions(options.get("extras"), extras)
         self._pool = Pool(
             [functools.partial(worker.build, env_fn) for env_fn in env_fns],
             start_method=check_start_method(start_method),
@@ -100,6 +118,7 @@ class SubprocVecEnv(VecEnv):
         except BaseException:
             self._pool.close(terminate=True)
             raise
+        OPEN_ENVS.add(self)
         self._shares: tuple[Part, ...] = (self._pool,)
         self._split_off: weakref.WeakSet[SubprocVecEnv] = weakref.WeakSet()
 
@@ -110,6 +129,19 @@ class SubprocVecEnv(VecEnv):
         self._batches_actions = come_apart(self.action_space)
         if "render_fps" in pool.metadata:  # where recorders of videos look for it
             self.metadata["render_fps"] = pool.metadata["render_fps"]
+
+    def has_written(self, obs: npt.NDArray[Any]) -> bool:
+        """Whether an array of observations lies in the memory that these envs write to.
+
+        Args:
+            obs: the array.
+        """
+        return not self.closed and self._pool.owns(obs)
+
+    @property
+    def extras(self) -> dict[str, npt.NDArray[Any]]:
+        """The columns of ``extras=``, by name, of the latest reset or step: views, as observations are."""
+        return self._extras.columns
 
     @property
     def processes(self) -> list[Any]:
@@ -140,6 +172,8 @@ class SubprocVecEnv(VecEnv):
         options = [one or None for one in self._options] if any(self._options) else None
         batch = self._envs.reset(seed=seeds, options=options)
         self._under_way = False
+        if self._extras.functions:
+            self._extras.note(batch)
         self.reset_infos = tuple(batch.infos)  # type: ignore[assignment]  # a tuple, as the original's
         self._reset_seeds()
         self._reset_options()
@@ -215,6 +249,8 @@ class SubprocVecEnv(VecEnv):
         return self._read(batch)
 
     def _read(self, batch: Batch) -> VecEnvStepReturn:
+        if self._extras.functions:
+            self._extras.note(batch)
         step = read_step(batch, self.reset_infos)
         self.reset_infos = step.reset_infos  # type: ignore[assignment]
         return batch.obs, step.rewards, step.dones, step.infos  # type: ignore[return-value]
@@ -224,6 +260,34 @@ class SubprocVecEnv(VecEnv):
         if self._envs.pending:
             self._envs.discard()
         self.waiting = self._under_way = False
+
+    # -- rollouts ----------------------------------------------------------------------------------------
+
+    @translated
+    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
+        """Have the next ``steps`` steps written where a learner reads them; as :meth:`remuda.Pool.rollout`.
+
+        Every :meth:`step` goes there too, until the rollout is full or the envs are reset.
+        :class:`remuda.sb3.RolloutBuffer` does this for Stable-Baselines3's own algorithms.
+
+        Args:
+            steps: from 1 up.
+            columns: what will be kept beside: names, and for each a dtype or (dtype, shape).
+            parts: step the envs in so many parts, each while the policy deals with the others.
+
+        Returns:
+            A :class:`remuda.Rollout`, to be iterated over. Its names are those of the pool.
+
+        Raises:
+            ValueError, TypeError: bad arguments, or a space with parts that have no column.
+            MemoryError: there is not that much memory.
+            remuda.StateError: a RuntimeError: a step is under way, or an env must be reset first.
+            EnvError, WorkerDiedError: what kept envs from showing their observations.
+            ClosedError: after :meth:`close`.
+        """
+        if self._under_way and not self.waiting:
+            self._drop_what_is_under_way()
+        return self._envs.rollout(steps, columns, parts)
 
     # -- for the next reset ------------------------------------------------------------------------------
 
@@ -256,11 +320,13 @@ class SubprocVecEnv(VecEnv):
         return self.env_method("render")
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether every env, or a wrapper around it, has the attribute ``attr_name``."""
+        """Whether every env, or a wrapper around it, has the attribute ``attr_name``, or ``extras=`` stand for it."""
+        if self._extras.name_of(attr_name) is not None:
+            return True
         return all(self._apply(worker.has_attribute, attr_name))
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return each env's attribute, looked up from the outermost wrapper inwards.
+        """Return each env's attribute, looked up from the outermost wrapper inwards, or the column in its place.
 
         Args:
             attr_name: its name.
@@ -271,6 +337,8 @@ class SubprocVecEnv(VecEnv):
             IndexError: there is no such env.
             WorkerDiedError, BrokenPoolError, ClosedError: it cannot answer.
         """
+        if (name := self._extras.name_of(attr_name)) is not None:
+            return self._computed(name, indices)
         return self._apply(worker.get_attribute, attr_name, indices=indices)
 
     @translated
@@ -284,6 +352,7 @@ class SubprocVecEnv(VecEnv):
 
         Raises: as :meth:`get_attr`.
         """
+        self._outdate_extras()
         self._envs.apply_async(
             worker.set_attribute,
             (attr_name, value),
@@ -297,6 +366,9 @@ class SubprocVecEnv(VecEnv):
     ) -> list[Any]:
         """Call a method of each env, looked up from the outermost wrapper inwards.
 
+        Where ``extras=`` have a column of that name (of ``"action_mask"`` for ``"action_masks"``, too), a call without
+        arguments returns its rows, and no worker is asked.
+
         Args:
             method_name: its name.
             *method_args: for the method.
@@ -308,6 +380,10 @@ class SubprocVecEnv(VecEnv):
 
         Raises: as :meth:`get_attr`, and EnvError for what the method raised; its episode goes on.
         """
+        name = None if method_args or method_kwargs else self._extras.name_of(method_name)
+        if name is not None:
+            return self._computed(name, indices)
+        self._outdate_extras()
         return self._apply(worker.call_method, method_name, method_args, method_kwargs, indices=indices)
 
     def env_is_wrapped(
@@ -315,6 +391,39 @@ class SubprocVecEnv(VecEnv):
     ) -> list[bool]:
         """Whether each env (or those of ``indices``) is in a wrapper of ``wrapper_class``."""
         return self._apply(worker.is_wrapped, wrapper_class, indices=indices)
+
+    def _computed(self, name: str, indices: Indices) -> list[Any]:
+        """A column of ``extras=``; asked of the envs where something has been done to them since it was computed."""
+        rows = None if self._under_way or self.closed else self._extras.rows(name, env_ids(indices, self.num_envs))
+        return self._apply(self._extras.functions[name], indices=indices) if rows is None else rows
+
+    def _outdate_extras(self) -> None:
+        for envs in (self, *self._split_off):
+            envs._extras.outdate()
+
+    @translated
+    def replace(self, indices: Indices, env_fns: Sequence[Callable[[], Env[Any, Any]]]) -> None:
+        """Put other envs in the place of some, in their workers; see :meth:`remuda.Pool.replace`. Then :meth:`reset`.
+
+        What :meth:`set_attr` has set is set again on them. The spaces of the vector env stay as they are.
+
+        Args:
+            indices: of the envs: an int, some ints, or ``None`` for all.
+            env_fns: a factory for each of them, in their order.
+
+        Raises:
+            remuda.StateError: a RuntimeError: a step is under way.
+            ValueError, TypeError: arguments of another form; there are spares.
+            remuda.SpaceMismatchError: their spaces do not fit.
+            EnvError: a factory raised; its exception is the cause. The old envs go on.
+            IndexError, WorkerDiedError, BrokenPoolError, ClosedError: as :meth:`get_attr`.
+        """
+        if self.waiting:
+            raise StateError("expected no step under way when envs are replaced; call step_wait first")
+        if self._under_way:
+            self._drop_what_is_under_way()
+        self._outdate_extras()
+        self._envs.replace(self._env_ids(indices), [functools.partial(worker.build, env_fn) for env_fn in env_fns])
 
     @translated
     def _apply(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:
@@ -355,6 +464,7 @@ class SubprocVecEnv(VecEnv):
             if share.pending:  # what an error or an interruption has left, or was given up with the part
                 share.discard()
         self._shares, self._under_way = self._pool.split(parts), False
+        self._extras.outdate()
         if len(self._shares) == 1:
             return (self,)
         split_off = tuple(SubprocVecEnvPart(self, share) for share in self._shares)
@@ -377,5 +487,6 @@ class SubprocVecEnv(VecEnv):
             return
         for envs in (self, *self._split_off):
             envs.closed, envs.waiting = True, False
+            envs._extras.let_go()
         with log_close_errors():
             self._pool.close()

@@ -66,6 +66,11 @@ def build(env_fn: Callable[[], Any]) -> HostedEnv:
 _hosted: weakref.WeakValueDictionary[int, HostedEnv] = weakref.WeakValueDictionary()
 
 
+def compute(function: Callable[[Any], Any], hosted: HostedEnv) -> Any:
+    """What one of the pool's `extras` is of the env itself."""
+    return function(hosted.env)
+
+
 def get_attribute(hosted: HostedEnv, name: str) -> Any:
     """The attribute of the outermost wrapper that has it."""
     return hosted.env.get_wrapper_attr(name)

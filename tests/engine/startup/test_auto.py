@@ -245,7 +245,7 @@ def test_an_env_that_builds_slowly_is_built_once_and_not_tried(start_method: Any
     with Pool(envs, num_workers="auto", start_method=start_method) as pool:
         assert pool.num_workers == 3
         assert "is not built again for a trial" in str(pool.choice)
-        expected = [f"build {i} WorkerInfo(index={i}, num_workers=3, env_ids=({i},))" for i in range(3)]
+        expected = [f"build {i} WorkerInfo(index={i}, num_workers=3, env_ids=({i},), device=None)" for i in range(3)]
         assert sorted(diary.lines()) == expected
         assert pool.reset().obs[:, 0].tolist() == [0, 1, 2]
 

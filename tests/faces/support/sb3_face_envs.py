@@ -144,3 +144,23 @@ class GoalEnv(gymnasium.Env[Any, Any]):
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         return -(np.linalg.norm(achieved_goal - desired_goal, axis=-1) > 0.3).astype(np.float32)
+
+
+class NoiseEnv(gymnasium.Env[Any, Any]):
+    """Observes pictures of which no two are alike; its episodes are cut off."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
+        self.action_space = spaces.Discrete(3)
+
+    def _observe(self) -> np.ndarray:
+        return self.np_random.integers(0, 256, (36, 40, 3), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self._observe(), float(action), False, self.steps >= 13, {}

@@ -33,7 +33,8 @@ from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import PLACEHOLDER, with_key
 from remuda._system.descriptors import close_all
 from remuda._wire.failures import load_exception
-from remuda.errors import RemoteTraceback, RemudaError, describe_exitcode
+from remuda._wording import describe_exitcode
+from remuda.errors import RemoteTraceback, RemudaError
 
 _IN_FLIGHT = 8  # workers that are being forked at a time; each takes descriptors
 _PATIENCE = 10.0  # seconds for one answer, but for imports, which take what they take: who is silent is replaced

@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from remuda import _core
@@ -29,10 +29,13 @@ _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 def serve(fd: int, owner: int) -> None:
     """Serves requests from the socket `fd` until it is closed, or `owner` is no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        _Server(socket.socket(fileno=fd), os.pidfd_open(owner)).run()
-    except (EOFError, ConnectionError):
-        pass  # the owner has closed its end
+    with socket.socket(fileno=fd) as sock:
+        try:
+            owner_fd = os.pidfd_open(owner)
+        except ProcessLookupError:
+            return  # it is no more already
+        with closing(_Server(sock, owner_fd)) as server, suppress(EOFError, ConnectionError):  # it has closed its end
+            server.run()
 
 
 class _Server:
@@ -57,6 +60,12 @@ class _Server:
                 self._reap_orphans()
             if self._sock.fileno() in ready:
                 self._serve_one()
+
+    def close(self) -> None:
+        """At the end, and in a worker, which has signals of its own."""
+        self._deaths.close()
+        self._sock.close()
+        os.close(self._owner_fd)
 
     def _serve_one(self) -> None:
         request, fds = receive(self._sock)
@@ -86,9 +95,7 @@ class _Server:
     def _fork(self, request: Fork, fds: list[int]) -> int:
         pid = os.fork()
         if pid == 0:
-            self._deaths.close()
-            self._sock.close()
-            os.close(self._owner_fd)
+            self.close()
             _become_worker(request, fds)
         return pid
 
@@ -137,7 +144,6 @@ class _Deaths:
                 pass
 
     def close(self) -> None:
-        """In a worker, which has signals of its own."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._ours.close()

@@ -7,16 +7,20 @@ import select
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, death_of
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.inherited import register
+from remuda._backends.process.lateness import start_timeout
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
 from remuda._backends.process.worker_configs import WorkerConfigs
 from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, end_all, reap
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
+from remuda._relay.stacks import stack_of
+from remuda._system.cores import core_for
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
 from remuda._wire.channel import NonsenseError, Peeked, SocketChannel
@@ -25,7 +29,8 @@ from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.parcel import Address, Parcel
 from remuda._wire.pickling import Parts, dump, dump_for_worker, load, load_from_env
-from remuda._worker.host import EnvReport
+from remuda._worker.env_report import Reports
+from remuda._worker.factories import carry
 from remuda._worker.main import WorkerConfig
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
@@ -35,7 +40,6 @@ from remuda.errors import (
     Failure,
     MemoryVerdict,
     RemudaError,
-    StartTimeoutError,
     WorkerDiedError,
 )
 
@@ -150,11 +154,12 @@ class ProcessBackend:
         self._configs: WorkerConfigs | None = None  # for successors too
         self._arena: _core.Arena | None = None  # where there may be successors
         self._relay: Relay | None = None
-        self._reports: dict[bytes, list[EnvReport]] = {}
-        self._built: list[list[EnvReport]] = []  # by worker
+        self._reports: dict[bytes, Reports] = {}
+        self._built: list[Reports] = []  # by worker
         self._timeout: float | None = None  # for all envs to be built
         self._deadline = Deadline(None)
         self._oom = OomWatch()
+        self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
         register(self)
 
@@ -170,7 +175,7 @@ class ProcessBackend:
             self.stop(0)
             raise
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[list[EnvReport]]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         try:
             if not self.workers:
                 self._prepare(assignments, timeout)
@@ -195,6 +200,7 @@ class ProcessBackend:
         self._outputs = open_outputs(self._output, len(assignments))
         self._relay = Relay(self._shown_warnings)
         self._timeout, self._deadline = timeout, Deadline(timeout)
+        self._near = [assignment.cores for assignment in assignments]
 
     def _start(self, index: int) -> ProcessWorker:
         assert self._configs is not None  # they were given first
@@ -210,12 +216,12 @@ class ProcessBackend:
         output = self._outputs[index]
         output.begin()
         config = self._configs
-        what = Launch(config.order(index), config.fd, config.address(index), output.fd, self._relay.sending_end)
+        what = Launch(config.order(index), *config.place(index), output.fd, self._relay.sending_end)
         return self._launcher.launch(what, self._processes.append)
 
-    def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[list[EnvReport]]:
+    def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[Reports]:
         """Of these workers."""
-        reports: dict[int, list[EnvReport]] = {}
+        reports: dict[int, Reports] = {}
         failures: list[Failure] = []
         silent = {worker.index: worker for worker in workers}
         while silent:
@@ -230,7 +236,7 @@ class ProcessBackend:
                 else:
                     reports[worker.index] = answer
             if is_late and len(silent) == before:
-                raise _start_timeout(list(silent.values()), self._timeout)
+                raise start_timeout(list(silent.values()), self._timeout)
         self._hear()
         if failures:
             raise build_error(failures)
@@ -274,7 +280,7 @@ class ProcessBackend:
         if self._relay is not None:
             self._relay.drain()
 
-    def _read_report(self, worker: ProcessWorker) -> list[EnvReport] | Failure | None:
+    def _read_report(self, worker: ProcessWorker) -> Reports | Failure | None:
         """None when some of it is still to come."""
         try:
             message = worker.channel.recv_nowait()
@@ -318,14 +324,17 @@ class ProcessBackend:
         except (EOFError, ConnectionError):
             raise self._died(worker, "build") from None
         if self._pin and worker.pid is not None:  # only its own thread: what the envs have started by now stays free
-            cores = sorted(os.sched_getaffinity(0))
             with suppress(ProcessLookupError):  # its death is noticed elsewhere
-                os.sched_setaffinity(worker.pid, {cores[worker.index % len(cores)]})
+                os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})
 
     # -- successors ------------------------------------------------------------------------------------
 
     def kill(self, worker: int) -> None:
         self.workers[worker].kill()
+
+    def last_stack(self, worker: int) -> str:
+        process = self.workers[worker].process
+        return "" if process is None or process.wait(0) else stack_of(process.pid, last=True).text
 
     def begin_replacement(self, worker: int) -> None:
         self.workers[worker].pending_messages = []
@@ -345,7 +354,7 @@ class ProcessBackend:
         place = self.workers[worker]
         return list(_fds(place)) if place.launching is None else place.launching.descriptors()
 
-    def poll_successor(self, worker: int) -> list[EnvReport] | Failure | None:
+    def poll_successor(self, worker: int) -> Reports | Failure | None:
         successor = self.workers[worker]
         if not _has_arrived(successor):
             return None
@@ -379,6 +388,13 @@ class ProcessBackend:
             place.kill()
             raise
 
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+        return carry(env_fn, slot)
+
+    def adopt(self, worker: int, slot: int, carried: Parts) -> None:
+        assert self._configs is not None  # the worker has been started
+        self._configs.adopt(worker, slot, carried)
+
     def watch(self, hub: _core.Hub) -> None:
         for worker in self.workers:
             if worker.process is not None:
@@ -389,9 +405,6 @@ class ProcessBackend:
     def drain(self, said: Callable[[], int]) -> None:
         if self._relay is not None:
             self._relay.hear_all(said)
-
-    def queued_seconds(self) -> float:
-        return sum(worker.process.queued_seconds() for worker in self.workers if worker.process is not None)
 
     def send(self, worker: int, parts: Parts | None) -> bool:
         place = self.workers[worker]
@@ -475,15 +488,3 @@ def _fds(worker: ProcessWorker) -> tuple[int, int]:
     """What shows that it has something to say, or has died without a word (a child of it may keep the socket open)."""
     assert worker.process is not None  # it has been started
     return worker.channel.fileno(), worker.process.pidfd
-
-
-def _start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTimeoutError:
-    envs = [env_id for worker in late for env_id in worker.env_ids]
-    expected = f"expected every env to be built within start_timeout={timeout} s, got no answer for the envs {envs} "
-    whose = f"(workers {[worker.index for worker in late]}); "
-    if late[0].process is None:
-        return StartTimeoutError(
-            f"{expected}{whose}the fork server did not even start them: it may still be importing the modules "
-            "in preload=[...]; give it more time"
-        )
-    return StartTimeoutError(f"{expected}{whose}give it more time, or preload=[...] the modules they import")

@@ -10,9 +10,10 @@ import cloudpickle
 from remuda._backends.base import Assignment
 from remuda._relay.output import WorkerOutput
 from remuda._relay.verbosity import Verbosity
-from remuda._wire.parcel import Address, Parcel
+from remuda._wire.parcel import Address, Parcel, fetch
 from remuda._wire.pickling import dump
 from remuda._wire.registrations import pickle_registrations
+from remuda._worker.factories import Carried
 from remuda._worker.main import WorkerConfig
 from remuda.errors import InvalidEnvError
 
@@ -20,8 +21,7 @@ from remuda.errors import InvalidEnvError
 class WorkerConfigs:
     """The config of all workers of a pool, in one parcel: what is the same for many is there once.
 
-    Attributes:
-        fd: The parcel; None where workers inherit their config.
+    A worker with an env that took another one's place has a parcel of its own.
     """
 
     def __init__(self, assignments: Sequence[Assignment], name: str, output: WorkerOutput, *, inherited: bool) -> None:
@@ -38,10 +38,14 @@ class WorkerConfigs:
                 a.rebuilds,
                 a.vector_size,
                 a.variables,
+                a.computed if inherited else b"",
+                a.is_lazy,
             )
             for a in assignments
         ]
         self._addresses: list[Address] = [b""] * len(assignments)
+        self._own: dict[int, Parcel] = {}  # of workers with an env that took another one's place
+        self._is_closed = False
         self._parcel = None if inherited else Parcel()
         try:
             if self._parcel is not None:
@@ -50,30 +54,64 @@ class WorkerConfigs:
             self.close()
             raise
 
-    @property
-    def fd(self) -> int | None:
-        return None if self._parcel is None else self._parcel.fd
-
     def order(self, worker: int) -> WorkerConfig:
         return self._configs[worker]
 
-    def address(self, worker: int) -> Address:
-        """Where in the parcel a worker finds its config."""
-        return self._addresses[worker]
+    def place(self, worker: int) -> tuple[int | None, Address]:
+        """A parcel, and where in it a worker finds its config; None where it inherits it."""
+        if self._parcel is None:
+            return None, b""
+        if self._configs[worker].replaced and worker not in self._own:
+            self._write_anew(worker, self._parcel)
+        return self._own.get(worker, self._parcel).fd, self._addresses[worker]
+
+    def adopt(self, worker: int, slot: int, carried: Carried) -> None:
+        """Successors of a worker build this for a slot."""
+        if self._is_closed:
+            return
+        config = self._configs[worker]
+        place = (slot - config.info.env_ids[0]) // (config.vector_size or 1)
+        self._configs[worker] = replace(config, replaced={**config.replaced, place: carried})
+        if (outdated := self._own.pop(worker, None)) is not None:
+            outdated.close()
 
     def close(self) -> None:
         """There are no successors any more."""
-        if self._parcel is not None:
-            self._parcel.close()
-        self._configs = [replace(order, env_fns=b"") for order in self._configs]
+        self._is_closed = True
+        for parcel in (self._parcel, *self._own.values()):
+            if parcel is not None:
+                parcel.close()
+        self._own = {}
+        self._configs = [replace(order, env_fns=b"", computed=b"", replaced={}) for order in self._configs]
 
     def _write(self, parcel: Parcel, assignments: Sequence[Assignment]) -> None:
         registrations = parcel.add(dump(pickle_registrations()))
+        computed = parcel.add([_pickle_computed(assignments[0])])
         for worker, assignment in enumerate(assignments):
             env_fns = parcel.add([_pickle(assignment)])
-            self._configs[worker] = replace(self._configs[worker], env_fns=env_fns, registrations=registrations)
+            self._configs[worker] = replace(
+                self._configs[worker], env_fns=env_fns, registrations=registrations, computed=computed
+            )
             self._addresses[worker] = parcel.add(dump(self._configs[worker]))
         parcel.seal()
+
+    def _write_anew(self, worker: int, first: Parcel) -> None:
+        """`first`: what it was told first is in there, at the addresses that its config has."""
+        config, own = self._configs[worker], Parcel()
+        try:
+            # Nothing is inherited where there is a parcel.
+            assert isinstance(config.env_fns, bytes)
+            assert isinstance(config.computed, bytes)
+            env_fns = own.add(fetch(first.fd, config.env_fns))
+            registrations = own.add(fetch(first.fd, config.registrations))
+            computed = own.add(fetch(first.fd, config.computed))
+            moved = replace(config, env_fns=env_fns, registrations=registrations, computed=computed)
+            self._addresses[worker] = own.add(dump(moved))
+            own.seal()
+        except BaseException:
+            own.close()
+            raise
+        self._own[worker] = own
 
 
 def _pickle(assignment: Assignment) -> bytes:
@@ -86,4 +124,18 @@ def _pickle(assignment: Assignment) -> bytes:
             f"got {type(error).__name__}: {error}; build inside the function what it cannot carry, "
             "or use start_method='fork' or backend='thread'"
         ) from error
+    return pickled
+
+
+def _pickle_computed(assignment: Assignment) -> bytes:
+    """What is the same for all workers."""
+    for column in assignment.computed:
+        try:
+            cloudpickle.dumps(column.function)
+        except Exception as error:
+            raise InvalidEnvError(
+                f"expected {column.path} that can be pickled, to be computed in a worker process, got "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    pickled: bytes = cloudpickle.dumps(assignment.computed)
     return pickled

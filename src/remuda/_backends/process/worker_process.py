@@ -69,14 +69,6 @@ class WorkerProcess:
         self._exitcode = next((c for c in (code, parents, _core.exit_code_of(self.pidfd)) if c is not None), None)
         self._ended = True
 
-    def queued_seconds(self) -> float:
-        """How long its main thread has been ready to run without a core to run on; 0 when it cannot be learned."""
-        try:
-            with open(f"/proc/{self.pid}/schedstat") as schedstat:
-                return int(schedstat.read().split()[1]) / 1e9
-        except (OSError, IndexError):
-            return 0.0
-
     def signal_group(self, number: int) -> None:
         """Signals it and what is in its group, never another process that was given its pid."""
         if not self._ended:

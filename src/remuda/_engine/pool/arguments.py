@@ -14,6 +14,8 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump_for_worker
 from remuda.errors import InvalidActionError
 
+_MOST_ROWS = 1 << 24  # of a batch
+
 
 def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
     """The ids as ints; `known` are those that there are, ascending.
@@ -87,6 +89,57 @@ def check_limit(name: str, limit: Any, vector_size: int | None = None) -> None:
         raise ValueError(f"expected {name} to be at least 0, or None, got {limit}")
     if limit is not None and vector_size is not None and limit % vector_size != 0:
         raise ValueError(f"expected {name} to be a multiple of vector_size={vector_size}, or None, got {limit}")
+
+
+def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
+    """Whether envs can fill a rollout of so many steps, in so many parts.
+
+    Raises:
+        TypeError: They are no ints.
+        ValueError: They are below 1, or the spaces or the autoreset mode do not go with rollouts.
+        NotImplementedError: There is no such memory on this system.
+    """
+    for name, number in (("steps", steps), ("parts", parts)):
+        try:
+            is_one = _index(number) >= 1
+        except TypeError:
+            raise TypeError(f"expected {name} to be an int, got {number!r}") from None
+        if not is_one:
+            raise ValueError(f"expected {name} to be at least 1, got {number}")
+    if layout.autoreset not in ("next_step", "same_step"):
+        why = {
+            "disabled": "there is no row for the resets that you ask for",
+            "background": "resets come by themselves, between the steps",
+        }[layout.autoreset]
+        raise ValueError(
+            f"expected autoreset='next_step' or 'same_step' for a rollout, got {layout.autoreset!r}: {why}"
+        )
+    for name, codec in (("observation", layout.observation), ("action", layout.action)):
+        if codec.objects:
+            path, kind = codec.objects[0]
+            raise ValueError(
+                f"expected an {name} space of arrays for a rollout, got a {kind.__name__} at {name}{path}: "
+                "it has no column"
+            )
+    if layout.rollout_rows == 0:
+        raise NotImplementedError("expected Linux for a rollout, whose memory is reserved while the pool runs")
+
+
+def check_padding(pad_to: Any, layout: Layout, **envs: int | None) -> None:
+    """Whether there can be batches of so many rows. `envs`: how many may have to go into one, by who says so.
+
+    Raises:
+        TypeError: It is no int.
+        ValueError: It is too small or too large, or observations have parts that no zeros can stand for.
+    """
+    check_limit("pad_to", pad_to)
+    if layout.observation.num_objects:
+        raise ValueError(f"expected pad_to=None for observations with parts of no fixed size, got {pad_to}")
+    if pad_to > _MOST_ROWS:
+        raise ValueError(f"expected pad_to to be at most {_MOST_ROWS}, got {pad_to}")
+    for name, count in {"an env": 1, "vector_size": layout.vector_size, **envs}.items():
+        if count is not None and pad_to < count:
+            raise ValueError(f"expected pad_to to be at least {count} ({name}), got {pad_to}")
 
 
 def check_order(order: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,11 @@ from remuda._engine.pool.infos import Extras, Infos, RawExtra, final_obs_reader,
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded
 from remuda.errors import EnvError
+
+if TYPE_CHECKING:
+    import torch
+
+    from remuda._tensors.batch import TensorBatch
 
 
 @dataclass(frozen=True)
@@ -25,12 +30,14 @@ class Source:
         info_reader: Of info columns.
         vector_size: Where envs are vector envs, how many are in each.
         worker_of: The worker that hosts an env.
+        extras: The names of the caller's own columns.
     """
 
     codec: SpaceCodec
     info_reader: _core.InfoReader
     vector_size: int | None
     worker_of: Callable[[int], int]
+    extras: tuple[str, ...] = ()
 
 
 class Batch(_core.Batch):
@@ -80,6 +87,52 @@ class Batch(_core.Batch):
         return [None] * self._source.codec.num_objects
 
     @cached_property
+    def extras(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The columns of `PoolOptions.extras`, by name: arrays with a row for each env, of the moment of its
+        observation. After the end of an episode with same-step autoreset that is the first of the next one, with
+        next-step autoreset the last. The row of an env that has failed repeats what was computed last."""
+        return dict(zip(self._source.extras, self._computed() or (), strict=True))
+
+    @cached_property
+    def valid(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """(n,) bool, which rows are an env's: all but those at the end that `recv(pad_to=...)` has added. They are
+        zeros, with -1 in `env_ids` and {} in `infos`."""
+        padded = self._valid
+        return _all_valid(len(self)) if padded is None else padded
+
+    def to(
+        self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorBatch | None = None
+    ) -> TensorBatch:
+        """The batch as torch tensors: shared on the CPU, copied to a GPU while the program goes on::
+
+            while learning:
+                tensors = batch.to("cuda", non_blocking=True)
+                actions = policy(tensors.obs)  # the current stream waits for the copy; the program does not
+                batch = pool.step(actions.cpu().numpy())
+
+        A frame stays leased until its copy is done, so the pool never writes into what is being copied. `to_torch` says
+        what is done on each kind of device, and does the same for arrays that are no batch. What `infos` has stays in
+        the batch.
+
+        Args:
+            device: Where the tensors are to be. "cuda" is the current CUDA device.
+            non_blocking: Return before copies to a CUDA device are done. Otherwise the call waits for them.
+            out: What `to` has returned for a batch of as many rows: its tensors are written to, and returned, so their
+                addresses stay the same, as CUDA graphs want it. Only `final_obs` is new each time.
+
+        Returns:
+            On the CPU views: for as long as they are held, so is the frame. Else copies.
+
+        Raises:
+            MissingFrameworkError: torch is not installed.
+            TypeError: torch has no such dtype.
+            ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
+        """
+        from remuda._tensors.batch import TensorBatch  # workers have no need of it
+
+        return TensorBatch._of(self, device, non_blocking, out)
+
+    @cached_property
     def infos(self) -> Infos:
         """The n info dicts, built one by one when asked for; `infos.stack()` is Gymnasium's format."""
         read_final = None
@@ -111,13 +164,26 @@ class Batch(_core.Batch):
         )  # without us: no circle
 
     def __reduce__(self) -> tuple[Any, ...]:
+        return Batch, (self._source, *self._apart(self._extras), self._valid)
+
+    def _apart(self, extras: dict[int, RawExtra] | None) -> tuple[Any, ...]:
+        """What its constructor takes after the source."""
         fixed = [self.reward, self.terminated, self.truncated]
         arrays = self._info_arrays()
         columns = [*fixed, None if arrays is None else self._info_mask(), *self._leaves()]
-        return Batch, (self._source, self.env_ids, columns, self._final_leaves(), arrays, self._extras)
+        computed = list(self.extras.values()) or None
+        return self.env_ids, columns, self._final_leaves(), computed, arrays, extras
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} envs>"
+
+
+@lru_cache(maxsize=64)
+def _all_valid(rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """One array for all batches of so many rows, which cannot be changed."""
+    valid = np.ones(rows, np.bool_)
+    valid.flags.writeable = False
+    return valid
 
 
 def _blame(env_ids: np.ndarray[Any, Any], worker_of: Callable[[int], int], row: int, error: Exception) -> EnvError:

@@ -12,15 +12,21 @@ from remuda._engine.pool.batch import Batch, Source
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.pool.infos import InfoColumns, RawExtra
 from remuda._engine.startup.running import Running
+from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import dump, load_from_env
 from remuda._wire.requests import AddInfoColumns
 from remuda.errors import BrokenPoolError
 
 
 class BatchMaker:
-    """Tells the hub what batches are, and gives a column to each number in infos when it first comes up."""
+    """Tells the hub what batches are, and gives a column to each number in infos when it first comes up.
 
-    def __init__(self, running: Running, infos: InfoColumns, exchange: Exchange) -> None:
+    Attributes:
+        source: What all batches have in common.
+    """
+
+    def __init__(self, running: Running, infos: InfoColumns, exchange: Exchange, extras: tuple[str, ...] = ()) -> None:
+        """`extras`: the names of computed columns."""
         self._running, self._layout = running, running.layout
         self._infos, self._exchange = infos, exchange
         self._reader = _core.InfoReader()  # of the columns in `infos`
@@ -28,9 +34,14 @@ class BatchMaker:
         self._advise_at = 0
         self._advise: Callable[[], Callable[[], None] | None] = lambda: None
         observation = running.layout.observation
-        source = Source(observation, self._reader, running.layout.vector_size, running.layout.worker_of)
+        self.source = Source(observation, self._reader, running.layout.vector_size, running.layout.worker_of, extras)
         look = partial(_look, weakref.ref(self))  # the hub keeps it: no circle
-        running.hub.set_batches(Batch, source, look, observation.is_single_column)
+        running.hub.set_batches(Batch, self.source, look, observation.is_single_column)
+
+    @property
+    def info_columns(self) -> list[InfoColumn]:
+        """Those that infos have so far, in the order of their bits."""
+        return self._infos.columns
 
     def advise_at(self, number: int, advise: Callable[[], Callable[[], None] | None]) -> None:
         """Calls what `advise` refers to, if that is still there, with the batch of this number, from 1."""

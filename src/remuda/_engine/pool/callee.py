@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from remuda._engine.pool.arguments import check_common, check_env_ids
+from remuda._engine.pool.arguments import check_common, check_env_ids, check_whole
 from remuda._engine.pool.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.resets import Options
@@ -135,6 +135,41 @@ class Callee:
         self._engine.check_open()
         every_env = env_ids is None and self._is_whole
         self._engine.resets.remember(None if every_env else self._named(env_ids), options)
+
+    def replace(self, env_ids: Iterable[int] | None, env_fns: Sequence[Callable[[], Any]]) -> None:
+        """Puts other envs (another task, another level) into living workers: no process is started or ended.
+
+            pool.replace([2, 5], [lambda: make("assembly"), lambda: make("drawer")])
+            batch = pool.reset(env_ids=[2, 5])
+
+        All are built first, each in the worker that hosts its slot, beside the env that is there; then each takes its
+        place, and the old one is closed (what that raises is logged). A slot that was in the middle of an episode has
+        lost it, and nobody is told: you know. It is to be reset: with autoreset "next_step" by its next step, which
+        ignores its action, or by `reset(env_ids=...)`; in the other modes by that alone.
+
+        From then on they are the envs of these slots: restarts and renewals build them, crash records name them, and
+        what the slots were told for good (lasting attributes, options of resets) they are told, too. Their first reset
+        without a seed gets one that is derived from the slot's last one, like that of any env that is built anew.
+
+        Args:
+            env_ids: Whose places they take, none of them in flight; None for all. Of a vector env all.
+            env_fns: A factory for each env, or for each vector env.
+
+        Raises:
+            ValueError, TypeError: Arguments of another form; or the pool has spares.
+            StateError: An env is in flight.
+            InvalidEnvError: A factory that cannot be pickled (worker processes), or returned no env of its own.
+            EnvError: A factory raised; its exception is the cause.
+            SpaceMismatchError: Spaces do not fit into the pool's rows.
+            WorkerDiedError: A worker died meanwhile; by `start_timeout`, too, which holds for each env.
+            BrokenPoolError, ClosedError: It can never be done.
+        Whatever is raised before the last env is built, all old ones go on as if nothing had been asked.
+        """
+        self._engine.check_open()
+        targets = self._named(env_ids)
+        if self._engine.layout.vector_size is not None:
+            check_whole(targets, self._engine.layout)
+        self._engine.replacing.replace(targets, env_fns)
 
     def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         return self._ids if env_ids is None else check_env_ids(env_ids, self._ids)

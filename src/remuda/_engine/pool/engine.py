@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 
 from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
@@ -10,13 +11,22 @@ from remuda._engine.pool.batch_maker import BatchMaker
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.pool.infos import InfoColumns
 from remuda._engine.pool.progress import ProgressTracker
+from remuda._engine.pool.replacing import Replacing
 from remuda._engine.pool.resets import Resets
 from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings
+from remuda._engine.stats.figures import Figures
+from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.reading import read_stats
+from remuda._engine.supervision.chronicle import Chronicle
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor
+from remuda._engine.tracing.on_fault import FaultTraces
+from remuda._engine.tracing.tracer import PoolTracer
+from remuda._tensors.under_way import finish_all
+from remuda._wire.card import Card, start_of
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import ClosedError, StateError
 
@@ -28,7 +38,9 @@ class Engine:
         settings: As the pool was told.
         running: What runs. It is the engine's own: all others only borrow it.
         owner: The process that made it.
+        parts: How many there are.
         closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
+        tracer: For traces of it.
         hub: That of `running`, for as long as it can be used; then None. Where something may raise it is called by this
             name, not by a local one: a traceback that is kept would keep the shared memory mapped past a close.
     """
@@ -36,6 +48,7 @@ class Engine:
     def __init__(self, settings: Settings, running: Running) -> None:
         self.settings, self.owner = settings, os.getpid()
         self.closed = self.is_copy = False
+        self.parts = 1
         self.hub: _core.Hub | None = running.hub
         self.running, self.backend, self.layout = running, running.backend, running.layout
         self.faults = Faults(
@@ -43,22 +56,37 @@ class Engine:
         )
         infos, defaults = InfoColumns(running.layout.info_bytes), ResetDefaults()
         per_episode = settings.seeding == "per_episode"
-        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout)
+        first = settings.first_env
+        seeds = EpisodeSeeds(defaults, first) if per_episode else GymnasiumSeeds(defaults, running.layout, first)
         self.tracker = ProgressTracker(running, seeds, settings.operation_of)
         recorder = None
         if settings.record is not None and running.factories is not None:
             recorder = Recorder(settings.record, running.factories, settings.backend, running)
+        chronicle = Chronicle()
+        self.tracer = PoolTracer(settings.name, running, chronicle)
+        directory = settings.trace_on_fault
         supervisor = Supervisor(
-            settings.faults, running, settings.start_timeout, self.faults, self.tracker, infos, defaults, recorder
+            settings.faults,
+            running,
+            settings.start_timeout,
+            self.faults,
+            self.tracker,
+            infos,
+            defaults,
+            recorder,
+            chronicle,
+            None if directory is None else FaultTraces(self.tracer, directory),
         )
         self.exchange = Exchange(running, self.faults, supervisor)
-        self.batches = BatchMaker(running, infos, self.exchange)
+        self.batches = BatchMaker(running, infos, self.exchange, tuple(settings.extras or ()))
         action_spaces = [report.action_space for report in running.reports[: running.layout.num_slots]]
         self.action_spaces = ActionSpaces(running.layout.action_space, action_spaces)
         if per_episode:
             self.action_spaces = self.action_spaces.separate()
         seeded = self.action_spaces if per_episode else None
+        self.replacing = Replacing(running, self.exchange, self.action_spaces)
         self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
+        self.publish()
 
     def check_open(self) -> None:
         if self.closed:
@@ -72,6 +100,20 @@ class Engine:
     def close(self) -> None:
         self.closed, self.hub = True, None
 
+    def publish(self) -> None:
+        """Tells other processes of this user how to read the figures."""
+        fd, started = self.running.arena.fd, start_of(self.owner)
+        if fd < 0 or started is None:  # not Linux: nobody could find it
+            return
+        setup, plan = asdict(self.settings.setup(self.parts)), self.layout.plan_arguments()
+        Card(self.owner, started, self.settings.name, setup, plan).write(fd, self.layout.plan.bytes)
+
+    def stats(self) -> PoolStats:
+        """What was done so far."""
+        running, setup = self.running, self.settings.setup(self.parts)
+        pids = [worker.pid if worker.is_alive() else None for worker in self.backend.workers]
+        return read_stats(Figures.read(running.arena, self.layout.plan), setup, pids, self.owner)
+
     def disown(self) -> None:
         """This is the copy of a pool, in a process that was forked from its owner."""
         self.is_copy, self.hub = True, None
@@ -80,9 +122,15 @@ class Engine:
         """Makes these parts of the pool's slots, and returns the number of the first; there are none besides."""
         first = self.running.hub.split(shares)
         self.faults.divide(first, shares)
+        self.parts = len(shares)
+        self.publish()
         return first
 
     def release(self) -> None:
-        """Lets go of the shared memory. Whoever waits for an answer is told that there will be none."""
+        """Lets go of the shared memory, once no GPU reads it. Who waits for an answer is told that there is none."""
         self.exchange.closing = True
-        self.running.release()
+        self.tracer.close()
+        try:
+            finish_all()
+        finally:
+            self.running.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
 
 from remuda import _core
@@ -124,6 +124,27 @@ class Exchange:
             call.expect(asked[env], slot, self._running.hub.worker_of(slot))
         return call
 
+    def ask(
+        self,
+        envs: Sequence[int],
+        messages: Sequence[Parts],
+        op: _core.Op = _core.Op.MESSAGE,
+        heard: Callable[[Call, int], Addressee] = lambda call, _: call,
+    ) -> Call:
+        """Sends each of these envs a message of its own.
+
+        Args:
+            envs: Of a pool without spares; a vector env is named by its first id.
+            messages: One for each.
+            op: What they are.
+            heard: Who is told the answer of the env at a place among these.
+        """
+        call = Call(self._wait_for_call, self.faults)
+        for i, (env, parts) in enumerate(zip(envs, messages, strict=True)):
+            worker = self._running.hub.worker_of(env)
+            call.expect(self._post(worker, env, parts, self._calls, heard(call, i), op), env, worker)
+        return call
+
     def _remembering(self, call: Call, env: int, about: Hashable, parts: Parts) -> Addressee:
         if about is None:
             return call
@@ -136,9 +157,9 @@ class Exchange:
             addressee = self._remembering(call, spare, about, parts)
             call.await_also(self._post(spare, spare, parts, self._calls, addressee))
 
-    def tell(self, worker: int, parts: Parts) -> None:
-        """Sends a worker a message whose answer nobody waits for; only a failure of it is noted."""
-        self._post(worker, _core.WHOLE_WORKER, parts, self._calls)
+    def tell(self, worker: int, parts: Parts, env: int = _core.WHOLE_WORKER) -> None:
+        """Sends a worker, or one of its envs, a message whose answer nobody waits for; only a failure is noted."""
+        self._post(worker, env, parts, self._calls)
 
     def _post(
         self,
@@ -241,6 +262,8 @@ class Exchange:
     def _decide(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes) -> None:
         if flags & _core.RENEWAL_DUE:
             assert slot is not None  # of an env that ended an episode, or is reset in the middle of one
+            if flags & _core.GROWN:
+                self.supervisor.worker_has_grown(worker, changes)
             if flags & _core.IS_MESSAGE:  # a spare, in advance
                 changes.do(self._calls.pop, sequence, None)
                 return self.supervisor.preparation_left_to_successor(worker, changes)

@@ -261,6 +261,47 @@ def _empty_for(key: str, value: Any, n: int) -> np.ndarray[Any, Any]:
     return np.full(n, None, dtype=object)
 
 
+def stack_rollout(
+    reader: _core.InfoReader,
+    mask: np.ndarray[Any, Any],
+    arrays: list[Any],
+    extras: dict[int, RawExtra],
+    shape: tuple[int, int],
+) -> dict[str, Any]:
+    """The numbers in the infos of (steps, envs), as `Infos.stack` has them of envs.
+
+    `mask`, `arrays` and `extras` are of steps * envs rows.
+    """
+    stacked: dict[str, Any] = reader.stack(mask, arrays if mask.any() else None, None)
+    loaded = Extras(extras)
+    for row in extras:
+        info = dict(loaded.info(row))
+        if loaded.has_final(row) and (terminal := loaded.final(row)[1]):
+            info["final_info"] = terminal
+        _add(stacked, _numbers_of(info), row, len(mask))
+    return _reshaped(stacked, shape)
+
+
+def _numbers_of(info: dict[str, Any]) -> dict[str, Any]:
+    """An info without what is no number, no array of numbers, and no dict of such."""
+    numbers: dict[str, Any] = {}
+    for key, value in info.items():
+        if isinstance(value, dict):
+            if inner := _numbers_of(value):
+                numbers[key] = inner
+        elif type(value) in PYTHON_NUMBERS or getattr(value, "dtype", np.dtype(object)).kind in "biufc":
+            numbers[key] = value
+    return numbers
+
+
+def _reshaped(stacked: dict[str, Any], shape: tuple[int, int]) -> dict[str, Any]:
+    return {
+        key: _reshaped(value, shape) if isinstance(value, dict) else value.reshape(*shape, *value.shape[1:])
+        for key, value in stacked.items()
+        if isinstance(value, dict) or value.dtype != object
+    }
+
+
 def final_obs_reader(
     codec: SpaceCodec, arrays: Sequence[np.ndarray[Any, Any]] | None, extras: Extras
 ) -> Callable[[int], Any]:

@@ -9,8 +9,10 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from gymnasium import Space
 
+from remuda._engine.pool.elsewhere import Elsewhere
 from remuda._engine.pool.progress import OperationOf
 from remuda._engine.pool.seeds import Seeding
+from remuda._engine.startup.extras import Extras
 from remuda._engine.supervision.fault_policy import FaultPolicy, OnFault
 from remuda._engine.supervision.recording import Recording
 from remuda._relay.output import WorkerOutput
@@ -19,6 +21,7 @@ EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["auto", "process", "thread", "serial"]
 StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
 WorkerEnv: TypeAlias = Mapping[str, str] | Callable[[int], Mapping[str, str]]
+Devices: TypeAlias = Sequence[int | str] | Literal["auto"]
 AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
 
 
@@ -26,12 +29,15 @@ class FaceOptions(TypedDict, total=False):
     """The options of `PoolOptions` that no face has among the parameters of what it stands for."""
 
     num_workers: int | Literal["auto"] | None
-    backend: BackendName
+    backend: BackendName | Elsewhere
     preload: Sequence[str]
     threads_per_worker: int | None
     worker_env: WorkerEnv | None
+    devices: Devices | None
     start_timeout: float | None
+    max_worker_memory: int | str | None
     starts_serially: bool
+    lazy: bool
     pin_workers: bool
     name: str | None
     vector_size: int | None
@@ -40,8 +46,10 @@ class FaceOptions(TypedDict, total=False):
     seeding: Seeding
     frames: int
     object_bytes: int
+    extras: Extras | None
     faults: FaultPolicy | OnFault
     record: str | os.PathLike[str] | Recording | None
+    trace_on_fault: str | os.PathLike[str] | None
     worker_output: WorkerOutput
     advise: bool
     operation_of: OperationOf | None
@@ -63,7 +71,7 @@ class PoolOptions(FaceOptions, total=False):
         backend ("process"): "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps
             them: for debugging). "auto": "process"; or "serial" where num_workers is "auto" too, a batch of steps takes
             less than to wake a worker, and no option asks for what only processes have. An env that brings down its
-            process then brings down yours.
+            process then brings down yours. A `remuda.Ray`: on the machines of a Ray cluster.
         start_method (None): How worker processes start: "forkserver" (None means that), "spawn", or "fork".
         preload (()): Modules that the fork server imports once, for all workers to share. Once one is edited or
             reloaded, it is imported anew for pools that are made from then on.
@@ -73,12 +81,24 @@ class PoolOptions(FaceOptions, total=False):
             index of a worker and returns its mapping, called here once for each. They are set before anything that the
             factories need is imported, unless it was preloaded or, with "fork", here; successors of workers get the
             same. So each simulator finds its GPU, or its port.
+        devices (None): GPUs that worker processes take in turn: "cuda:1" or 1, as CUDA counts them in this program;
+            "GPU-..." and "MIG-...", as `nvidia-smi -L` has them; "auto" for all that this program sees, be it none.
+            In the worker CUDA sees that one alone (`CUDA_VISIBLE_DEVICES`), and renderers find its number
+            (`MUJOCO_EGL_DEVICE_ID`, `EGL_DEVICE_ID`). `worker_info().device` names it; `worker_env` has the last word.
         start_timeout (60.0): Seconds for all envs to be built; None for no limit.
         starts_serially (False): Start a worker only when the one before has built its envs, in the order of `env_fns`:
             for envs that must not be built side by side. It takes the sum of their times.
+        max_worker_memory (None): Bytes, or a text such as "2GiB": a worker process that takes more, together with all
+            that it has started, is replaced when its episode is over, and never within one. What counts is memory of
+            their own, swapped out or not: no files, no shared memory, no GPU's. For one worker for each env only.
+            `FaultPolicy.renew_every` goes by episodes instead.
+        lazy (False): Build envs when they are first used: by the first reset of their slot, or a call. Env 0 is built
+            at the start, and its spaces are those of all. What fails is told by that reset; `start_timeout` is the
+            limit of each build. A worker's successor builds what it is asked for.
         max_concurrency (None): At most so many workers run `reset` or `step` at the same time; None for no limit.
-        pin_workers (False): Keep each worker process to a core, in turn, once it has built its envs. It gained nothing
-            where we measured it, and costs a lot where something else wants the core.
+        pin_workers (False): Keep each worker process to a core, in turn, once it has built its envs; with `devices` to
+            one of those near its GPU, where the machine tells. It gained nothing where we measured it, and costs a lot
+            where something else wants the core.
         name (None): Of the workers, as `ps` and logs show them; None: "remuda", or what the face calls them.
 
     Episodes:
@@ -107,12 +127,20 @@ class PoolOptions(FaceOptions, total=False):
         object_bytes (65536): Bytes in shared memory, for each worker and in each direction, for what travels pickled:
             objects of spaces without a fixed size, irregular infos, answers to calls. What is larger goes over a
             socket, in several times the time.
+        extras (None): Columns of your own, by name: functions that are called with the env after each of its resets and
+            steps, in its worker, and return a number or an array; with a vector env, an array with a row for each of
+            its envs. `Batch.extras` has them. Shape and dtype are found by calling the function when the env has been
+            built, before its first reset; or they are declared, as `(function, space)` or
+            `(function, (shape, dtype))`. What a function raises counts as raised by its env. A function must not change
+            the env.
         observation_space (None): Lay rows out for this single-env space; None: for the one that env 0 reports.
 
     Faults and reports:
         faults ("raise"): What happens when an env or its worker fails: "raise", "restart", or a `FaultPolicy`.
         record (None): A directory for crash records, one for each fault, that `remuda replay` runs again; or a
             `Recording`.
+        trace_on_fault (None): A directory for traces of what came before faults, the last minute of it, 20 at most: see
+            `Pool.trace`.
         worker_output ("inherit"): Where stdout and stderr of worker processes go, native code and children included.
             "inherit": where the pool's go; "capture": into memory, the last 256 KiB of it; a directory: appended to its
             `worker-<index>.log`. `workers[i].output()` reads the latter two back; reports of deaths show their end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -11,15 +11,18 @@ from remuda import _core
 from remuda._engine.pool.arguments import (
     check_limit,
     check_order,
+    check_padding,
     check_timeout,
     check_whole,
     dump_objects,
 )
 from remuda._engine.pool.batch import Batch
-from remuda._engine.pool.callee import Callee
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.resets import Options
+from remuda._engine.pool.rollout import ColumnType, Rollout, make_rollout
 from remuda._engine.pool.seeds import Seed
+from remuda._engine.pool.stateful import Stateful
+from remuda._system.memory import check_memory
 from remuda._wire.bundle import bundle
 from remuda._wire.pickling import Parts
 from remuda.errors import InvalidActionError, StateError
@@ -27,7 +30,7 @@ from remuda.errors import InvalidActionError, StateError
 _STEP = _core.Op.STEP
 
 
-class Part(Callee):
+class Part(Stateful):
     """Envs of a pool that are sent and received together, apart from its other parts: what `Pool.split` makes::
 
         halves = pool.split(2)
@@ -103,6 +106,8 @@ class Part(Callee):
         timeout: float | None = None,
         max_envs: int | None = None,
         order: Literal["arrival", "slot"] = "arrival",
+        *,
+        pad_to: int | None = None,
     ) -> Batch:
         """Waits for results and takes those that are there.
 
@@ -113,22 +118,28 @@ class Part(Callee):
             max_envs: Take no more than so many, the first to arrive. A multiple of `vector_size`, where there is one.
             order: Of the rows: "arrival", or "slot" for ascending `env_ids`. Nobody starves either way: which envs
                 are taken depends on their arrival alone.
+            pad_to: The batch has so many rows whatever came, for compiled programs, which want one shape: at most so
+                many results are waited for and taken, and the rows after them are zeros, with -1 in `env_ids`.
+                `Batch.valid` says which rows are results. They are in memory that is used again, page-locked for a GPU
+                like the pool's own, and leased as that is. Not where spaces have parts without a fixed size.
 
         Returns:
             A batch of all envs by ascending `env_ids` when all were sent together, else of some in that order.
 
         Raises:
+            ValueError: `pad_to` is less than `min_envs`, `max_envs` or `vector_size`, or not for such observations.
+            MemoryError, OSError: There is no memory for batches of that size. Nothing was taken.
             StateError: Nothing was sent.
             EnvError: Envs raised; the others' results are still there for the next `recv`.
             WorkerDiedError: A worker died while it had work.
         """
         waits = min_envs is None or (type(min_envs) is int and 0 < min_envs <= self.num_envs)
-        is_plain = waits and timeout is None and max_envs is None and order == "arrival"
+        is_plain = waits and timeout is None and max_envs is None and order == "arrival" and pad_to is None
         if is_plain and self._engine.hub is not None:
             batch = self._engine.hub.receive(min_envs or 0, self._part)
             if batch is not None:
                 return batch  # type: ignore[return-value]  # that is what the hub was told to make
-        return self._receive(min_envs, timeout, max_envs, order)
+        return self._receive(min_envs, timeout, max_envs, order, pad_to=pad_to)
 
     def _receive(
         self,
@@ -137,6 +148,7 @@ class Part(Callee):
         max_envs: int | None = None,
         order: str = "arrival",
         env_ids: Sequence[int] | None = None,
+        pad_to: int | None = None,
     ) -> Batch:
         """`recv`, with all that may have to be dealt with. `env_ids`: those that are waited for, in their order."""
         self._check_open()
@@ -144,6 +156,8 @@ class Part(Callee):
         check_limit("max_envs", max_envs, self._engine.layout.vector_size)
         check_timeout(timeout)
         check_order(order)
+        if pad_to is not None:
+            max_envs = self._make_padding(pad_to, min_envs, max_envs)
         exchange = self._exchange
         if exchange.attend():
             self._raise_any()
@@ -151,10 +165,23 @@ class Part(Callee):
         if there == 0:
             self._raise_any()
             raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
-        exchange.wait(there if min_envs is None else min(min_envs, there), timeout, self._part)
+        wanted = there if min_envs is None else min(min_envs, there)
+        exchange.wait(wanted if pad_to is None else min(wanted, max_envs or 0), timeout, self._part)
         self._raise_any()
         limit = exchange.ready(self._part) if max_envs is None else max_envs
-        return self._engine.running.hub.take(limit, order == "slot", env_ids, self._part)  # type: ignore[return-value]
+        return self._engine.running.hub.take(  # type: ignore[return-value]
+            limit, order == "slot", env_ids, self._part, pad_to or 0
+        )
+
+    def _make_padding(self, pad_to: int, min_envs: int | None, max_envs: int | None) -> int:
+        """Room for batches of so many rows; returns how many envs such a batch takes at most."""
+        layout = self._engine.layout
+        check_padding(pad_to, layout, min_envs=min_envs, max_envs=max_envs)
+        if needed := self._engine.running.hub.padding_bytes(pad_to):
+            check_memory(needed)
+            self._engine.running.hub.make_padding(pad_to)
+        whole = pad_to - pad_to % (layout.vector_size or 1)
+        return whole if max_envs is None else max_envs
 
     def reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> Batch:
         """Resets envs and waits for their first observations.
@@ -182,11 +209,12 @@ class Part(Callee):
         self.send_reset(seed=seed, options=options, env_ids=env_ids)
         return self.recv()
 
-    def step(self, actions: Any, env_ids: Iterable[int] | None = None) -> Batch:
+    def step(self, actions: Any, env_ids: Iterable[int] | None = None, *, pad_to: int | None = None) -> Batch:
         """Steps envs once: `send`, then `recv` for all of them.
 
         Args:
             actions, env_ids: As in `send`; None for all envs.
+            pad_to: As in `recv`: the batch has so many rows. No fewer than envs are stepped.
 
         Returns: A batch of these envs, in the order of `env_ids`.
 
@@ -194,8 +222,8 @@ class Part(Callee):
             StateError: With `env_ids`, also for any other env that is in flight. Nothing was sent.
             Exception: All that `send` and `recv` raise.
         """
-        if self._engine.hub is None or self._has_objects:
-            return self._send_and_receive(actions, env_ids)
+        if self._engine.hub is None or self._has_objects or pad_to is not None:
+            return self._send_and_receive(actions, env_ids, pad_to)
         batch = self._engine.hub.step(actions, env_ids, self._part)
         if type(batch) is Batch:
             return batch
@@ -205,14 +233,44 @@ class Part(Callee):
             return self.step(actions, self._targets(env_ids))
         self._raise_refusal(batch, actions, env_ids)  # type: ignore[arg-type]
 
-    def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None) -> Batch:
+    def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None, pad_to: int | None) -> Batch:
         """A step, in two calls."""
         targets = None
         if env_ids is not None:
             self._check_quiet()
             targets = self._targets(env_ids)
+        if pad_to is not None:
+            self._check_open()
+            self._make_padding(pad_to, self.num_envs if targets is None else len(targets), None)
         self.send(actions, targets)
-        return self._receive(env_ids=targets)
+        return self._receive(env_ids=targets, pad_to=pad_to)
+
+    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
+        """Reserves memory for so many steps of all envs, and has their steps from now on written there.
+
+        They need not be reset for it: it begins with their current observations. Until each of them has made its steps,
+        every step goes there, whoever sends it. Several rollouts may be held at a time; the memory of one that nobody
+        holds any more, nor an array of it, is used again.
+
+        Args:
+            steps: From 1 up.
+            columns: What the caller will keep beside: names, and for each a dtype or (dtype, shape), of one env's entry
+                at one step. Others are laid out when they first come up.
+            parts: Of a whole pool: divides the envs for the time of the rollout, so that while some act the others
+                step, as `Pool.split` does. Then `env_ids` has another order.
+
+        Returns:
+            The rollout, to be iterated over.
+
+        Raises:
+            ValueError, TypeError: Bad arguments; a space with parts that have no column, as texts and graphs; or
+                autoreset="disabled" or "background". Nothing has changed.
+            MemoryError: There is not that much memory. Nothing has changed.
+            StateError: An env is in flight, or must be reset.
+            NotImplementedError: This system is not Linux.
+            EnvError, WorkerDiedError: What kept envs from showing their observations.
+        """
+        return make_rollout(self, steps, columns, parts)
 
     @property
     def pending(self) -> int:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from gymnasium import Space
+
+from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
 from remuda._engine.pool.arguments import check_timeout
+from remuda._engine.pool.elsewhere import Elsewhere
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.naming import owns_methods
 from remuda._engine.pool.options import EnvFn, PoolOptions
@@ -18,11 +24,13 @@ from remuda._engine.pool.part import Part
 from remuda._engine.pool.partition import divide
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
-from remuda._engine.pool.stats import PoolStats
-from remuda._engine.startup.advice import ADVISER, Observed, Snapshot, advice
+from remuda._engine.pool.shard_rollout import ShardRollouts
+from remuda._engine.startup.advice import ADVISER, advice
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings, check_env_fns, start
+from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
 from remuda._keywords import names_keywords
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
@@ -64,12 +72,11 @@ class Pool(Part):
         choice: Where that was left to "auto": how many workers there are, and why; a `Choice`. Else None.
         num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The same, of these options.
         single_observation_space, single_action_space: Of one env: gymnasium.Space.
-        observation_spaces, action_spaces: Of each env, in tuples; they may differ in bounds.
         metadata, render_mode, spec: Env 0's.
 
     Raises:
         ValueError, TypeError: An argument that cannot be.
-        OSError: The directory for `worker_output` or `record` cannot be made or written to.
+        OSError: The directory for `worker_output`, `record` or `trace_on_fault` cannot be made or written to.
         InvalidEnvError: A factory that cannot be pickled, or returned no env of its own.
         EnvError: A factory raised; its exception is the cause.
         WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.
@@ -77,37 +84,54 @@ class Pool(Part):
         SpaceMismatchError: The envs' spaces do not fit into the same rows.
     """
 
+    def __new__(cls, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> Pool:
+        """Where the envs are to run elsewhere, the pool that drives them from here; see `backend`."""
+        backend = options.get("backend")
+        kind = backend.pool_type() if cls is Pool and isinstance(backend, Elsewhere) else cls
+        made: Pool = object.__new__(kind)
+        return made
+
     def __init__(self, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> None:
         """Starts the workers and waits until they have built the envs; see the class."""
         factories, cores = check_env_fns(env_fns), usable_cores()
         shown_warnings: ShownWarnings = {}
         settings = Settings.of(options, len(factories), shown_warnings)
         settings, begun = settle(settings, factories, cores, _adopt)
-        self._take_over(settings, start(settings, factories, begun), cores)
+        self._take_over(settings, start(settings, factories, begun))
 
-    def _take_over(self, settings: Settings, running: Running, cores: int) -> None:
+    def _take_over(self, settings: Settings, running: Running) -> None:
         """What runs is this pool's from now on."""
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
-        self._finalizer = weakref.finalize(self, _stop_abandoned, running.backend, os.getpid())
+        self._finalizer: weakref.finalize[..., Any] = weakref.finalize(
+            self, _stop_abandoned, running.backend, os.getpid()
+        )
         super().__init__(Engine(settings, running), 0)
 
-        self._cores = cores
         self.options = settings.options
         self.num_workers, self.vector_size = settings.num_workers, settings.vector_size
         self.backend, self.start_method = settings.backend, settings.start_method
         self.autoreset, self.spares, self.seeding = settings.autoreset, settings.spares, settings.seeding
         self.single_observation_space = running.layout.observation_space
         self.single_action_space = self._engine.action_spaces.single
-        self.observation_spaces = tuple(report.observation_space for report in running.reports[: self.num_envs])
-        self.action_spaces = self._engine.action_spaces.each
         self.choice = settings.choice
         self.metadata = dict(running.reports[0].metadata)
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
-        self._snapshot: Snapshot | None = None
+        self._before: PoolStats | None = None
         is_open = settings.choice is None and not self.spares and self.backend != "serial"
         if settings.advise and is_open:  # else there is no choice, or it was made well
             self._engine.batches.advise_at(_WARM_AFTER, weakref.WeakMethod(self._advise))
         _pools.add(self)
+        note_new_pool(self._engine.tracer)
+
+    @property
+    def observation_spaces(self) -> tuple[Space[Any], ...]:
+        """Of each env; they may differ in bounds."""
+        return tuple(report.observation_space for report in self._engine.running.reports[: self.num_envs])
+
+    @property
+    def action_spaces(self) -> tuple[Space[Any], ...]:
+        """Of each env; they may differ in bounds."""
+        return self._engine.action_spaces.each
 
     @property
     def closed(self) -> bool:
@@ -164,6 +188,50 @@ class Pool(Part):
         self._check_quiet()
         self._engine.resets.send_with_spares(self._ids, seed, options, self._part, reseat=reseat or seed is not None)
 
+    # -- on a cluster ------------------------------------------------------------------------------------
+
+    def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2) -> ShardRollouts:
+        """Has shards fill rollouts with a policy that acts beside the envs, and hands them out as they come.
+
+            for rollout in pool.rollouts(policy, steps=128):
+                learner.update(rollout)
+                pool.publish(policy)
+
+        One message brings steps x n transitions. Envs go on from where they are; those that have not been reset are,
+        and so are all that other rollouts have stepped before.
+
+        Args:
+            policy: Gets the observations of a shard's envs, batched as `Batch.obs` is, and returns their actions, or
+                (actions, a dict of arrays to be kept beside them). Any callable, or what has a method `act`. A torch
+                module gets tensors, and may return some. It is pickled.
+            steps: T of each rollout.
+            in_flight: So many of each shard are under way or wait for you. With 2, a shard fills one while you learn
+                from another; with 1 it waits until you take it.
+
+        Raises:
+            NotImplementedError: The envs are on this machine (`backend`).
+            ValueError: A number below 1, or spaces that are not made of arrays.
+            TypeError: What is no policy.
+            StateError: An env is in flight.
+        """
+        raise NotImplementedError(self._on_a_cluster("rollouts"))
+
+    def publish(self, policy: Any) -> int:
+        """Has rollouts that begin from now on use another policy. Of a torch module of the same class only the state is
+        sent. It goes into Ray's object store once, however many shards there are.
+
+        Returns: Its version, which those rollouts tell.
+        Raises:
+            NotImplementedError: The envs are on this machine.
+            TypeError: What is no policy.
+        """
+        raise NotImplementedError(self._on_a_cluster("publish"))
+
+    def _on_a_cluster(self, what: str) -> str:
+        return (
+            f"expected backend=remuda.Ray(...) for {what}, got {self.backend!r}: there the policy acts beside the envs"
+        )
+
     # -- life ------------------------------------------------------------------------------------------
 
     @property
@@ -183,20 +251,43 @@ class Pool(Part):
         """
         return tuple(self._engine.backend.workers)
 
-    def stats(self) -> PoolStats:
-        """What the pool has done so far."""
+    def owns(self, array: np.ndarray[Any, Any]) -> bool:
+        """Whether an array lies in the memory that this pool shares with its workers: whether it was not copied.
+
+        Args:
+            array: Any.
+        """
         self._engine.check_open()
-        hub, supervisor = self._engine.running.hub, self._exchange.supervisor
-        meters = hub.meters()
-        return PoolStats(
-            steps=sum(steps for steps, _, _ in meters),
-            batches=hub.batches,
-            env_seconds=sum(busy for _, busy, _ in meters) / 1e9,
-            cpu_seconds=sum(cpu for _, _, cpu in meters) / 1e9,
-            waited_seconds=hub.waited_ns / 1e9,
-            steps_by_worker=tuple(steps for steps, _, _ in meters),
-            restarts=supervisor.replacements.started,
-        )
+        return _core.arena_of(array) is self._engine.running.arena
+
+    def stats(self) -> PoolStats:
+        """What the pool has done so far: a snapshot, of which two can be subtracted.
+
+        It can be taken at any time, also while envs are in flight, and takes some tens of microseconds a worker.
+
+        Raises:
+            ClosedError: The pool is closed. Take it before.
+        """
+        self._engine.check_open()
+        return self._engine.stats()
+
+    def trace(self, path: str | os.PathLike[str], *, events: int = NUM_EVENTS) -> Trace:
+        """Records what happens in this pool, and what `remuda.span` names, for Perfetto or Chrome to show.
+
+            with pool.trace("run.json"):
+                train(pool)
+
+        Args:
+            path, events: As `remuda.trace` has them, which traces all pools of a program.
+
+        Returns: The `Trace`, which has begun: a context manager with `stop`.
+
+        Raises:
+            ValueError, TypeError: `events` is no int from 1 up.
+            OSError: The file's directory is not there, or cannot be written to.
+            StateError: The pool is closed.
+        """
+        return trace_pool(self._engine.tracer, path, events)
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Closes the envs and ends the workers. Closing again does nothing. Arrays you hold stay valid.
@@ -262,16 +353,24 @@ class Pool(Part):
 
     def _advise(self) -> None:
         """After the first batches it takes a snapshot, and is asked once more, to compare that with."""
-        snapshot = Snapshot.now(self.stats(), self._engine.backend.queued_seconds())
-        if self._snapshot is None:
-            self._snapshot, number = snapshot, self._engine.running.hub.batches + _ADVISE_AFTER
+        stats = self._engine.stats()
+        if self._before is None:
+            self._before, number = stats, stats.batches + _ADVISE_AFTER
             self._engine.batches.advise_at(number, weakref.WeakMethod(self._advise))
-            return
-        num_envs = len(self._engine.layout.by_env(self._ids))  # those of a vector env are stepped at once
-        observed = Observed.between(self._snapshot, snapshot, self.num_envs // num_envs)
-        what = "envs" if self.vector_size is None else "vector envs"
-        if observed and (text := advice(observed, num_envs, self.num_workers, self._cores, what)):
+        elif text := advice(stats - self._before):
             ADVISER.say(text)
+
+
+def pool_of_a_larger_one(env_fns: Sequence[EnvFn], first_env: int, options: PoolOptions) -> Pool:
+    """A pool whose envs are some of a larger pool's, from `first_env` on there, with the seeds that they have there.
+
+    Raises: as `Pool` does.
+    """
+    factories = check_env_fns(env_fns)
+    shown_warnings: ShownWarnings = {}
+    settings = replace(Settings.of(options, len(factories), shown_warnings), first_env=first_env)
+    settings, begun = settle(settings, factories, usable_cores(), _adopt)
+    return _adopt(settings, start(settings, factories, begun))
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -293,6 +392,6 @@ def _stop_abandoned(backend: Backend, owner: int) -> None:
 
 def _adopt(settings: Settings, running: Running) -> Pool:
     """A pool of what runs already."""
-    pool = Pool.__new__(Pool)
-    pool._take_over(settings, running, usable_cores())
+    pool: Pool = object.__new__(Pool)
+    pool._take_over(settings, running)
     return pool

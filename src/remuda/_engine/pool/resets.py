@@ -18,8 +18,9 @@ from remuda._engine.pool.seeding import (
 )
 from remuda._engine.pool.seeds import Order, Seed, Seeds
 from remuda._engine.startup.running import Running
+from remuda._wire.env_state import EnvState
 from remuda._wire.pickling import dump, dump_for_worker
-from remuda._wire.requests import RememberOptions
+from remuda._wire.requests import PutState, RememberOptions
 from remuda._worker.reset_defaults import ResetDefaults
 
 Options: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
@@ -71,6 +72,15 @@ class Resets:
             each = zip(self._layout.by_env(orders), self._layout.by_env(options), strict=True)
             return [reset_arguments(list(its) if any(its) else None, common[0]) for its, common in each]
         return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
+
+    def restore(self, slots: Sequence[int], states: Sequence[EnvState], part: int, *, to_all: bool) -> None:
+        """Puts the envs into these states. Raises before anything is sent."""
+        envs = [self._running.hub.env_of(slot) for slot in slots]
+        orders = self._seeds.orders(None, slots, envs)  # an env that was never reset is told what its seeds follow from
+        blobs = [dump_for_worker(PutState(*pair)) for pair in zip(states, orders, strict=True)]
+        self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)
+        self._seeds.note(orders, envs)
+        self._exchange.forget_preparations(envs)
 
     def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, reseat: bool) -> None:
         """To a whole pool. `reseat`: all envs take the places that they had first, as with a seed, so that what follows

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from remuda._engine.pool.seeding import entropy_for, seeds_for
+from remuda._engine.pool.seeding import entropy_for, given_before, seeds_for
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
@@ -22,9 +22,9 @@ class Seeds:
     their successors.
     """
 
-    def __init__(self, defaults: ResetDefaults) -> None:
-        """`defaults`: the pool's; the bases in it are kept here."""
-        self._bases = defaults.bases
+    def __init__(self, defaults: ResetDefaults, first_env: int = 0) -> None:
+        """`defaults`: the pool's; the bases in it are kept here. `first_env`: as in `SeedBase`."""
+        self._bases, self._first_env = defaults.bases, first_env
         self._given = 0
 
     def orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
@@ -64,8 +64,8 @@ class GymnasiumSeeds(Seeds):
     One that was built anew has none to go on with: its first reset gets a seed derived from the last one given.
     """
 
-    def __init__(self, defaults: ResetDefaults, layout: Layout) -> None:
-        super().__init__(defaults)
+    def __init__(self, defaults: ResetDefaults, layout: Layout, first_env: int = 0) -> None:
+        super().__init__(defaults, first_env)
         self._layout = layout
 
     def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
@@ -75,7 +75,14 @@ class GymnasiumSeeds(Seeds):
             orders += [
                 None
                 if one is None
-                else SeedBase(one, self._given, of_every_episode=False, sub_env=sub_env if is_one else 0)
+                else SeedBase(
+                    int(one),
+                    self._given,
+                    of_every_episode=False,
+                    sub_env=sub_env if is_one else 0,
+                    first_env=self._first_env,
+                    given=given_before(one),
+                )
                 for sub_env, one in enumerate(each)
             ]
         return orders
@@ -97,4 +104,4 @@ class EpisodeSeeds(Seeds):
             if env in self._bases:
                 return None
             entropy = self._drawn = secrets.randbits(128) if self._drawn is None else self._drawn
-        return SeedBase(entropy, self._given)
+        return SeedBase(int(entropy), self._given, first_env=self._first_env, given=given_before(entropy))

@@ -17,6 +17,7 @@ from remuda._backends.base import PATIENCE_SECONDS, Backend
 from remuda._engine.pool.options import EnvFn
 from remuda._engine.startup.alike import are_alike
 from remuda._engine.startup.choice import Choice, choose, one_each
+from remuda._engine.startup.extras import check_extras
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings, assign, lay_out
 from remuda._engine.supervision.fault_policy import FaultPolicy
@@ -76,6 +77,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         max_concurrency=None,
         faults=FaultPolicy(),
         record=None,
+        max_worker_memory=None,
         seeding="gymnasium",
         resets_ahead=False,
         autoreset=settings.autoreset if settings.vector_size is not None else "next_step",
@@ -100,7 +102,8 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
 
 def _measure(pool: Pool) -> Measured:
     try:
-        measured: Measured = pool.apply_async(measure).result(timeout=PATIENCE_SECONDS)[0]
+        functions = {"computed": [column.function for column in check_extras(pool.options.get("extras"))]}
+        measured: Measured = pool.apply_async(measure, (), functions).result(timeout=PATIENCE_SECONDS)[0]
     except TimeoutError:
         return Measured(None, 0, 0, f"it was not done after {PATIENCE_SECONDS:.0f} s")
     except RemudaError as error:

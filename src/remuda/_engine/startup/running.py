@@ -8,7 +8,7 @@ from remuda import _core
 from remuda._backends.base import Backend
 from remuda._engine.supervision.recording import Factories
 from remuda._wire.layout import Layout
-from remuda._worker.host import EnvReport
+from remuda._worker.env_report import EnvReport
 
 
 @dataclass
@@ -35,6 +35,12 @@ class Running:
         """How often workers have logged or warned so far: the hub's count, for those who may keep no hub."""
         return self.hub.said()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not been released."""
+        return "hub" in self.__dict__
+
     def release(self) -> None:
         """Lets go of the shared memory, which goes with it, but for what arrays hold."""
+        self.arena.close_fd()  # arrays may keep the memory: nobody is to find it any more
         del self.hub, self.arena

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from gymnasium import Space
@@ -14,22 +15,30 @@ from remuda._backends.base import Assignment, Backend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.pool.arguments import check_timeout
-from remuda._engine.pool.options import AutoresetMode, BackendName, EnvFn, PoolOptions, StartMethod, WorkerEnv
+from remuda._engine.pool.elsewhere import Elsewhere
+from remuda._engine.pool.options import AutoresetMode, BackendName, Devices, EnvFn, PoolOptions, StartMethod, WorkerEnv
 from remuda._engine.pool.progress import OperationOf
 from remuda._engine.pool.seeds import SEEDINGS, Seeding
+from remuda._engine.startup.autoreset_checks import autoreset_name, check_autoreset
 from remuda._engine.startup.choice import Choice
+from remuda._engine.startup.devices import device_of, find_devices
+from remuda._engine.startup.extras import Extras, check_extras
+from remuda._engine.startup.memory_limit import memory_limit
+from remuda._engine.startup.processes import check_processes
 from remuda._engine.startup.running import Running
-from remuda._engine.startup.space_checks import autoreset_name, check_agreement, check_autoreset
 from remuda._engine.startup.spinning import spinning_for
 from remuda._engine.startup.worker_env import variables_of
+from remuda._engine.stats.pool_stats import Setup
 from remuda._engine.supervision.fault_policy import FaultPolicy, policy_for
 from remuda._engine.supervision.recording import Factories, Recording, recording_for
+from remuda._engine.tracing.directory import trace_directory
 from remuda._relay.output import WorkerOutput, check_output
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import whole_cores
-from remuda._system.memory import check_memory
+from remuda._system.memory import addressable_bytes, check_memory
+from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.layout import AUTORESET, Layout
-from remuda._worker.host import EnvReport
+from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.worker_info import WorkerInfo
 
 BACKENDS = ("process", "thread", "serial")
@@ -38,6 +47,7 @@ BACKENDS = ("process", "thread", "serial")
 DEFAULT_NUM_WORKERS: Literal["auto"] | None = "auto"
 
 _LEAST_OBJECT_BYTES = 4096
+_MOST_ROLLOUT_ROWS = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -52,26 +62,32 @@ class Settings:
     frames: int = 4
     object_bytes: int = 1 << 16
     observation_space: Space[Any] | None = None
+    extras: Extras | None = None
     preload: Sequence[str] = field(default_factory=tuple)
     threads_per_worker: int | None = 1
     worker_env: WorkerEnv | None = None
+    devices: Devices | None = None
     start_timeout: float | None = 60.0
+    max_worker_memory: int | None = None
     max_concurrency: int | None = None
     pin_workers: bool = False
     worker_output: WorkerOutput = "inherit"
     name: str = "remuda"
     faults: FaultPolicy = field(default_factory=FaultPolicy)
     record: Recording | None = None
+    trace_on_fault: Path | None = None
     spares: int = 0
     seeding: Seeding = "gymnasium"
     vector_size: int | None = None
     resets_ahead: bool = False
+    lazy: bool = False
     starts_serially: bool = False
     measures: bool = False  # how many workers there are to be; until then, one for each env
     may_step_itself: bool = False  # whether the caller may step the envs instead, where measuring finds that best
     choice: Choice | None = None  # what measuring has found best
     advise: bool = True
     operation_of: OperationOf | None = None
+    first_env: int = 0  # its number among the envs of a larger pool, of which this is a part on another machine
     shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
 
     @classmethod
@@ -80,9 +96,14 @@ class Settings:
 
         Raises:
             ValueError, TypeError: One that cannot be.
-            OSError: The directory for `record` cannot be made or written to.
+            OSError: The directory for `record` or `trace_on_fault` cannot be made or written to.
         """
         asked = options.get("backend", "process")
+        if isinstance(asked, Elsewhere):
+            raise TypeError(
+                f"expected backend to be one of {('auto', *BACKENDS)}, got {asked!r}: other machines are for "
+                "remuda.Pool itself, for remuda.gymnasium and for remuda.sb3"
+            )
         backend = "process" if asked == "auto" else asked
         faults = policy_for(options.get("faults", "raise"), backend)
         num_workers = options["num_workers"] if "num_workers" in options else _default_num_workers(options, faults)
@@ -93,9 +114,11 @@ class Settings:
             "backend": backend,
             "start_method": options.get("start_method") or "forkserver",
             "autoreset": autoreset_name(options.get("autoreset", "next_step")),
+            "max_worker_memory": memory_limit(options.get("max_worker_memory")),
             "preload": check_preload(options.get("preload", ())),
             "faults": faults,
             "record": recording_for(options.get("record")),
+            "trace_on_fault": trace_directory(options.get("trace_on_fault")),
             "name": options.get("name") or "remuda",
             "shown_warnings": shown_warnings,
         }
@@ -104,8 +127,9 @@ class Settings:
 
     def _leaving_open(self, *, may_step_itself: bool, options: PoolOptions) -> Settings:
         """These, with what "auto" stands for still to be measured, unless it is known already."""
-        if self.spares:
-            return replace(self, choice=Choice(self.num_workers, self.workers_are, "spares have a worker each"))
+        for has_it, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
+            if has_it:
+                return replace(self, choice=Choice(self.num_workers, self.workers_are, f"{what} have a worker each"))
         if self.backend == "serial":
             one = Choice(1, "serial", "the caller steps all envs, one after another")
             return replace(self, num_workers=1, choice=one)
@@ -122,6 +146,7 @@ class Settings:
             or self.pin_workers
             or self.worker_output != "inherit"
             or self.worker_env is not None
+            or self.devices is not None
             or self.resets_ahead
             or self.autoreset == "background"
         )
@@ -155,20 +180,15 @@ class Settings:
             raise TypeError(
                 f"expected observation_space to be a gymnasium.Space or None, got {self.observation_space!r}"
             )
+        check_extras(self.extras)
+        if not isinstance(self.lazy, bool):
+            raise TypeError(f"expected lazy to be True or False, got {self.lazy!r}")
         self._check_vectors()
         self._check_spares()
         self._check_resets_ahead()
+        self._check_memory()
         check_output(self.worker_output)
-        if self.backend != "process" and self.worker_env is not None:
-            raise ValueError(
-                f"expected worker_env=None for backend={self.backend!r}, got {self.worker_env!r}: its workers run in "
-                "this process, and share its environment"
-            )
-        if self.backend != "process" and self.worker_output != "inherit":
-            raise ValueError(
-                f"expected worker_output='inherit' for backend={self.backend!r}, got {self.worker_output!r}: its "
-                "workers run in this process and write where it writes; use backend='process', or redirect the process"
-            )
+        check_processes(self)
         check_timeout(self.start_timeout, "start_timeout")
         if self.start_timeout is not None and self.start_timeout < 0:
             raise ValueError(f"expected start_timeout to be at least 0, or None, got {self.start_timeout}")
@@ -190,6 +210,7 @@ class Settings:
             (self.autoreset == "background", "autoreset='next_step', 'same_step' or 'disabled'", self.autoreset),
             (self.resets_ahead, "resets_ahead=False", self.resets_ahead),
             (self.faults.renew_every is not None, "renew_every=None", self.faults.renew_every),
+            (self.max_worker_memory is not None, "max_worker_memory=None", self.max_worker_memory),
             (self.record is not None, "record=None", self.record),
             (self.seeding == "per_episode", "seeding='gymnasium'", self.seeding),
         ]
@@ -234,6 +255,13 @@ class Settings:
                 "advance does so beside others that step"
             )
 
+    def _check_memory(self) -> None:
+        if self.max_worker_memory is not None and self.num_workers != self.num_envs:
+            raise ValueError(
+                f"expected num_workers=None (one for each env) with max_worker_memory={self.max_worker_memory}, got "
+                f"{self.num_workers}: a worker of several envs would be replaced in the middle of an episode of some"
+            )
+
     @property
     def workers_are(self) -> Literal["process", "thread"]:
         """What backend workers have, if there are any beside the caller."""
@@ -249,6 +277,19 @@ class Settings:
         """Whether a worker resets an env as soon as its episode is over, and not when it is told to."""
         wanted = self.resets_ahead or self.spares > 0 or self.autoreset == "background"
         return wanted and self.max_concurrency is None
+
+    def setup(self, parts: int) -> Setup:
+        """What its figures depend on. `parts`: into which the pool is split."""
+        return Setup(
+            envs_of_worker=self.envs_of_worker(),
+            backend=self.backend,
+            autoreset=self.autoreset,
+            spares=self.spares,
+            resets_ahead=self.resets_ahead,
+            vector_size=self.vector_size,
+            is_chosen=self.choice is not None,
+            parts=parts,
+        )
 
     def make_backend(self) -> Backend:
         if self.backend == "serial":
@@ -275,7 +316,12 @@ class Settings:
     @property
     def has_successors(self) -> bool:
         """Whether a worker may have to be replaced."""
-        return self.backend == "process" and (self.faults.restarts or self.faults.renew_every is not None)
+        return self.backend == "process" and self.rebuilds
+
+    @property
+    def rebuilds(self) -> bool:
+        """Whether an env may have to be built anew."""
+        return self.faults.restarts or self.faults.renew_every is not None or self.max_worker_memory is not None
 
     def envs_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
@@ -287,8 +333,10 @@ def _default_num_workers(options: PoolOptions, faults: FaultPolicy) -> Literal["
     """None where envs are not to wait for, or suffer from, each other, or would be measured in the caller's process."""
     goes_on_without_some = options.get("spares") or options.get("resets_ahead")
     is_background = autoreset_name(options.get("autoreset", "next_step")) == "background"
-    renews = faults.restarts or faults.renew_every is not None
-    one_each = renews or goes_on_without_some or is_background or options.get("backend") == "thread"
+    renews = faults.restarts or faults.renew_every is not None or options.get("max_worker_memory") is not None
+    one_each = (
+        renews or options.get("lazy") or goes_on_without_some or is_background or options.get("backend") == "thread"
+    )
     return None if one_each else DEFAULT_NUM_WORKERS
 
 
@@ -337,18 +385,19 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None = 
     return lay_out(settings, backend, [report for worker in workers for report in worker], factories)
 
 
-def lay_out(
-    settings: Settings, backend: Backend, reports: list[EnvReport], factories: Factories | None = None
-) -> Running:
-    """Lays out the shared memory for envs that are built, and starts the workers' loops; as `start` where it raises."""
+def lay_out(settings: Settings, backend: Backend, built: Reports, factories: Factories | None = None) -> Running:
+    """Lays out the shared memory for envs that are built, and starts the workers' loops; as `start` where it raises.
+
+    `built`: of each env; of those that are to be built later, what env 0 says goes for them, too.
+    """
+    assert built[0] is not None  # it is always built
+    reports = [built[0] if one is None else one for one in built]
     try:
         layout = _layout(settings, reports)
-        check_memory(layout.plan.bytes)
-        arena = _core.Arena.create(layout.plan.bytes)
+        check_memory(layout.reserved_bytes)
+        arena = _core.Arena.create(layout.plan)
         hub = _hub(settings, layout, arena, backend)
         backend.attach(layout, arena)
-        if not settings.has_successors:
-            arena.close_fd()
         backend.watch(hub)
     except BaseException:
         backend.stop(0)
@@ -358,13 +407,15 @@ def lay_out(
 
 def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
     """Who builds which envs."""
-    assignments, first = [], 0
+    assignments, first, computed = [], 0, check_extras(settings.extras)
+    devices = () if settings.devices is None else find_devices(settings.devices)
     for index, count in enumerate(settings.envs_of_worker()):
-        info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)))
-        rebuilds = settings.faults.restarts or settings.faults.renew_every is not None
+        device = device_of(devices, index)
+        info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)), device.name)
         factories = env_fns[first // settings.width : (first + count) // settings.width]
-        variables = variables_of(settings.worker_env, index)
-        assignments.append(Assignment(info, factories, rebuilds, settings.vector_size, variables))
+        variables = {**device.variables, **variables_of(settings.worker_env, index)}
+        its = (settings.vector_size, variables, computed, device.cores)
+        assignments.append(Assignment(info, factories, settings.rebuilds, settings.lazy, *its))
         first += count
     return assignments
 
@@ -377,9 +428,10 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
     if override is None:
         check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
     check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
+    check_same(reports[0].computed, "env 0", {env_id: report.computed for env_id, report in enumerate(reports)})
     if settings.vector_size is not None:
         check_autoreset(settings.autoreset, [report.metadata for report in reports[:: settings.vector_size]])
-    return Layout(
+    layout = Layout(
         envs_of_worker=settings.envs_of_worker(),
         frames=settings.frames,
         autoreset=settings.autoreset,
@@ -387,14 +439,25 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         action_space=action_space,
         spinning=spinning_for(settings.backend, settings.num_workers, settings.max_concurrency, whole_cores()),
         blob_bytes=-(-settings.object_bytes // 64) * 64,  # whole cache lines: what follows is aligned to them
-        keeps_last=settings.faults.restarts,
+        keeps_last=settings.faults.restarts or settings.faults.renew_every is not None,
         renew_every=settings.faults.renew_every or 0,
+        max_memory=settings.max_worker_memory or 0,
         renews_workers=settings.backend == "process",
         log_bytes=0 if settings.record is None else settings.record.bytes_per_env,
         spares=settings.spares,
         resets_ahead=settings.has_resets_ahead,
         vector_size=settings.vector_size,
+        computed=reports[0].computed,
+        any_observation=override is not None,
     )
+    return replace(layout, rollout_rows=_rollout_rows(layout))
+
+
+def _rollout_rows(layout: Layout) -> int:
+    """As many as there may ever be memory for."""
+    if not _core.Arena.is_sparse:
+        return 0
+    return min(addressable_bytes() // layout.row_bytes, _MOST_ROLLOUT_ROWS)
 
 
 def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
@@ -405,6 +468,7 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         autoreset=AUTORESET[layout.autoreset],
         columns=layout.fixed_columns(arena) + layout.obs_columns(arena),
         final_columns=layout.final_columns(arena),
+        computed=layout.computed_columns(arena),
         actions=layout.sent_actions(arena),
         action_nest=layout.action.flat_nest if layout.action.num_objects else layout.action.nest,
         receive=backend.receive,

@@ -27,7 +27,7 @@ class Charges:
     def __init__(self, policy: FaultPolicy, running: Running, faults: Faults, tracker: ProgressTracker) -> None:
         self.log = FaultLog()
         self._quota = Quota(policy)
-        self._backend, self._layout = running.backend, running.layout
+        self._running, self._backend, self._layout = running, running.backend, running.layout
         self._faults, self._tracker = faults, tracker
 
     def env_fault(self, env: int, operation: str, error: RemudaError) -> Fault:
@@ -53,6 +53,8 @@ class Charges:
         each = [its[0] for its in self._layout.by_env(faults)]  # those of a vector env are one
         limit = self._quota.charge(each, changes)
         for fault in each:
+            if not fault.shared:
+                changes.do(self._running.hub.count_fault, fault.env_id)
             self.log.add(fault, then if limit is None else "it is not restarted any more", changes)
         if limit is not None:
             self._faults.add_loss([fault.env_id for fault in faults], limit, changes)

@@ -57,15 +57,15 @@ class DeathReports:
         """The end of a worker that has closed its env to be replaced: an error for what else it was asked."""
         return death_of(self._backend.workers[index], "close", None, WorkerDiedError)
 
-    def missed_deadline(self, op: _core.Op) -> Callable[..., EnvTimeoutError]:
-        """Makes the error of a worker that was killed because it took too long for this."""
+    def missed_deadline(self, op: _core.Op, stack: str) -> Callable[..., EnvTimeoutError]:
+        """Makes the error of a worker that was killed because it took too long for this. `stack`: what it was in."""
         name = deadline_of(op)
         limit = self._start_timeout if name == "start_timeout" else getattr(self._policy, name)
         assert limit is not None  # or nobody would have missed it
 
         def make(**context: Any) -> EnvTimeoutError:
             error = EnvTimeoutError(**context)
-            error.deadline, error.limit = name, limit
+            error.deadline, error.limit, error.stack = name, limit, stack
             return error
 
         return make

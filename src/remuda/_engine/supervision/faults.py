@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from remuda import _core
 from remuda._engine.supervision.changes import Changes
+from remuda._wording import name_some
 from remuda.errors import (
     BrokenPoolError,
     EnvError,
@@ -15,7 +16,6 @@ from remuda.errors import (
     RestartLimitError,
     StateError,
     WorkerDiedError,
-    name_some,
 )
 
 T = TypeVar("T")

@@ -49,8 +49,9 @@ class Recorder:
 
     def record_death(self, env_id: int, kind: str, where: EnvProgress, error: WorkerDiedError) -> None:
         """Notes the name of the record in the error."""
-        deadline = error.limit if isinstance(error, EnvTimeoutError) else None
-        fault = RecordedFault(kind, error.operation, str(error), exitcode=error.exitcode, deadline=deadline)
+        deadline, stack = (error.limit, error.stack) if isinstance(error, EnvTimeoutError) else (None, "")
+        exitcode = error.exitcode
+        fault = RecordedFault(kind, error.operation, str(error), exitcode=exitcode, deadline=deadline, stack=stack)
         error.record = self._record(env_id, fault, where)
 
     def _record(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> Path | None:
@@ -118,7 +119,7 @@ class _RecordMaker:
     def _kinds(self, env_id: int, first: int, end: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         kinds = np.array([self._log.kind(env_id, n) for n in range(first, end)], np.uint8)
         # Native code may have written over it: then nothing of it can be believed.
-        return kinds if (kinds <= _core.Entry.STEP.value).all() else kinds[:0]
+        return kinds if (kinds <= _core.Entry.RESTORED.value).all() else kinds[:0]
 
     def _with_log(self, record: Record) -> Record:
         """The record with how its episodes began and what they were given; with no more entries than are of use."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
 from remuda._keywords import names_keywords
+from remuda._system.directories import make_writable
 
 
 @names_keywords()
@@ -48,12 +48,7 @@ def recording_for(record: Any) -> Recording | None:
     if not isinstance(record, (str, os.PathLike, Recording)):
         raise TypeError(f"expected record to be a directory, a Recording, or None, got {record!r}")
     recording = record if isinstance(record, Recording) else Recording(record)
-    # Absolute: the program may go elsewhere later.
-    directory = Path(recording.directory).absolute()
-    directory.mkdir(parents=True, exist_ok=True)
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise PermissionError(f"expected a directory for record that can be written to, got {directory}")
-    return replace(recording, directory=directory)
+    return replace(recording, directory=make_writable(recording.directory, "record"))
 
 
 class Factories:
@@ -62,6 +57,10 @@ class Factories:
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
         known: dict[int, tuple[str, bytes | None]] = {}  # most envs of a pool have the same
         self._factories = [known.setdefault(id(env_fn), _describe_factory(env_fn, known)) for env_fn in env_fns]
+
+    def replace(self, env_id: int, env_fn: Callable[[], Any]) -> None:
+        """That env is another one now."""
+        self._factories[env_id] = _describe_factory(env_fn, {})
 
     def __getitem__(self, env_id: int) -> tuple[str, bytes | None]:
         """A text that names it, and its pickle; None when it has none."""

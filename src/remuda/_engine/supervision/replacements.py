@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import inf
 
 from remuda import _core
 from remuda._engine.pool.calls import Addressee
 from remuda._engine.pool.infos import InfoColumns
 from remuda._engine.startup.running import Running
-from remuda._engine.startup.space_checks import check_agreement
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.charges import Charges
 from remuda._engine.supervision.fault_kinds import forget_frames
@@ -18,8 +17,9 @@ from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.standing import Standing
 from remuda._engine.supervision.worker_state import ABSENT, Life, Lives, WorkerState
+from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.failures import build_error
-from remuda._worker.host import EnvReport
+from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import Failure, RemudaError, StartTimeoutError
 
@@ -39,7 +39,6 @@ class Replacements:
         lives: The state of each worker.
         standing, preparations: What envs were told that their successors are told again.
         start_timeout: Seconds in which a successor must have built its envs; None for no limit.
-        started: How many successors there have been.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class Replacements:
         """
         self.lives, self.standing, self.start_timeout = lives, Standing(), start_timeout
         self.preparations = Preparations(faults)
-        self.started = 0
         self._planned = [0] * len(running.backend.workers)  # how many successors each worker was to have so far
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._charges, self._infos, self._defaults = charges, infos, defaults
@@ -153,7 +151,7 @@ class Replacements:
         self.lives.enter(worker, WorkerState.STARTING)
         deadline = inf if self.start_timeout is None else self._running_time() + self.start_timeout
         self._backend.start_replacement(worker)
-        self.started += 1
+        self._running.hub.count_restart(worker)
         return self.lives.enter(worker, WorkerState.BUILDING, deadline=deadline)
 
     def _ask(self, worker: int, life: Life) -> None:
@@ -169,7 +167,7 @@ class Replacements:
             raise StartTimeoutError(f"worker {worker} did not build its envs within {self.start_timeout} s")
         return None
 
-    def _join(self, worker: int, reports: Sequence[EnvReport]) -> None:
+    def _join(self, worker: int, reports: Reports) -> None:
         self._check_spaces(worker, reports)
         pidfd, socket = self._backend.join(
             worker, self._layout, self._running.arena, self._infos.columns, self._defaults
@@ -203,12 +201,16 @@ class Replacements:
             changes.do(self._running.hub.give_up, worker)
         changes.make()
 
-    def _check_spaces(self, worker: int, reports: Sequence[EnvReport]) -> None:
-        observation, action = self._layout.observation_space, self._layout.action_space
+    def _check_spaces(self, worker: int, reports: Reports) -> None:
         first = self._backend.workers[worker].env_ids[0]
         name = f"env {first} and its like before the restart"
-        check_agreement("observation", observation, name, [report.observation_space for report in reports])
-        check_agreement("action", action, name, [report.action_space for report in reports])
+        for env, report in enumerate(reports, first):
+            if report is None:
+                continue  # it is checked when it is built
+            if not self._layout.any_observation:
+                check_agreement("observation", self._layout.observation_space, name, [report.observation_space], env)
+            check_agreement("action", self._layout.action_space, name, [report.action_space], env)
+            check_same(self._layout.computed, name, {env: report.computed})
 
     # -- time ----------------------------------------------------------------------------------------------
 

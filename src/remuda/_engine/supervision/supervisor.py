@@ -13,14 +13,16 @@ from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.startup.running import Running
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.charges import Charges
+from remuda._engine.supervision.chronicle import Chronicle
 from remuda._engine.supervision.deaths import DeathReports, Raised
-from remuda._engine.supervision.fault_kinds import kind_of
+from remuda._engine.supervision.fault_kinds import kind_of, reason_of
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.replacements import Replacements
 from remuda._engine.supervision.worker_state import ABSENT, Lives, WorkerState
+from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._wire.pickling import Parts
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError, WorkerDiedError
@@ -46,13 +48,16 @@ class Supervisor:
         infos: InfoColumns,
         defaults: ResetDefaults,
         recorder: Recorder | None,
+        chronicle: Chronicle,
+        fault_traces: FaultTraces | None = None,
     ) -> None:
         self._policy = policy
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._faults, self._tracker, self._recorder = faults, tracker, recorder
         self._charges = Charges(policy, running, faults, tracker)
         self._deaths = DeathReports(policy, running, start_timeout, tracker)
-        self._lives = Lives(len(running.backend.workers))
+        self._chronicle, self._fault_traces = chronicle, fault_traces
+        self._lives = Lives(len(running.backend.workers), chronicle)
         self.addressees: dict[int, Addressee | None] = {}
         self.replacements = Replacements(
             running,
@@ -105,13 +110,18 @@ class Supervisor:
 
     @property
     def has_untold(self) -> bool:
-        return bool(self._charges.log) or bool(self._recorder is not None and self._recorder.sayings)
+        keepers = (self._recorder, self._fault_traces)
+        is_kept = self._fault_traces is not None and self._fault_traces.is_due
+        return is_kept or bool(self._charges.log) or any(keeper and keeper.sayings for keeper in keepers)
 
     def tell(self) -> None:
         """Logs what has been settled. What a handler raises is raised, and the rest told when the pool is used next."""
         try:
-            if self._recorder is not None:
-                self._recorder.sayings.tell()
+            if self._fault_traces is not None:
+                self._fault_traces.write()
+            for keeper in (self._recorder, self._fault_traces):
+                if keeper is not None:
+                    keeper.sayings.tell()
             self._charges.log.tell()
         except BaseException:
             self._running.hub.raise_news()
@@ -157,17 +167,30 @@ class Supervisor:
         cause = self._lives[index].cause or WorkerDiedError
         error = self._deaths.error(index, orphaned, cause, awaited=awaited, closing=self.closing)
         self._record(index, error)
+        self._note_death(index, error, changes)
         if self.closing or not self._policy.restarts:
             self._lose(index, orphaned, error, changes)
         else:
             self._restart(index, orphaned, error, changes)
         return error
 
+    def _note_death(self, index: int, error: RemudaError, changes: Changes) -> None:
+        if self.closing:
+            return
+        env, operation = reason_of(error, self._backend.workers[index].env_ids)
+        is_known = not isinstance(error, WorkerDiedError) or error.where is not None
+        began_ns = self._running.hub.busy_since(index) or None
+        self._chronicle.plan_fault(
+            index, env if is_known else None, kind_of(error), operation, str(error), changes, began_ns=began_ns
+        )
+
     def _lose(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
         env_ids = self._backend.workers[index].env_ids
         is_spare = self._running.hub.slot_of(env_ids[0]) is None  # nobody would ever ask for it
         tell = bool(orphaned) or (is_spare and not self.closing)
         self._faults.add_death(env_ids, error, changes, tell=tell)
+        if not self.closing:
+            changes.do(self._running.hub.count_fault, reason_of(error, list(env_ids))[0])
         self._lives.plan(index, WorkerState.LOST, changes)
         self._drop(orphaned, changes)
 
@@ -209,7 +232,10 @@ class Supervisor:
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
         """A worker missed a deadline, or (op None) talks nonsense: it must go. It may be told more than once."""
-        self._kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op))
+        stack = ""
+        if op is not None and self._lives.state(worker) is WorkerState.RUNNING:
+            stack = self._backend.last_stack(worker)
+        self._kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op, stack))
 
     def _kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
         """Whoever was interrupted here kills it once more; the first cause counts."""
@@ -221,6 +247,11 @@ class Supervisor:
 
     def _can_die(self, worker: int) -> bool:
         return self._backend.workers[worker].pid is not None
+
+    def worker_has_grown(self, worker: int, changes: Changes) -> None:
+        """Why it is to be renewed, as is told next. (It has logged so itself.)"""
+        if self._lives.state(worker) is WorkerState.RUNNING:
+            changes.do(self._running.hub.count_memory_renewal, worker)
 
     def renewal_due(self, worker: int, slot: int | None, terminal: Parts | None, changes: Changes) -> None:
         """An env has run its number of episodes: its worker, which has no other, closes it and goes.
@@ -260,7 +291,12 @@ class Supervisor:
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:
             failures = [self._recorder.record_failure(one) for one in failures]
+        if not is_interrupt:
+            text = str(failures[0])
+            self._chronicle.plan_fault(failure.worker, env, "exception", failure.operation, text, changes)
         if is_interrupt or not self._policy.restarts:
+            if not is_interrupt:
+                changes.do(self._running.hub.count_fault, env)
             self._faults.add_failures(failures, range(slot, slot + len(failures)), changes)
             return changes.do(self._running.hub.drop, slot)
         if self._layout.vector_size is None:

@@ -1,4 +1,4 @@
-"""Whether the envs of a pool fit into the same rows, and do what it expects."""
+"""Whether the spaces of envs, and what is computed of them, fit into the same rows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import Any
 
 from gymnasium import Space
 
-from remuda._wire.codec import SpaceCodec
-from remuda.errors import SpaceMismatchError, name_some
+from remuda._wire.codec import ColumnSpec, SpaceCodec
+from remuda._wording import name_some
+from remuda.errors import InvalidEnvError, SpaceMismatchError
 
 
-def check_agreement(kind: str, reference: Space[Any], reference_name: str, spaces: Sequence[Space[Any]]) -> None:
-    """Bounds may differ; structure, shapes and dtypes may not.
+def check_agreement(
+    kind: str, reference: Space[Any], reference_name: str, spaces: Sequence[Space[Any]], first: int = 0
+) -> None:
+    """Bounds may differ; structure, shapes and dtypes may not. `first`: the id of the first of these envs.
 
     Raises:
         SpaceMismatchError: Names the envs and the difference.
     """
     expected = SpaceCodec(reference)
     differing: dict[str, list[int]] = {}
-    for env_id, space in enumerate(spaces):
+    for env_id, space in enumerate(spaces, first):
         if space is reference or space == reference:
             continue
         if difference := _difference(expected, SpaceCodec(space)):
@@ -32,31 +35,6 @@ def check_agreement(kind: str, reference: Space[Any], reference_name: str, space
             kind,
             spaces,
         )
-
-
-def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> None:
-    """Whether vector envs, which reset their envs themselves, do so as the pool expects. `metadata`: of each.
-
-    Raises:
-        ValueError: One says otherwise. Who says nothing is believed.
-    """
-    for i, one in enumerate(metadata):
-        mode = one.get("autoreset_mode")
-        name = autoreset_name(mode)
-        if mode is not None and name != autoreset:
-            raise ValueError(
-                f"expected vector envs that agree with autoreset={autoreset!r}, got the autoreset_mode {mode!r} of "
-                f"env_fns[{i}]; pass autoreset={name!r}, or build them with another mode"
-            )
-
-
-_AUTORESET_MODES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}  # Gymnasium's
-
-
-def autoreset_name(mode: Any) -> Any:
-    """The pool's name for what may be a member of Gymnasium's `AutoresetMode`, or its value; else the mode itself."""
-    value = getattr(mode, "value", mode)
-    return _AUTORESET_MODES.get(value, mode) if isinstance(value, str) else mode
 
 
 def _difference(expected: SpaceCodec, got: SpaceCodec) -> str | None:
@@ -75,3 +53,23 @@ def _difference(expected: SpaceCodec, got: SpaceCodec) -> str | None:
 
 def _at(path: str) -> str:
     return f" at {path}" if path else ""
+
+
+def check_same(reference: Sequence[ColumnSpec], name: str, found: Mapping[int, Sequence[ColumnSpec]]) -> None:
+    """Whether envs have found their columns to be what they are for those called `name`. `found`: by env.
+
+    Raises:
+        InvalidEnvError: Names the envs, and in what they differ.
+    """
+    for i, expected in enumerate(reference):
+        others = {env_id: specs[i] for env_id, specs in found.items() if specs[i] != expected}
+        if others:
+            raise InvalidEnvError(
+                f"expected {expected.path} to be of one shape and dtype for all envs, {_text(expected)} as for {name}, "
+                f"got {_text(next(iter(others.values())))} for {name_some('env', others)}; declare them, as "
+                "(function, (shape, dtype)), and what can be cast without loss is"
+            )
+
+
+def _text(spec: ColumnSpec) -> str:
+    return f"the shape {spec.shape} and dtype {spec.dtype}"

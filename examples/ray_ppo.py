@@ -1,0 +1,187 @@
+"""PPO on CartPole whose envs run on a Ray cluster: whole rollouts, with a policy that acts beside the envs.
+
+    python examples/ray_ppo.py                     on a cluster of two nodes that it starts on this machine
+    python examples/ray_ppo.py --address auto      on the cluster that `ray start` has made
+    python examples/ray_ppo.py --one-machine       the same without Ray, for comparison
+
+Needs `pip install "remuda[ray]" torch "gymnasium[classic-control]"`. Each shard fills a rollout with the policy that it
+was sent last; the learner takes whichever is done, learns from it, and publishes the policy again. `--in-flight 2` has
+shards fill the next rollout meanwhile, with a policy that is one update older: the ratio of PPO accounts for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+from torch.distributions import Categorical
+
+import remuda
+
+NUM_ENVS, STEPS = 16, 128
+GAMMA, LAMBDA, CLIP, LEARNING_RATE, EPOCHS, MINIBATCHES = 0.99, 0.95, 0.2, 1e-3, 4, 4
+
+
+class Agent(nn.Module):
+    """A policy and a value function. `act` is what shards call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+        self.critic = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+
+    def act(self, obs: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        chosen_from = Categorical(logits=self.actor(obs))
+        actions = chosen_from.sample()
+        return actions, {"log_prob": chosen_from.log_prob(actions), "value": self.value(obs)}
+
+    def value(self, obs: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = self.critic(obs).squeeze(-1)
+        return values
+
+
+def make_env() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1")
+
+
+# -- learning ------------------------------------------------------------------------------------------------
+
+
+def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Generalised advantages (T, n). After an end counts nothing of the next episode."""
+    values = np.concatenate([rollout.columns["value"], last_value[None]])
+    ends = rollout.terminations | rollout.truncations
+    found, carried = np.zeros_like(rollout.rewards), np.zeros(rollout.num_envs)
+    for t in reversed(range(rollout.steps)):
+        # Of an episode that its time limit cuts off, next-step autoreset shows the last observation: it has a value.
+        following = np.where(rollout.terminations[t], 0.0, values[t + 1])
+        delta = rollout.rewards[t] + GAMMA * following - values[t]
+        carried = delta + GAMMA * LAMBDA * np.where(ends[t], 0.0, carried)
+        found[t] = carried
+    return found
+
+
+def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any) -> None:
+    """Some epochs of PPO with one rollout."""
+    with torch.no_grad():
+        last_value = agent.value(torch.tensor(rollout.obs[-1])).numpy()
+    gains = advantages(rollout, last_value)
+    valid = rollout.valid.ravel()  # not the steps in which envs were reset
+    obs = torch.tensor(rollout.obs[:-1].reshape(-1, 4)[valid])
+    actions, log_probs = (
+        torch.tensor(array.ravel()[valid]) for array in (rollout.actions, rollout.columns["log_prob"])
+    )
+    gain = torch.tensor(gains.ravel()[valid], dtype=torch.float32)
+    returns = gain + torch.tensor(rollout.columns["value"].ravel()[valid])
+    for _ in range(EPOCHS):
+        for some in torch.randperm(len(gain)).chunk(MINIBATCHES):
+            chosen_from = Categorical(logits=agent.actor(obs[some]))
+            ratio = (chosen_from.log_prob(actions[some]) - log_probs[some]).exp()
+            scaled = (gain[some] - gain[some].mean()) / (gain[some].std() + 1e-8)
+            policy_loss = -torch.min(ratio * scaled, ratio.clamp(1 - CLIP, 1 + CLIP) * scaled).mean()
+            value_loss = (agent.value(obs[some]) - returns[some]).square().mean()
+            optimizer.zero_grad()
+            (policy_loss + 0.5 * value_loss - 0.01 * chosen_from.entropy().mean()).backward()
+            nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+            optimizer.step()
+
+
+# -- where rollouts come from -----------------------------------------------------------------------------------
+
+
+def on_one_machine(agent: Agent, pool: remuda.Pool) -> Iterator[Any]:
+    """The same rollouts without a cluster, filled by this program."""
+
+    @torch.no_grad()
+    def policy(obs: Any) -> tuple[Any, dict[str, Any]]:
+        actions, told = agent.act(torch.tensor(obs))
+        return actions.numpy(), {name: column.numpy() for name, column in told.items()}
+
+    pool.reset(seed=0)
+    return remuda.collect(pool, policy, steps=STEPS, parts=1)
+
+
+@contextmanager
+def two_nodes() -> Iterator[str]:
+    """A cluster of two nodes on this machine, and its address."""
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 2, "object_store_memory": 200 * 1024 * 1024}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        cluster.add_node(**node)
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+# -- the program ------------------------------------------------------------------------------------------------
+
+
+def train(agent: Agent, rollouts: Iterator[Any], publish: Any, total_steps: int) -> list[float]:
+    """Learns until so many env steps were taken; returns the curve: mean lengths of episodes, update by update."""
+    optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE)
+    lengths, running, curve = [], dict[int, float](), list[float]()
+    steps, begin = 0, time.perf_counter()
+    while steps < total_steps:
+        rollout = next(rollouts)
+        learn(agent, optimizer, rollout)
+        publish(agent)
+        steps += int(rollout.valid.sum())
+        for column, env in enumerate(rollout.env_ids.tolist()):
+            for reward, is_valid, end in zip(
+                rollout.rewards[:, column],
+                rollout.valid[:, column],
+                rollout.terminations[:, column] | rollout.truncations[:, column],
+                strict=True,
+            ):
+                running[env] = running.get(env, 0.0) + float(reward) * is_valid
+                if end:
+                    lengths.append(running.pop(env))
+        curve.append(float(np.mean(lengths[-50:])) if lengths else 0.0)
+        rate = steps / (time.perf_counter() - begin)
+        is_of_shard = isinstance(rollout, remuda.ShardRollout)
+        of = f", shard {rollout.shard}, policy {rollout.policy_version}" if is_of_shard else ""
+        print(f"{steps:7,} steps, {rate:7,.0f} a second: mean return {curve[-1]:5.1f}{of}", flush=True)
+    return curve
+
+
+def main(arguments: list[str] | None = None) -> list[float]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--address", help="of a Ray cluster; without it, two nodes are started here")
+    parser.add_argument("--one-machine", action="store_true", help="without Ray")
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--in-flight", type=int, default=1, help="rollouts of each shard (default: 1)")
+    parser.add_argument("--steps", type=int, default=100_000, help="of envs, all together (default: 100,000)")
+    options = parser.parse_args(arguments)
+    torch.manual_seed(1)
+    torch.set_num_threads(1)  # the networks are small, and envs have the other cores
+    agent = Agent()
+    if options.one_machine:
+        with remuda.Pool([make_env] * (NUM_ENVS // options.shards), num_workers=2, seeding="per_episode") as pool:
+            return train(agent, on_one_machine(agent, pool), lambda agent: None, options.steps)
+    if options.address is not None:
+        return on_cluster(agent, options.address, options)
+    with two_nodes() as address:
+        return on_cluster(agent, address, options)
+
+
+def on_cluster(agent: Agent, address: str, options: argparse.Namespace) -> list[float]:
+    where = remuda.Ray(shards=options.shards, address=address, backend="serial")
+    settings: dict[str, Any] = {"seeding": "per_episode", "faults": "restart"}
+    settings["start_timeout"] = 600  # seconds: a cluster may have to start machines first
+    with remuda.Pool([make_env] * NUM_ENVS, backend=where, **settings) as pool:
+        pool.reset(seed=0)
+        with pool.rollouts(agent, steps=STEPS, in_flight=options.in_flight) as rollouts:
+            return train(agent, rollouts, pool.publish, options.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+// What Python holds of a pool's rows: batches, rollouts.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.hpp"
+#include "pool/batch.hpp"
+#include "pool/rollout_views.hpp"
+
+using namespace nb::literals;
+
+namespace remuda {
+
+namespace {
+
+int visit_batch(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Batch>(self)->visit(visit, arg) : 0;
+}
+
+int clear_batch(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Batch>(self)->clear();
+  return 0;
+}
+
+PyType_Slot kBatchSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_batch)},
+                             {Py_tp_clear, reinterpret_cast<void*>(clear_batch)},
+                             {0, nullptr}};
+
+template <Batch::Attribute attribute>
+nb::object get_attribute(Batch& batch) {
+  return batch.get(attribute);
+}
+
+template <Batch::Attribute attribute>
+void set_attribute(Batch& batch, nb::object value) {
+  batch.set(attribute, std::move(value));
+}
+
+// What is no single array, the subclass builds.
+nb::object obs_of(nb::handle_t<Batch> self) {
+  auto& batch = nb::cast<Batch&>(self);
+  if (nb::object made = batch.get(Batch::kObs); made.is_valid()) return made;
+  batch.set(Batch::kObs, self.attr("_build_obs")());
+  return batch.get(Batch::kObs);
+}
+
+}  // namespace
+
+void bind_batches(nb::module_& m) {
+  nb::class_<RolloutViews>(m, "RolloutViews")
+      .def("columns", &RolloutViews::columns)
+      .def("finals", &RolloutViews::finals)
+      .def("computed", &RolloutViews::computed)
+      .def("infos", &RolloutViews::infos)
+      .def("actions", &RolloutViews::actions)
+      .def("is_filled", &RolloutViews::is_filled, nb::sig("def is_filled(self) -> numpy.ndarray"));
+  nb::class_<Batch>(m, "Batch", nb::type_slots(kBatchSlots))
+      .def(
+          "__init__",
+          [](Batch* self, nb::object source, nb::object env_ids, nb::list columns, nb::object finals,
+             nb::object computed, nb::object infos, nb::object extras, nb::object valid) {
+            auto or_null = [](nb::object& object) { return object.is_none() ? nb::object() : object; };
+            new (self) Batch(std::move(source), std::move(env_ids),
+                             {columns, or_null(finals), or_null(computed), or_null(infos)}, or_null(extras), false,
+                             or_null(valid));
+          },
+          "source"_a, "env_ids"_a, "columns"_a, "finals"_a.none(), "computed"_a.none(), "infos"_a.none(),
+          "extras"_a.none(), "valid"_a.none() = nb::none())
+      .def("__len__", &Batch::count)
+      .def_prop_rw("env_ids", &get_attribute<Batch::kEnvIds>, &set_attribute<Batch::kEnvIds>)
+      .def_prop_rw("reward", &get_attribute<Batch::kReward>, &set_attribute<Batch::kReward>)
+      .def_prop_rw("terminated", &get_attribute<Batch::kTerminated>, &set_attribute<Batch::kTerminated>)
+      .def_prop_rw("truncated", &get_attribute<Batch::kTruncated>, &set_attribute<Batch::kTruncated>)
+      .def_prop_rw("obs", &obs_of, &set_attribute<Batch::kObs>)
+      .def_prop_ro("_source", &Batch::source)
+      .def_prop_ro(
+          "_extras", [](const Batch& batch) { return none_or(batch.extras()); },
+          nb::for_getter(nb::sig("def _extras(self) -> dict | None")))
+      .def_prop_ro(
+          "_valid", [](const Batch& batch) { return none_or(batch.valid()); },
+          nb::for_getter(nb::sig("def _valid(self) -> numpy.ndarray | None")))
+      .def_prop_ro("has_infos", &Batch::has_infos)
+      .def("_info_mask", &Batch::info_mask, nb::sig("def _info_mask(self) -> numpy.ndarray"))
+      .def("_leaves", &Batch::leaves)
+      .def("_final_leaves", &Batch::finals, nb::sig("def _final_leaves(self) -> list | None"))
+      .def("_computed", &Batch::computed, nb::sig("def _computed(self) -> list | None"))
+      .def("_info_arrays", &Batch::infos, nb::sig("def _info_arrays(self) -> list | None"));
+}
+
+}  // namespace remuda

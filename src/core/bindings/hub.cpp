@@ -1,0 +1,143 @@
+// The hub, and what it is made of.
+#include "pool/hub.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.hpp"
+
+using namespace nb::literals;
+
+namespace remuda {
+
+namespace {
+
+int visit_hub(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Hub>(self)->visit(visit, arg) : 0;
+}
+
+int clear_hub(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Hub>(self)->clear();
+  return 0;
+}
+
+PyType_Slot kHubSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_hub)},
+                           {Py_tp_clear, reinterpret_cast<void*>(clear_hub)},
+                           {0, nullptr}};
+
+}  // namespace
+
+void bind_hub(nb::module_& m) {
+  nb::class_<ActionColumn>(m, "ActionColumn")
+      .def(nb::init<Column, nb::sequence>(), "column"_a, "bounds"_a, nb::keep_alive<1, 2>());
+
+  nb::enum_<Refusal>(m, "Refusal")
+      .value("PART", Refusal::kPart)
+      .value("PENDING", Refusal::kPending)
+      .value("TARGETS", Refusal::kTargets)
+      .value("ACTIONS", Refusal::kActions)
+      .value("MUST_RESET", Refusal::kMustReset)
+      .value("LOST", Refusal::kLost)
+      .value("IN_FLIGHT", Refusal::kInFlight);
+  nb::class_<Obstacles>(m, "Obstacles")
+      .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
+      .def("require_reset", &Obstacles::require_reset, "slot"_a)
+      .def("must_reset", &Obstacles::must_reset, "slot"_a)
+      .def("lose", &Obstacles::lose, "env"_a)
+      .def("set_untold", &Obstacles::set_untold, "any"_a);
+
+  nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
+      .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
+                    std::vector<Column>, std::vector<Column>, std::vector<ActionColumn>, nb::object, nb::object,
+                    nb::object, std::int64_t, std::uint32_t, bool, bool>(),
+           "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "computed"_a,
+           "actions"_a, "action_nest"_a, "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false,
+           "spins_heedlessly"_a = false)
+      .def("split", &Hub::split, "parts"_a)
+      .def("has_part", &Hub::has_part, "part"_a)
+      .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
+      .def("begin_rollout", &Hub::begin_rollout, "part"_a, "parts"_a, "steps"_a, "extras"_a,
+           nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))
+      .def("end_rollout", &Hub::end_rollout, "part"_a, "parts"_a)
+      .def("bytes_for_rollout", &Hub::bytes_for_rollout, "rows"_a)
+      .def("needs_reset", &Hub::needs_reset, "slot"_a)
+      .def("has_begun", &Hub::has_begun, "slot"_a)
+      .def("set_batches", &Hub::set_batches, "type"_a, "source"_a, "look"_a, "obs_is_array"_a)
+      .def("look_at", &Hub::look_at, "number"_a)
+      .def_prop_ro("batches", &Hub::batches)
+      .def("set_pump", &Hub::set_pump, "pump"_a)
+      .def_prop_ro("obstacles", &Hub::obstacles)
+      .def("seat_in_order", &Hub::seat_in_order)
+      .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(), "blobs"_a.none() = nb::none(),
+           "part"_a = 0)
+      .def("step", &Hub::step, "actions"_a.none(), "slots"_a.none(), "part"_a,
+           nb::sig("def step(self, actions: object, slots: object, part: int) -> Batch | Refusal | None"))
+      .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
+           "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
+      .def("has_room", &Hub::has_room, "worker"_a)
+      .def("wait", &Hub::wait, "wanted"_a, "timeout_ns"_a, "part"_a.none())
+      .def("receive", &Hub::receive, "wanted"_a, "part"_a,
+           nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))
+      .def("take", &Hub::take, "limit"_a, "by_slot"_a = false, "slots"_a.none() = nb::none(), "part"_a = 0,
+           "pad_to"_a = 0,
+           nb::sig("def take(self, limit: int, by_slot: bool = False, slots: object | None = None, part: int = 0, "
+                   "pad_to: int = 0) -> Batch"))
+      .def("padding_bytes", &Hub::padding_bytes, "rows"_a)
+      .def("make_padding", &Hub::make_padding, "rows"_a)
+      .def("drop_ready", &Hub::drop_ready, "part"_a = 0)
+      .def("first_message", &Hub::first_message, nb::sig("def first_message(self) -> tuple | None"))
+      .def("remove_message", &Hub::remove_message)
+      .def("watch", &Hub::watch, "worker"_a, "pidfd"_a, "socket"_a = -1)
+      .def("relay", &Hub::relay, "fd"_a)
+      .def("said", &Hub::said)
+      .def_prop_ro("has_unheard", &Hub::has_unheard)
+      .def("note_heard", &Hub::note_heard, "said"_a)
+      .def("first_dead", &Hub::first_dead, nb::sig("def first_dead(self) -> tuple | None"))
+      .def("remove_dead", &Hub::remove_dead)
+      .def("first_late", &Hub::first_late, nb::sig("def first_late(self) -> tuple | None"))
+      .def("remove_late", &Hub::remove_late)
+      .def("listen", &Hub::listen, "fds"_a, "alarm_ns"_a)
+      .def("raise_news", &Hub::raise_news)
+      .def_prop_ro("has_news", &Hub::has_news)
+      .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
+      .def("doing", &Hub::doing, "worker"_a)
+      .def("busy_since", &Hub::busy_since, "worker"_a)
+      .def("progress", &Hub::progress, "env"_a)
+      .def("seeded", &Hub::seeded, "env"_a)
+      .def("env_of", &Hub::env_of, "slot"_a)
+      .def("worker_of", &Hub::worker_of, "slot"_a)
+      .def("slot_of", &Hub::slot_of, "env"_a)
+      .def("action_row", &Hub::action_row, "slot"_a)
+      .def("is_idle", &Hub::is_idle, "slot"_a)
+      .def("last_op", &Hub::last_op, "slot"_a)
+      .def("drop", &Hub::drop, "slot"_a)
+      .def("resend", &Hub::resend, "slot"_a)
+      .def("repeat_last", &Hub::repeat_last, "slot"_a, "parts"_a)
+      .def("is_fresh", &Hub::is_fresh, "slot"_a)
+      .def("end_episode", &Hub::end_episode, "slot"_a, "parts"_a)
+      .def("reset_into_row", &Hub::reset_into_row, "slot"_a, "terminal"_a.none(), "is_complete"_a)
+      .def("defer_end", &Hub::defer_end, "slot"_a, "ending"_a, "into_reset"_a)
+      .def("is_deferred", &Hub::is_deferred, "slot"_a)
+      .def("last", &Hub::last, "slot"_a)
+      .def("is_over", &Hub::is_over, "slot"_a)
+      .def("has_results", &Hub::has_results, "slot"_a)
+      .def("reopen", &Hub::reopen, "worker"_a)
+      .def("give_up", &Hub::give_up, "worker"_a)
+      .def("arrive", &Hub::arrive, "worker"_a, "pidfd"_a, "socket"_a = -1)
+      .def("count_fault", &Hub::count_fault, "env"_a)
+      .def("count_memory_renewal", &Hub::count_memory_renewal, "worker"_a)
+      .def("count_restart", &Hub::count_restart, "worker"_a)
+      .def("add_info_column", &Hub::add_info_column, "column"_a)
+      .def_prop_ro("num_info_columns", &Hub::num_info_columns)
+      .def("pending", &Hub::pending, "part"_a = 0)
+      .def("ready", &Hub::ready, "part"_a = 0)
+      .def_prop_ro("any_pending", &Hub::any_pending)
+      .def_prop_ro("needs_attention", &Hub::needs_attention)
+      .def("lost_ns", &Hub::lost_ns)
+      .def("set_trace", &Hub::set_trace, "log"_a.none());
+}
+
+}  // namespace remuda

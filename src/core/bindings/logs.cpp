@@ -1,0 +1,77 @@
+// What is remembered: of each env's episode, and of what happened of late; and the clock of deadlines.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.hpp"
+#include "ipc/running_clock.hpp"
+#include "pool/trace_log.hpp"
+#include "worker/episode_log.hpp"
+
+using namespace nb::literals;
+
+namespace remuda {
+
+namespace {
+
+nb::bytes events_of(const TraceLog& log) {
+  nb::object bytes =
+      nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(log.size() * sizeof(TraceEvent))));
+  if (!bytes.is_valid()) nb::raise_python_error();
+  log.copy(reinterpret_cast<TraceEvent*>(PyBytes_AsString(bytes.ptr())));
+  return nb::borrow<nb::bytes>(bytes);
+}
+
+nb::bytes as_bytes(Bytes bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+nb::bytes beginning_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
+  return as_bytes(log.beginning(env, entry));
+}
+
+nb::bytes objects_of(const EpisodeLog& log, std::uint32_t env) { return as_bytes(log.objects(env)); }
+
+int kind_of(const EpisodeLog& log, std::uint32_t env, std::uint64_t entry) {
+  return static_cast<int>(log.kind(env, entry));
+}
+
+}  // namespace
+
+void bind_logs(nb::module_& m) {
+  nb::enum_<Entry>(m, "Entry")
+      .value("MADE", Entry::kMade)
+      .value("RESET", Entry::kReset)
+      .value("SEEDED_RESET", Entry::kSeededReset)
+      .value("OPTIONS_RESET", Entry::kOptionsReset)
+      .value("STEP", Entry::kStep)
+      .value("RESTORED", Entry::kRestored);
+  nb::class_<EpisodeLog>(m, "EpisodeLog")
+      .def(nb::init<std::shared_ptr<Arena>, const Plan&>(), "arena"_a, "plan"_a)
+      .def_prop_ro("capacity", &EpisodeLog::capacity)
+      .def("entries", &EpisodeLog::entries, "env"_a)
+      .def("calls", &EpisodeLog::calls, "env"_a)
+      .def("row", &EpisodeLog::row_of, "env"_a, "entry"_a)
+      .def("kind", &kind_of, "env"_a, "entry"_a, "An Entry's number, or what was written over it.")
+      .def("beginning", &beginning_of, "env"_a, "entry"_a)
+      .def("objects", &objects_of, "env"_a);
+
+  nb::class_<RunningClock>(m, "RunningClock")
+      .def(nb::init<>())
+      .def(
+          "now",
+          [](RunningClock& clock, bool has_waited) {
+            const auto now = Clock::now();
+            clock.look(now, has_waited ? RunningClock::kStall : RunningClock::kUnwatched);
+            return std::chrono::duration<double>(now.time_since_epoch() - clock.lost()).count();
+          },
+          "has_waited"_a);
+
+  nb::class_<TraceLog>(m, "TraceLog")
+      .def(nb::init<std::size_t>(), "capacity"_a)
+      .def("grow", &TraceLog::grow, "capacity"_a)
+      .def_prop_ro("capacity", &TraceLog::capacity)
+      .def("__len__", &TraceLog::size)
+      .def("events", &events_of, "The oldest first, as `TraceEvent`s.");
+}
+
+}  // namespace remuda

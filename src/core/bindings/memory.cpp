@@ -1,0 +1,153 @@
+// What lies in the arena, and how it is read.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.hpp"
+#include "pool/lease_base.hpp"
+#include "python/figures.hpp"
+#include "python/interpreter.hpp"
+#include "shm/columns.hpp"
+#include "shm/info_reader.hpp"
+#include "shm/plan.hpp"
+
+using namespace nb::literals;
+
+namespace remuda {
+
+namespace {
+
+Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
+               std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
+               std::vector<std::uint64_t> column_bytes, std::uint32_t width, bool keeps_last, std::uint32_t log_entries,
+               std::uint64_t log_object_bytes, std::uint32_t rollout_rows) {
+  Plan plan{
+      workers, slots,     envs, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
+      width,   keeps_last};
+  plan.log_entries = log_entries;
+  plan.log_object_bytes = log_object_bytes;
+  plan.rollout_rows = rollout_rows;
+  plan.lay_out();
+  return plan;
+}
+
+// Gives an arena's memory back without the GIL: for gigabytes that takes as long as a few steps.  Whoever comes last is
+// Python, which has it, or a fork of a thread that has not.
+void unmap_without_gil(Arena* arena) {
+  if (!holds_gil()) {
+    arena->forget_calls();
+    return Arena::destroy(arena);
+  }
+  nb::gil_scoped_release release;
+  Arena::destroy(arena);
+}
+
+std::shared_ptr<Arena> create_arena(std::size_t bytes) {
+  nb::gil_scoped_release release;
+  return Arena::create(bytes, unmap_without_gil);
+}
+
+nb::list lasting_of(const Arena& arena) {
+  nb::list stretches;
+  for (const Stretch& one : arena.lasting())
+    stretches.append(nb::make_tuple(reinterpret_cast<std::uintptr_t>(arena.at<std::byte>(one.offset)), one.bytes));
+  return stretches;
+}
+
+// In the end `call` is called, unless the interpreter ends before, or a thread without the GIL comes last: it must not
+// wait for the GIL in the middle of its fork.  Then the call is never made, and never freed.
+void before_end(Arena& arena, nb::object call) {
+  arena.before_end([call = call.release()] {
+    if (is_finalizing()) return;
+    nb::gil_scoped_acquire acquire;
+    nb::object owned = nb::steal(call);
+    PyObject* result = PyObject_CallNoArgs(owned.ptr());
+    if (result == nullptr) PyErr_WriteUnraisable(owned.ptr());
+    Py_XDECREF(result);
+  });
+}
+
+std::shared_ptr<Arena> attach_arena(int fd, std::size_t bytes) { return Arena::attach(fd, bytes, unmap_without_gil); }
+
+std::shared_ptr<Arena> look_at_arena(int fd, std::size_t bytes) { return Arena::look_at(fd, bytes, unmap_without_gil); }
+
+std::shared_ptr<Arena> create_planned_arena(const Plan& plan) {
+  nb::gil_scoped_release release;
+  return Arena::create(plan.bytes, plan.reserved(), unmap_without_gil);
+}
+
+nb::list reserved_of(const Plan& plan) {
+  nb::list stretches;
+  for (const Stretch& stretch : plan.reserved()) stretches.append(nb::make_tuple(stretch.offset, stretch.bytes));
+  return stretches;
+}
+
+}  // namespace
+
+void bind_memory(nb::module_& m) {
+  nb::class_<Plan>(m, "Plan")
+      .def(
+          "__init__",
+          [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
+             std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
+             std::vector<std::uint64_t> column_bytes, std::uint32_t width, bool keeps_last, std::uint32_t log_entries,
+             std::uint64_t log_object_bytes, std::uint32_t rollout_rows) {
+            new (self) Plan(make_plan(workers, slots, envs, frames, ring_capacity, blob_bytes, std::move(action_bytes),
+                                      std::move(column_bytes), width, keeps_last, log_entries, log_object_bytes,
+                                      rollout_rows));
+          },
+          "workers"_a, "slots"_a, "envs"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a,
+          "column_bytes"_a, "width"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a, "rollout_rows"_a)
+      .def_ro("actions", &Plan::actions)
+      .def_ro("columns", &Plan::columns)
+      .def_ro("log_actions", &Plan::log_actions)
+      .def_ro("bytes", &Plan::bytes)
+      .def_prop_ro("rows", &Plan::rows)
+      .def_prop_ro("action_rows", &Plan::action_rows)
+      .def_prop_ro("reserved", &reserved_of, "(offset, bytes) of what has memory from the start.");
+
+  nb::class_<Column>(m, "Column")
+      .def("read", &Column::read, "row"_a)
+      .def(
+          "view",
+          [](nb::handle_t<Column> self, std::uint32_t rows) {
+            return nb::cast<const Column&>(self).view(0, rows, self);
+          },
+          "rows"_a, "Its first rows, as an array of shape (rows, *shape).");
+
+  nb::class_<Arena>(m, "Arena")
+      // Reserving gigabytes takes the kernel a while, and other threads want to go on.
+      .def_static("create", &create_arena, "bytes"_a)
+      .def_static("create", &create_planned_arena, "plan"_a)
+      .def_static("attach", &attach_arena, "fd"_a, "bytes"_a)
+      .def_static("look_at", &look_at_arena, "fd"_a, "bytes"_a)
+      .def_prop_ro_static("is_sparse", [](nb::handle) { return Arena::kIsSparse; })
+      .def(
+          "column",
+          [](Arena& arena, nb::object dtype, std::vector<npy_intp> shape, std::uint64_t offset) {
+            return Column(std::move(dtype), std::move(shape), arena.at<std::byte>(offset));
+          },
+          "dtype"_a, "shape"_a, "offset"_a, nb::keep_alive<0, 1>())
+      .def("close_fd", &Arena::close_fd)
+      .def_prop_ro("fd", &Arena::fd)
+      .def("before_end", &before_end, "call"_a)
+      .def_prop_ro("lasting", &lasting_of, "(address, bytes) of what has memory from its beginning to its end.")
+      .def_prop_ro("address", [](const Arena& arena) { return reinterpret_cast<std::uintptr_t>(arena.base()); })
+      .def_prop_ro("bytes", &Arena::bytes);
+  m.def("arena_of", &arena_of, "array"_a, nb::sig("def arena_of(array: numpy.ndarray) -> Arena | None"),
+        "The arena whose memory an array is a view of.");
+
+  m.def("read_figures", &read_figures, "arena"_a, "plan"_a);
+
+  nb::class_<InfoReader>(m, "InfoReader")
+      .def(nb::init<>())
+      .def("add", &InfoReader::add, "path"_a, "type"_a)
+      .def_prop_ro("num_columns", &InfoReader::num_columns)
+      .def_prop_ro("has_final_obs", &InfoReader::has_final_obs)
+      .def("infos", &InfoReader::infos, "mask"_a, "arrays"_a.none())
+      .def("info", &InfoReader::info, "mask"_a, "arrays"_a.none(), "row"_a)
+      .def("stack", &InfoReader::stack, "mask"_a, "arrays"_a.none(), "finals"_a.none());
+}
+
+}  // namespace remuda

@@ -1,0 +1,51 @@
+// The words of the protocol: ops, modes, flags, limits.
+#include "ipc/protocol.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.hpp"
+#include "pool/frames.hpp"
+#include "shm/infos.hpp"
+#include "worker/episode_log.hpp"
+#include "worker/loop.hpp"
+
+using namespace nb::literals;
+
+namespace remuda {
+
+void bind_protocol(nb::module_& m) {
+  nb::enum_<Op>(m, "Op")
+      .value("RESET", Op::kReset)
+      .value("STEP", Op::kStep)
+      .value("OBSERVE", Op::kObserve)
+      .value("MESSAGE", Op::kMessage)
+      .value("CLOSE", Op::kClose)
+      .value("REVIVE", Op::kResetIntoRow)
+      .value("REBUILD", Op::kRebuild)
+      .value("PREPARE", Op::kPrepare);
+  nb::enum_<Autoreset>(m, "Autoreset")
+      .value("NEXT_STEP", Autoreset::kNextStep)
+      .value("SAME_STEP", Autoreset::kSameStep)
+      .value("DISABLED", Autoreset::kDisabled)
+      .value("BACKGROUND", Autoreset::kBackground);
+  m.attr("HAS_FINAL") = kHasFinal;
+  m.attr("HAS_NEW_KEYS") = kHasNewKeys;
+  m.attr("IS_FAILURE") = kIsFailure;
+  m.attr("RENEWAL_DUE") = kRenewalDue;
+  m.attr("GROWN") = kGrown;
+  m.attr("HAS_SPARES") = kHasSpares;
+  m.attr("UNDONE") = kUndone;
+  m.attr("IS_MESSAGE") = kIsMessage;
+  m.attr("WHOLE_WORKER") = kWholeWorker;
+  m.attr("FIRST_LEAF") = kFirstLeaf;
+  m.attr("INFO_COLUMN") = kInfo;
+  m.attr("MAX_INFO_COLUMNS") = InfoWriter::kMaxColumns;
+  m.attr("MAX_INFO_COLUMN_BYTES") = InfoWriter::kMaxColumnBytes;
+  m.attr("BEGINNING_BYTES") = sizeof(LogBeginning::text);
+  m.attr("MAX_FRAMES") = FrameBook::kMaxFrames;
+}
+
+}  // namespace remuda

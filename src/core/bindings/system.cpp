@@ -1,0 +1,38 @@
+// What of the operating system Python cannot do by itself, or not as surely.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.hpp"
+#include "os/descriptor.hpp"
+#include "os/lifeline.hpp"
+#include "os/output_trimmer.hpp"
+#include "os/process_group.hpp"
+#include "os/process_tree.hpp"
+#include "os/stop_signal.hpp"
+#include "python/call_all.hpp"
+
+using namespace nb::literals;
+
+namespace remuda {
+
+void bind_system(nb::module_& m) {
+  m.def("call_all", &call_all, "functions"_a);
+  m.attr("FAMILY_VARIABLE") = kFamilyVariable;
+  nb::class_<HuntResult>(m, "HuntResult")
+      .def_ro("survivors", &HuntResult::survivors)
+      .def_ro("problem", &HuntResult::problem);
+  m.def("kill_process_tree", &kill_process_tree, "keys"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("show_keys", &show_keys, "keys"_a);
+  m.def("take_in_orphans", &take_in_orphans);
+  m.def("fill_reserve", &fill_reserve);
+  m.def("signal_group", &signal_group, "pidfd"_a, "pid"_a, "number"_a);
+  m.def("reap_group", &reap_group, "pidfd"_a, "pid"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("exit_code_of", &exit_code_of, "pidfd"_a);
+  m.def("tie_life_to", &tie_life_to, "pidfd"_a);
+  m.def("trim_output", &trim_output, "fd"_a, "kept"_a);
+  m.def("stop_at", &stop_at, "number"_a);
+}
+
+}  // namespace remuda

@@ -1,0 +1,73 @@
+// Where the time of the pool's caller goes, for statistics: waiting for envs is timed as it is, what the pool itself
+// does (checking, copying, handing out) for one batch in sixteen, at the price of two looks at the clock. The rest is
+// the caller's own code.
+//
+// It keeps nothing that is not in the arena, but for the call under way. The hub's caller alone uses it.
+#pragma once
+
+#include <cstdint>
+
+#include "ipc/clock.hpp"
+#include "shm/figures.hpp"
+
+namespace remuda {
+
+class CallerMeter {
+ public:
+  static constexpr std::uint64_t kEvery = 16;
+
+  explicit CallerMeter(CallerFigures& figures, std::uint64_t (*now)() = now_ns) : figures_(figures), now_(now) {}
+
+  std::uint64_t batches() const { return figures_.batches.load(std::memory_order_relaxed); }
+  std::uint64_t waited_ns() const { return figures_.waited_ns.load(std::memory_order_relaxed); }
+
+  // A call of the caller's, which sends, receives, or both; it ends with its scope, or when it `goes_on` until a batch
+  // is handed out by another one.
+  class Call {
+   public:
+    explicit Call(CallerMeter& meter) : meter_(&meter) { meter.enter(); }
+    ~Call() {
+      if (meter_ != nullptr) meter_->leave();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    void goes_on() { meter_ = nullptr; }
+
+   private:
+    CallerMeter* meter_;
+  };
+
+  // A batch is handed out, which ends the call.
+  void hand_over() {
+    if (entered_ns_ != 0) {
+      leave();
+      add(figures_.sampled, 1);
+    }
+    add(figures_.batches, 1);
+  }
+
+  void note_waited(std::uint64_t ns) { add(figures_.waited_ns, ns); }
+  void note_sending() {
+    if (figures_.began_ns.load(std::memory_order_relaxed) == 0)
+      figures_.began_ns.store(now_(), std::memory_order_relaxed);
+  }
+
+ private:
+  void enter() {
+    if (batches() % kEvery != 0 || entered_ns_ != 0) return;
+    entered_ns_ = now_();
+    waited_before_ = waited_ns();
+  }
+  void leave() {
+    if (entered_ns_ == 0) return;
+    const std::uint64_t took = now_() - entered_ns_, waited = waited_ns() - waited_before_;
+    add(figures_.gathering_ns, took > waited ? took - waited : 0);
+    entered_ns_ = 0;
+  }
+
+  CallerFigures& figures_;
+  std::uint64_t (*now_)();
+  std::uint64_t entered_ns_ = 0, waited_before_ = 0;
+};
+
+}  // namespace remuda

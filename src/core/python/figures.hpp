@@ -1,0 +1,39 @@
+// Copies what is counted in an arena (shm/figures.hpp, and the workers' meters), for Python to make sense of.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "ipc/clock.hpp"
+#include "shm/arena.hpp"
+#include "shm/plan.hpp"
+
+namespace remuda {
+
+namespace nb = nanobind;
+
+// Word by word: each is whole, though others go on writing.
+inline void copy_words(const Arena& arena, std::uint64_t offset, std::uint64_t bytes, std::vector<std::uint64_t>& to) {
+  const auto* words = arena.at<const std::atomic<std::uint64_t>>(offset);
+  for (std::uint64_t i = 0; i < bytes / sizeof *words; ++i) to.push_back(words[i].load(std::memory_order_relaxed));
+}
+
+inline nb::bytes as_bytes(const std::vector<std::uint64_t>& words) {
+  return nb::bytes(words.data(), words.size() * sizeof(std::uint64_t));
+}
+
+// (of each env, of each worker, of each worker's meter, of the caller): one struct after another; and when that was, in
+// ns of CLOCK_MONOTONIC.
+inline nb::tuple read_figures(const Arena& arena, const Plan& plan) {
+  std::vector<std::uint64_t> envs, workers, meters, caller;
+  copy_words(arena, plan.env_figures, sizeof(EnvFigures) * plan.envs, envs);
+  copy_words(arena, plan.worker_figures, sizeof(WorkerFigures) * plan.workers, workers);
+  for (std::uint32_t w = 0; w < plan.workers; ++w) copy_words(arena, plan.meter(w), sizeof(Meter), meters);
+  copy_words(arena, plan.caller_figures, sizeof(CallerFigures), caller);
+  return nb::make_tuple(as_bytes(envs), as_bytes(workers), as_bytes(meters), as_bytes(caller), now_ns());
+}
+
+}  // namespace remuda

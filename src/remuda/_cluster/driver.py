@@ -1,0 +1,298 @@
+"""Sends commands to shards and settles what comes of them: results, errors, and the deaths of shards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda import _core
+from remuda._cluster import actors
+from remuda._cluster.fleet import Fleet, Station
+from remuda._cluster.ledger import Ledger
+from remuda._cluster.options import ClusterOptions
+from remuda._cluster.replies import Legacy, Reply
+from remuda._cluster.rows import TRUNCATED, Array, Rows, ended_rows
+from remuda._cluster.shares import Share, Shares
+from remuda._cluster.standing import Standing
+from remuda._engine.pool.infos import Extras, RawExtra
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.quota import Quota
+from remuda._relay.log import logger
+from remuda._wire.codec import SpaceCodec
+from remuda.errors import EnvError, EnvProgress, Fault, RemudaError, RestartLimitError, ShardDiedError, WorkerDiedError
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass
+class Command:
+    """What a shard was sent.
+
+    Attributes:
+        station: Where.
+        generation: Which of the shards that were there.
+        kind: "step", "reset" or "observe": the name of the shard's method.
+        env_ids: Whose results come of it.
+        arguments: The method's, but for the ids.
+        ends: Where a reset is to complete the row of a step, with same-step autoreset: why the episodes ended.
+    """
+
+    station: Station
+    generation: int
+    kind: str
+    env_ids: Ids
+    arguments: tuple[Any, ...]
+    ends: dict[int, Fault] | None = None
+
+
+class Mail:
+    """What the envs of a part of the pool are doing, and what has come of it.
+
+    Attributes:
+        commands: Under way, by what their answers are known by.
+        rows: That nobody has taken yet.
+        errors: That nobody was told.
+    """
+
+    def __init__(self) -> None:
+        self.commands: dict[actors.Ref, Command] = {}
+        self.rows: list[Rows] = []
+        self.errors: list[RemudaError] = []
+
+    @property
+    def ready(self) -> int:
+        return sum(map(len, self.rows))
+
+    @property
+    def pending(self) -> int:
+        return self.ready + sum(len(command.env_ids) for command in self.commands.values())
+
+
+class Driver:
+    """Sends commands to shards and settles what comes of them.
+
+    Attributes:
+        fleet, shares: The shards, and which has which envs.
+        ledger: What is known of each env.
+        codec: Of observations.
+        standing: What envs were told for good.
+    """
+
+    def __init__(
+        self, fleet: Fleet, shares: Shares, ledger: Ledger, codec: SpaceCodec, options: ClusterOptions
+    ) -> None:
+        self.fleet, self.shares, self.ledger, self.codec = fleet, shares, ledger, codec
+        self.standing = Standing()
+        self._policy, self._autoreset = options.faults, options.settings.autoreset
+        self._quota = Quota(options.faults)
+        self._told: dict[int, dict[int, Fault]] = {}  # by shard: the faults of its latest death, by env
+
+    # -- sending -----------------------------------------------------------------------------------------
+
+    def send(self, mail: Mail, kind: str, env_ids: Ids, arguments: Sequence[Any]) -> None:
+        """Sends each shard its part. `arguments`: as `_some` takes them apart."""
+        self.ledger.in_flight[env_ids] = True
+        if self.ledger.owed and kind != "reset":
+            env_ids, arguments = self._answer_owed(mail, env_ids, arguments)
+        elif self.ledger.owed:
+            for env in env_ids.tolist():
+                self.ledger.owed.pop(env, None)
+        for share, where in self.shares.divide(env_ids) if len(env_ids) else ():
+            its = arguments if len(where) == len(env_ids) else [_some(argument, where) for argument in arguments]
+            self._post(mail, Command(self.fleet.stations[share.shard], 0, kind, env_ids[where], tuple(its)))
+
+    def _post(self, mail: Mail, command: Command) -> None:
+        station = command.station
+        command.generation = station.generation
+        ids = station.share.local(command.env_ids)
+        method = getattr(station.actor, command.kind)
+        mail.commands[method.remote(*command.arguments, ids)] = command
+
+    def _answer_owed(self, mail: Mail, env_ids: Ids, arguments: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
+        """Tells of episodes that were cut off while their envs were idle; what is left is to be sent."""
+        owing = np.array([env in self.ledger.owed for env in env_ids.tolist()], bool)
+        ends = {env: self.ledger.owed.pop(env) for env in env_ids[owing].tolist()}
+        for share, where in self.shares.divide(env_ids[owing]):
+            self._end_episodes(mail, self.fleet.stations[share.shard], env_ids[owing][where], ends)
+        rest = np.flatnonzero(~owing)
+        return env_ids[rest], [_some(argument, rest) for argument in arguments]
+
+    # -- receiving ---------------------------------------------------------------------------------------
+
+    def collect(self, mail: Mail, ref: actors.Ref) -> None:
+        """Takes the answer to a command, which has come."""
+        command = mail.commands[ref]
+        reply, failure = self._answer(ref, command)
+        if failure is not None:
+            told = self.died(command.station, command.generation, failure, command.kind)
+            del mail.commands[ref]
+            return self._settle(mail, command, told)
+        assert reply is not None
+        del mail.commands[ref]
+        self._take(mail, command, reply)
+
+    def _answer(self, ref: actors.Ref, command: Command) -> tuple[Reply | None, Exception | None]:
+        """What has come; or why nothing will, since the shard is gone, or could not build its envs anew."""
+        try:
+            reply: Reply = actors.get(ref)
+        except actors.Lost as error:
+            return None, error
+        if command.generation != command.station.generation:
+            return reply, None
+        return reply, self.fleet.note_rebuilt(command.station)
+
+    def _take(self, mail: Mail, command: Command, reply: Reply) -> None:
+        rows = reply.rows
+        for error in reply.errors:
+            self._note_error(error)
+            mail.errors.append(error)
+        if rows is not None and len(rows):
+            rows = rows if command.ends is None else self._completed(rows, command.ends)
+            self.ledger.note(rows, resets=command.kind == "reset" and command.ends is None)
+            mail.rows.append(rows)
+        if reply.errors:
+            without = command.env_ids if rows is None else np.setdiff1d(command.env_ids, rows.env_ids)
+            self.ledger.in_flight[without] = False
+
+    def _note_error(self, error: RemudaError) -> None:
+        if isinstance(error, EnvError):
+            self.ledger.must_reset[list(error.env_ids)] = True
+        elif isinstance(error, WorkerDiedError):
+            self.ledger.lost.update(dict.fromkeys(error.env_ids, error))
+            for other in error.others:
+                self._note_error(other)
+        elif isinstance(error, RestartLimitError) and error.faults:
+            self.ledger.lost[error.faults[-1].env_id] = error
+
+    def forget(self, mail: Mail) -> None:
+        """Drops what has come."""
+        for rows in mail.rows:
+            self.ledger.in_flight[rows.env_ids] = False
+        mail.rows.clear()
+        mail.errors.clear()
+
+    # -- deaths of shards --------------------------------------------------------------------------------
+
+    def died(self, station: Station, generation: int, error: Exception, operation: str) -> RemudaError | None:
+        """An actor is gone. Who notices it first has it replaced; the error, where nobody comes in its place."""
+        if station.error is not None or generation != station.generation:
+            return station.error
+        death = self.fleet.note_death(station, error, operation)
+        if not self._policy.restarts:
+            return self._lose(station, death)
+        return self._restart(station, death)
+
+    def _lose(self, station: Station, error: RemudaError) -> RemudaError:
+        station.error = error
+        self.ledger.lost.update(dict.fromkeys(station.share.env_ids, error))
+        return error
+
+    def _restart(self, station: Station, death: ShardDiedError) -> RemudaError | None:
+        share, changes = station.share, Changes()
+        faults = {env: _fault(env, share, death) for env in share.env_ids}
+        limit = self._quota.charge(list(faults.values()), changes)
+        if limit is not None:
+            return self._lose(station, limit)
+        delay = max(0.0, self._quota.next_restart(share.shard, changes) - time.monotonic())
+        changes.make()
+        self._told[share.shard] = faults
+        ledger = self.ledger
+        cut = [
+            env for env in share.env_ids if not (ledger.in_flight[env] or ledger.must_reset[env] or ledger.over[env])
+        ]
+        ledger.owed.update({env: faults[env] for env in cut})
+        ledger.note_anew(share.env_ids)
+        options, standing = self.standing.of(share)
+        self.fleet.replace(station, Legacy(ledger.legacy_seeds(share.env_ids), options, standing, delay))
+        logger.warning("%s; it is built anew where there is room", death, extra={"shard": death.shard})
+        return None
+
+    def _settle(self, mail: Mail, command: Command, error: RemudaError | None) -> None:
+        """A command whose shard has died. `error`: where nobody comes in its place."""
+        ids, station = command.env_ids, command.station
+        if error is not None:
+            self.ledger.in_flight[ids] = False
+            return None if error in mail.errors else mail.errors.append(error)
+        faults = self._told[station.share.shard]
+        if command.kind == "reset":
+            return self._post(mail, command)
+        over = self.ledger.over[ids]
+        if command.kind == "observe" and over.any():
+            self._repeat(mail, ids[over])
+        elif over.any() and self._autoreset == "next_step":
+            self._post(mail, _part_of(command, np.flatnonzero(over)))
+        elif over.any():  # stepped after its end, which is the env's affair: it tells of an end once more
+            over = np.zeros(len(ids), bool)
+        if not over.all():
+            self._end_episodes(mail, station, ids[~over], faults)
+
+    def _end_episodes(self, mail: Mail, station: Station, ids: Ids, faults: Mapping[int, Fault]) -> None:
+        if self._autoreset == "same_step":
+            ends = {env: faults[env] for env in ids.tolist()}
+            return self._post(mail, Command(station, 0, "reset", ids, (None, None), ends))
+        extras: dict[int, RawExtra] = {
+            row: (0, (self._objects(env), {"fault": faults[env]}, None, None), None)
+            for row, env in enumerate(ids.tolist())
+        }
+        self._made(mail, ended_rows(ids, self._last(ids), extras))
+
+    def _repeat(self, mail: Mail, ids: Ids) -> None:
+        """The last observations once more, of episodes that are over."""
+        extras: dict[int, RawExtra] = {
+            row: (0, (self._objects(env), {}, None, None), None) for row, env in enumerate(ids.tolist())
+        }
+        rows = ended_rows(ids, self._last(ids), extras)
+        rows.columns[TRUNCATED] = np.zeros(len(ids), bool)
+        mail.rows.append(rows)
+
+    def _made(self, mail: Mail, rows: Rows) -> None:
+        self.ledger.note(rows, resets=False)
+        mail.rows.append(rows)
+
+    def _completed(self, rows: Rows, ends: Mapping[int, Fault]) -> Rows:
+        """First observations of new episodes, in rows that tell of the end of others."""
+        ids, extras = rows.env_ids, dict(rows.extras or {})
+        finals = self._last(ids)
+        for row, env in enumerate(ids.tolist()):
+            flags, parts, _ = extras.get(row, (0, None, None))
+            obs = None
+            if self.codec.num_objects:
+                obs = self.codec.build_one([final[row, ...] for final in finals], self._objects(env))
+            extras[row] = flags | _core.HAS_FINAL, parts, (obs, {"fault": ends[env]})
+        columns = [*rows.columns]
+        columns[TRUNCATED] = np.ones(len(ids), bool)
+        return replace(rows, columns=columns, finals=finals, extras=extras)
+
+    def _last(self, ids: Ids) -> list[Array]:
+        assert self.ledger.last is not None  # where nobody restarts, nobody asks
+        return [kept[ids] for kept in self.ledger.last]
+
+    def _objects(self, env: int) -> list[Any]:
+        """The parts of an env's last observation that have no column."""
+        if not self.codec.num_objects:
+            return []
+        return Extras({0: self.ledger.last_extras[env]}).objects(0)
+
+
+def _fault(env: int, share: Share, death: ShardDiedError) -> Fault:
+    """How far the env had come, the shard has taken along."""
+    where = EnvProgress(env, None, 0, None, 0)
+    is_other = env != share.first
+    return Fault(env, death.worker, "death", death.operation, where, death, is_other, death.shard, death.node)
+
+
+def _part_of(command: Command, where: Ids) -> Command:
+    arguments = tuple(_some(argument, where) for argument in command.arguments)
+    return replace(command, env_ids=command.env_ids[where], arguments=arguments)
+
+
+def _some(argument: Any, where: Ids) -> Any:
+    """Those of an argument that belong to these of the envs. It is a tuple of arrays, a list of one item each, None."""
+    if isinstance(argument, tuple):
+        return tuple(array[where] for array in argument)
+    return None if argument is None else [argument[i] for i in where.tolist()]

@@ -1,0 +1,97 @@
+"""What a shard says to the pool, and how it is said: plain data that can be unpickled on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space
+
+from remuda._cluster.rows import Rows
+from remuda._engine.pool.shard_rollout import ShardRollout
+from remuda.errors import RemudaError
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """What has been built.
+
+    Attributes:
+        node: The machine.
+        observation_spaces, action_spaces: Of each env.
+        observation_space: For which rows are laid out.
+        metadata, render_mode, spec: Env 0's.
+        workers: Name and env ids of each, by the numbers of the shard.
+    """
+
+    node: str
+    observation_spaces: tuple[Space[Any], ...]
+    action_spaces: tuple[Space[Any], ...]
+    observation_space: Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: Any
+    workers: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What comes of a command.
+
+    Attributes:
+        rows: Of the envs that have a result.
+        errors: Of those that failed, as the whole pool's.
+    """
+
+    rows: Rows | None
+    errors: tuple[RemudaError, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What comes of anything else.
+
+    Attributes:
+        value: As that has it; what an env has made is pickled in it.
+        error: Raised instead.
+    """
+
+    value: Any = None
+    error: RemudaError | Exception | None = None
+
+
+@dataclass
+class Legacy:
+    """What a shard that succeeds another one has to know, by the shard's numbers of envs.
+
+    Attributes:
+        seeds: What the seeds of envs follow from; nothing of those that were given none.
+        options: Of resets, where they are to remember any.
+        standing: Messages (function, arguments, keywords, env ids, about, again) that last.
+        delay: Seconds to wait before envs are built: several have died at short intervals.
+    """
+
+    seeds: dict[int, int] = field(default_factory=dict)
+    options: dict[int, dict[str, Any]] = field(default_factory=dict)
+    standing: Sequence[tuple[Any, ...]] = ()
+    delay: float = 0.0
+
+
+@dataclass(frozen=True)
+class RolloutReply:
+    """What comes of a shard that was asked for a rollout.
+
+    Attributes:
+        rollout: None where an error has come up.
+        errors: As the whole pool's.
+        raised: By the policy: what `_wire.failures.portable` makes of it.
+        given: (n,): how many seeds the envs have been given of those that follow from theirs.
+    """
+
+    rollout: ShardRollout | None
+    errors: tuple[RemudaError, ...] = ()
+    raised: tuple[str, str, str, bytes | None] | None = None
+    given: npt.NDArray[np.int64] | None = None

@@ -1,0 +1,126 @@
+"""Rollouts of all shards, whichever is done first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remuda._cluster import actors
+from remuda._cluster.fleet import Station
+from remuda._cluster.policies import Publisher, check_policy
+from remuda._cluster.replies import RolloutReply
+from remuda._engine.pool.shard_rollout import ShardRollout, ShardRollouts
+from remuda._wire.failures import load_exception
+from remuda.errors import ClosedError, RemoteTraceback, StateError
+
+if TYPE_CHECKING:
+    from remuda._cluster.engine import ClusterEngine
+
+
+@dataclass
+class _Asked:
+    station: Station
+    generation: int
+
+
+class Rollouts(ShardRollouts):
+    """Rollouts of the shards of a cluster."""
+
+    def __init__(self, cluster: ClusterEngine, publisher: Publisher, steps: int, in_flight: int) -> None:
+        self._cluster, self._publisher, self._steps = cluster, publisher, steps
+        self._asked: dict[actors.Ref, _Asked] = {}
+        self._error: BaseException | None = None
+        for station in cluster.fleet.stations:
+            for _ in range(in_flight):
+                self._ask(station)
+
+    def _ask(self, station: Station) -> None:
+        if station.error is None:
+            ref = station.actor.rollout.remote(self._steps, self._publisher.version)
+            self._asked[ref] = _Asked(station, station.generation)
+
+    def __next__(self) -> ShardRollout:
+        while True:
+            if self._cluster.closed:
+                raise ClosedError("the pool is closed; make a new one")
+            if self._error is not None:
+                error, self._error = self._error, None
+                self.close()
+                raise error
+            if not self._asked:
+                raise StopIteration
+            (ref,) = actors.wait(list(self._asked), 1, None)
+            if (rollout := self._take(ref)) is not None:
+                return rollout
+
+    def _take(self, ref: actors.Ref) -> ShardRollout | None:
+        asked = self._asked.pop(ref)
+        station, driver = asked.station, self._cluster.driver
+        try:
+            reply: RolloutReply = actors.get(ref)
+        except actors.Lost as error:
+            self._replace(asked, error)
+            return None
+        if asked.generation == station.generation and (failure := driver.fleet.note_rebuilt(station)) is not None:
+            self._replace(asked, failure)
+            return None
+        self._ask(station)
+        if reply.rollout is None:
+            self._error = reply.errors[0] if reply.errors else _raised(reply)
+            return None
+        if reply.given is not None:
+            self._cluster.ledger.note_given(reply.rollout.env_ids, reply.given)
+        lost = [self._cluster.ledger.owed.pop(env, None) for env in reply.rollout.env_ids.tolist()]
+        reply.rollout.lost = tuple(fault for fault in lost if fault is not None)
+        return reply.rollout
+
+    def _replace(self, asked: _Asked, error: Exception) -> None:
+        """A shard is gone: another one comes, and is told what it needs to go on."""
+        station = asked.station
+        knew = station.generation
+        lost = self._cluster.driver.died(station, asked.generation, error, "step")
+        if lost is not None:
+            self._error = lost
+            return
+        if station.generation != knew:
+            station.actor.set_policy.remote(self._publisher.version, *self._publisher.latest)
+        self._ask(station)
+
+    def close(self) -> None:
+        self._asked.clear()
+        if self._cluster.rollouts is self:
+            self._cluster.rollouts = None
+            self._cluster.ledger.must_reset[:] = True
+
+
+def _raised(reply: RolloutReply) -> BaseException:
+    """What the policy has raised, with the traceback from there."""
+    assert reply.raised is not None  # there is no rollout, and no env has failed
+    name, message, text, pickled = reply.raised
+    error = load_exception(text, pickled)
+    if error is None:
+        error = RuntimeError(f"the policy raised {name}: {message}")
+        error.__cause__ = RemoteTraceback(text)
+    return error
+
+
+def check_rollouts(cluster: ClusterEngine, policy: Any, steps: int, in_flight: int) -> None:
+    """Raises what `ClusterPool.rollouts` says."""
+    check_policy(policy)
+    for name, number in (("steps", steps), ("in_flight", in_flight)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"expected {name} to be an int from 1 up, got {number!r}")
+    if cluster.observation.num_objects or cluster.action.num_objects:
+        raise ValueError(
+            f"expected spaces that are made of arrays, got {cluster.observation_space} and "
+            f"{cluster.action_spaces.single}: a rollout is made of arrays"
+        )
+    if cluster.ledger.in_flight.any():
+        raise StateError("expected no env in flight when rollouts begin; call recv or discard first")
+
+
+def begin(cluster: ClusterEngine, publisher: Publisher, policy: Any, steps: int, in_flight: int) -> Rollouts:
+    """See `ClusterPool.rollouts`."""
+    publisher.publish(policy)
+    cluster.rollouts = Rollouts(cluster, publisher, steps, in_flight)
+    return cluster.rollouts

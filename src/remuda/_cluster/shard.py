@@ -1,0 +1,245 @@
+"""A shard: some of a pool's envs, in a pool of their own, in a Ray actor that does what the driver tells it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+
+from remuda import Batch, InvalidEnvError, Pool, PoolStats
+from remuda._cluster.collector import Collector, seeds_given
+from remuda._cluster.renumbering import Renumbering
+from remuda._cluster.replies import Answer, Legacy, Reply, RolloutReply, ShardReport
+from remuda._cluster.rows import Rows
+from remuda._engine.pool.pool import pool_of_a_larger_one
+from remuda._wire.failures import portable
+from remuda._wire.info_columns import InfoField
+from remuda._wire.pickling import dump_whole
+from remuda.errors import RemudaError
+
+Ids = list[int] | None  # by the shard's numbers; None: all
+
+
+class Shard:
+    """Some of a pool's envs, in a pool of their own.
+
+    Whoever drives it sends one message for each command and gets one back. Commands are done one after another, in the
+    order in which they were sent: whoever asks for some of the envs waits for those that were asked before.
+
+    An env that succeeds another one is reset when it is first sent a step, with the next seed of its predecessor.
+    """
+
+    def __init__(self, shard: int, first_env: int, node: str) -> None:
+        self._first, self._numbers = first_env, Renumbering(first_env, shard, node)
+        self._node = node
+        self._pool: Pool | None = None
+        self.collector = Collector(self._numbers)
+        self._untouched: set[int] = set()  # successors that have not been reset
+        self._seeds: dict[int, int] = {}
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    def build(self, env_fns: bytes, path: Sequence[str], options: dict[str, Any], legacy: Legacy | None) -> Answer:
+        """Builds the envs. `path`: where the driver finds modules. `legacy`: of the shard that this one succeeds."""
+        sys.path.extend(entry for entry in path if entry not in sys.path)
+        try:
+            if legacy is not None:
+                time.sleep(legacy.delay)
+            factories = self._unpickled(env_fns)
+            self._pool = pool_of_a_larger_one(factories, self._first, options)  # type: ignore[arg-type]
+            if legacy is not None:
+                self._inherit(legacy)
+            return Answer(self._report())
+        except (RemudaError, ValueError, TypeError, OSError) as error:
+            return Answer(error=self._portable(error))
+
+    def _unpickled(self, env_fns: bytes) -> list[Any]:
+        try:
+            factories: list[Any] = cloudpickle.loads(env_fns)
+            return factories
+        except Exception as error:
+            raise InvalidEnvError(
+                f"expected env_fns that can be unpickled on node {self._node}, got {type(error).__name__}: {error}; "
+                "what they need must be installed there, or be in the runtime_env of remuda.Ray"
+            ) from error
+
+    def _inherit(self, legacy: Legacy) -> None:
+        self._untouched, self._seeds = set(self._open.env_ids.tolist()), dict(legacy.seeds)
+        for env_id, options in legacy.options.items():
+            self._open.set_reset_options(options, [env_id])
+        for fn, args, kwargs, env_ids, about, again in legacy.standing:
+            self._open.apply_async(fn, args, kwargs, env_ids, about=about, again=again).result()
+
+    def _report(self) -> ShardReport:
+        pool = self._open
+        return ShardReport(
+            self._node,
+            pool.observation_spaces,
+            pool.action_spaces,
+            pool.single_observation_space,
+            pool.metadata,
+            pool.render_mode,
+            pool.spec,
+            tuple((worker.name, worker.env_ids) for worker in pool.workers),
+        )
+
+    def close(self, timeout: float | None, terminate: bool) -> Answer:
+        if self._pool is None:
+            return Answer()
+        try:
+            self._pool.close(timeout=timeout, terminate=terminate)
+            return Answer()
+        except RemudaError as error:
+            return Answer(error=self._portable(error))
+
+    # -- commands ----------------------------------------------------------------------------------------
+
+    def step(self, arrays: Sequence[npt.NDArray[Any]], objects: Sequence[Any], env_ids: Ids) -> Reply:
+        """Steps envs. `arrays`, `objects`: of the actions, as the codec of their space takes them apart."""
+        codec = self._open._engine.layout.action
+
+        def send() -> None:
+            stepped = list(range(self._open.num_envs)) if env_ids is None else env_ids
+            late = [i for i, env in enumerate(stepped) if env not in self._untouched]
+            self._reset_untouched([env for env in stepped if env in self._untouched])
+            if len(late) == len(stepped):
+                self._open.send(codec.build_batch(arrays, objects), env_ids)
+            elif late:
+                some = [array[late] for array in arrays], [objects[i] for i in late] if objects else []
+                self._open.send(codec.build_batch(*some), [stepped[i] for i in late])
+
+        return self._do(send)
+
+    def reset(self, seeds: Sequence[int | None] | None, options: Any, env_ids: Ids) -> Reply:
+        """Resets envs; of seeds and options one for each, or None."""
+
+        def send() -> None:
+            ids = list(range(self._open.num_envs)) if env_ids is None else env_ids
+            own = list(seeds) if seeds is not None else [None] * len(ids)
+            own = [self._seed_of(env) if seed is None else seed for env, seed in zip(ids, own, strict=True)]
+            self._untouched.difference_update(ids)
+            self._open.send_reset(
+                seed=own if any(s is not None for s in own) else None, options=options, env_ids=env_ids
+            )
+
+        return self._do(send, resets=True)
+
+    def observe(self, env_ids: Ids) -> Reply:
+        def send() -> None:
+            ids = range(self._open.num_envs) if env_ids is None else env_ids
+            fresh = [env for env in ids if env in self._untouched]
+            self._reset_untouched(fresh)
+            if rest := [env for env in ids if env not in fresh]:
+                self._open.send_observe(rest if fresh else env_ids)
+
+        return self._do(send)
+
+    def _reset_untouched(self, env_ids: list[int]) -> None:
+        if env_ids:
+            seeds = [self._seed_of(env) for env in env_ids]
+            self._untouched.difference_update(env_ids)
+            self._open.send_reset(seed=seeds if any(seed is not None for seed in seeds) else None, env_ids=env_ids)
+
+    def _seed_of(self, env: int) -> int | None:
+        """What the first reset of a successor is given, where nobody names a seed."""
+        return self._seeds.get(env) if env in self._untouched else None
+
+    def rollout(self, steps: int, at_least: int) -> RolloutReply:
+        """So many steps of all envs, by a policy that is not older than that version."""
+        try:
+            pool = self._open
+            if self._untouched:  # they succeed others
+                self._reset_untouched(sorted(self._untouched))
+                self._note(pool.recv(), resets=True)
+            rollout = self.collector.collect(pool, steps, at_least)
+            given = seeds_given(pool, self._seeds) if pool.seeding == "per_episode" else None
+            return RolloutReply(rollout, given=given)
+        except RemudaError as error:
+            return RolloutReply(None, (self._numbers.error(error),))
+        except Exception as error:  # the policy's
+            return RolloutReply(None, raised=portable(error))
+
+    def _note(self, batch: Batch, *, resets: bool) -> None:
+        self.collector.note(self._open, batch, resets=resets)
+
+    def _do(self, send: Callable[[], None], *, resets: bool = False) -> Reply:
+        """Sends a command and waits for all its results, whatever some of the envs raise."""
+        errors: list[RemudaError] = []
+        batches: list[Batch] = []
+        try:
+            send()
+        except RemudaError as error:
+            return Reply(None, (self._numbers.error(error),))
+        for _ in range(self._open.num_envs + 1):  # more errors than envs there cannot be
+            try:
+                if self._open.pending:
+                    batches.append(self._open.recv())
+                break
+            except RemudaError as error:
+                errors.append(self._numbers.error(error))
+        for batch in batches:
+            self._note(batch, resets=resets)
+        rows = [self._rows(batch) for batch in batches]
+        return Reply(rows[0] if rows else None, tuple(errors))
+
+    def _rows(self, batch: Batch) -> Rows:
+        ids, columns, finals, _, infos, extras = batch._apart(batch._rows_matter())
+        fields: tuple[InfoField, ...] = ()
+        if infos is not None:
+            known = self._open._engine.batches.info_columns[: len(infos)]
+            fields = tuple(InfoField(field.path, field.type, field.dtype, field.shape) for field in known)
+        return Rows(ids + np.int64(self._first), columns, finals, infos, fields, self._numbers.infos(extras) or None)
+
+    # -- everything else ---------------------------------------------------------------------------------
+
+    def apply(self, message: bytes, env_ids: Ids) -> Answer:
+        """Runs a function for each env; the answers are pickled, one by one. `message`: what `apply_async` takes."""
+        fn, args, kwargs, per_env_args, about, again = cloudpickle.loads(message)
+        return self._answer(
+            lambda: [
+                dump_whole(value)
+                for value in self._open.apply_async(
+                    fn, args, kwargs, env_ids, per_env_args, about=about, again=again
+                ).result()
+            ]
+        )
+
+    def remember(self, options: Sequence[dict[str, Any] | None], env_ids: Ids) -> Answer:
+        return self._answer(lambda: self._open.set_reset_options(options, env_ids))
+
+    def stats(self) -> Answer:
+        def look() -> PoolStats:
+            return self._open.stats()
+
+        return self._answer(look)
+
+    def worker(self, index: int, attribute: str, *args: Any) -> Answer:
+        """Of a worker of the pool here: `pid`, `exitcode`, or what `is_alive` and `output` return."""
+
+        def look() -> Any:
+            found = getattr(self._open.workers[index], attribute)
+            return found(*args) if callable(found) else found
+
+        return self._answer(look)
+
+    def _answer(self, function: Callable[[], Any]) -> Answer:
+        try:
+            return Answer(function())
+        except (RemudaError, ValueError, TypeError) as error:
+            return Answer(error=self._portable(error))
+
+    def _portable(self, error: Exception) -> Exception:
+        if isinstance(error, RemudaError):
+            return self._numbers.error(error)
+        return type(error)(str(error)) if type(error) in (ValueError, TypeError) else InvalidEnvError(str(error))
+
+    @property
+    def _open(self) -> Pool:
+        if self._pool is None:
+            raise RemudaError("the envs of this shard could not be built")
+        return self._pool

@@ -1,0 +1,124 @@
+"""Puts other envs into living workers, in the place of those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from remuda import _core
+from remuda._engine.pool.action_spaces import ActionSpaces
+from remuda._engine.pool.calls import Call
+from remuda._engine.pool.exchange import Exchange
+from remuda._engine.startup.autoreset_checks import check_autoreset
+from remuda._engine.startup.running import Running
+from remuda._engine.startup.start import check_env_fns
+from remuda._engine.supervision.changes import Changes
+from remuda._wire.agreement import check_agreement, check_same
+from remuda._wire.failures import build_error
+from remuda._wire.pickling import Parts, dump
+from remuda._wire.requests import TakeReplacement
+from remuda._worker.env_report import EnvReport
+from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
+
+
+class Replacing:
+    """Replaces envs in two rounds: all are built beside the old ones, then each takes its place.
+
+    So what cannot be built, or does not fit, costs nobody his env.
+    """
+
+    def __init__(self, running: Running, exchange: Exchange, action_spaces: ActionSpaces) -> None:
+        self._running, self._exchange, self._action_spaces = running, exchange, action_spaces
+        self._backend, self._layout = running.backend, running.layout
+
+    def replace(self, slots: Sequence[int], env_fns: Sequence[Callable[[], Any]]) -> None:
+        """`slots`: of whole envs."""
+        factories, envs = check_env_fns(env_fns), [its[0] for its in self._layout.by_env(slots)]
+        self._check(slots, len(envs), len(factories))
+        carried = [
+            self._backend.carry(self._layout.worker_of(env), env, env_fn)
+            for env, env_fn in zip(envs, factories, strict=True)
+        ]
+        try:
+            reports = self._build(envs, carried)
+            self._check_fit(envs, reports)
+            notes = [partial(self._take_note, *each) for each in zip(envs, factories, carried, reports, strict=True)]
+            takes = [dump(TakeReplacement(True))] * len(envs)
+            self._exchange.ask(envs, takes, heard=lambda call, i: _Taking(call, notes[i])).result()
+        except BaseException:
+            self._drop(envs)
+            raise
+
+    def _take_note(self, env: int, env_fn: Callable[[], Any], carried: Parts, report: EnvReport) -> None:
+        """It has taken its place. This may be noted twice."""
+        ids = self._layout.ids_with(env)
+        self._backend.adopt(self._layout.worker_of(env), env, carried)
+        if self._running.factories is not None:
+            self._running.factories.replace(env, env_fn)
+        for slot in ids:
+            self._running.reports[slot] = report
+            self._action_spaces.replace(slot, report.action_space)
+            if self._layout.autoreset != "next_step":  # with that the next step resets it
+                self._exchange.faults.obstacles.require_reset(slot)
+
+    def _check(self, slots: Sequence[int], num_envs: int, num_factories: int) -> None:
+        if self._layout.spares:
+            raise ValueError(
+                f"expected a pool without spares where envs are replaced, got spares={self._layout.spares}: they must "
+                "be interchangeable, for each may back any slot"
+            )
+        if num_envs != num_factories:
+            what = "env" if self._layout.vector_size is None else "vector env"
+            raise ValueError(f"expected {num_envs} env_fns, one for each {what} to replace, got {num_factories}")
+        self._exchange.faults.check_alive(slots)
+        if (busy := next((slot for slot in slots if not self._running.hub.is_idle(slot)), None)) is not None:
+            raise StateError(f"expected no env in flight where envs are replaced, got env {busy}; call recv first")
+
+    def _build(self, envs: Sequence[int], carried: Sequence[Parts]) -> list[EnvReport]:
+        try:
+            return self._exchange.ask(envs, carried, _core.Op.REBUILD).result()
+        except EnvError as error:
+            told = build_error(error.failures)
+            if isinstance(told, EnvError):
+                raise
+            raise told from error
+
+    def _check_fit(self, envs: Sequence[int], reports: Sequence[EnvReport]) -> None:
+        every = list(self._running.reports)
+        for env, report in zip(envs, reports, strict=True):
+            for slot in self._layout.ids_with(env):
+                every[slot] = report
+        if not self._layout.any_observation:
+            spaces = [report.observation_space for report in every]
+            check_agreement("observation", self._layout.observation_space, "the pool", spaces)
+        check_agreement("action", self._layout.action_space, "the pool", [report.action_space for report in every])
+        computed = {env: report.computed for env, report in zip(envs, reports, strict=True)}
+        check_same(self._layout.computed, "the pool", computed)
+        if self._layout.vector_size is not None:
+            check_autoreset(self._layout.autoreset, [report.metadata for report in reports])
+
+    def _drop(self, envs: Sequence[int]) -> None:
+        for env in envs:
+            with suppress(BrokenPoolError):  # what was built is lost with its worker
+                self._exchange.tell(self._layout.worker_of(env), dump(TakeReplacement(False)), env)
+
+
+@dataclass(frozen=True)
+class _Taking:
+    """Waits for an env to take its place, and has it noted first when it has."""
+
+    call: Call
+    note: Callable[[], None]
+
+    def answer(self, sequence: int, parts: Parts) -> None:
+        self.note()
+        self.call.answer(sequence, parts)
+
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+        self.call.fail(sequence, failure, changes)
+
+    def abandon(self, error: RemudaError) -> None:
+        self.call.abandon(error)

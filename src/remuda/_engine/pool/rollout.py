@@ -1,0 +1,295 @@
+"""Rollouts: T steps of n envs, which the workers write where the learner reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda import _core
+from remuda._engine.pool.arguments import check_rollout
+from remuda._engine.pool.infos import RawExtra, rows_of_envs, stack_rollout
+from remuda._engine.pool.rollout_steps import RolloutStep, lockstep, partial_batches
+from remuda._system.memory import check_memory
+from remuda.errors import Fault, StateError
+
+if TYPE_CHECKING:
+    from remuda._engine.pool.part import Part
+
+ColumnType: TypeAlias = "npt.DTypeLike | tuple[npt.DTypeLike, tuple[int, ...]]"
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+
+_REMEDY = "use fewer steps, or let go of rollouts (and of arrays of them) that you still hold"
+
+
+class Rollout:
+    """T steps of n envs in one piece of memory, which the workers fill in place: what `Pool.rollout` makes::
+
+        rollout = pool.rollout(128)
+        for step in rollout:  # 128 times
+            values, actions = model(step.obs)
+            step.act(actions, value=values)
+        rollout.obs, rollout.actions, rollout.rewards, rollout.columns["value"]
+
+    Arrays are views of the pool's shared memory: they are yours for as long as you keep them, or any view of them, or
+    the rollout, and nothing is copied. You may write to them. Rows that are not `valid` mean nothing to a learner.
+
+    Attributes:
+        steps: T.
+        num_envs: n.
+        env_ids: (n,) int64: whose the n columns are.
+        obs: (T + 1, n, ...), or a dict or tuple of such: what the envs showed before each step, and after the last.
+        actions: (T, n, ...): what they were sent, as they got it.
+        rewards: (T, n) float64.
+        terminations, truncations: (T, n) bool: whether the step ended its episode.
+        final_obs: (T, n, ...) with same-step autoreset: the terminal observations where an episode has ended, and
+            anything elsewhere. None with next-step autoreset, where they are in `obs`.
+        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, of the moments of `obs`.
+        columns: dict of (T, n, ...): what you have given to `act` besides. These are memory of this process alone.
+    """
+
+    def __init__(self, parts: Sequence[Part], steps: int, columns: Mapping[str, ColumnType] | None) -> None:
+        """Of all envs of these parts, neighbours, of which nothing is pending."""
+        self._parts, self._first, self._engine = parts, parts[0]._part, parts[0]._engine
+        self.env_ids: np.ndarray[Any, np.dtype[np.int64]] = np.concatenate([part.env_ids for part in parts])
+        self.steps, self.num_envs = steps, len(self.env_ids)
+        self.columns: dict[str, np.ndarray[Any, Any]] = {}
+        for name, column in (columns or {}).items():
+            dtype, shape = column if isinstance(column, tuple) else (column, ())
+            self.lay_out(name, np.dtype(dtype), tuple(shape))
+        self._extras: dict[int, RawExtra] = {}  # by row
+        self._source = self._engine.batches.source
+        self._is_open, self._iterates = True, False
+        self._memory = self._reserve()
+        self._take_views()
+
+    def _reserve(self) -> _core.RolloutViews:
+        rows = self.num_envs * (self.steps + 1)
+        what = f"a rollout of {self.steps} steps of {self.num_envs} envs"
+        assert self._engine.hub is not None  # the pool is open
+        check_memory(self._engine.hub.bytes_for_rollout(rows), what=what, remedy=_REMEDY)
+        try:
+            return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._extras)
+        except OSError as error:
+            raise MemoryError(f"expected memory for {what}, got none ({error.strerror}); {_REMEDY}") from error
+
+    def _take_views(self) -> None:
+        layout, n = self._engine.layout, self.num_envs
+        reward, terminated, truncated, self._mask, *leaves = self._framed(self._memory.columns())
+        self.rewards, self.terminations, self.truncations = reward[1:], terminated[1:], truncated[1:]
+        self._ends = terminated, truncated
+        self._leaves = leaves
+        self.obs: Any = layout.observation.build_batch(leaves, [])
+        actions = [array[:-1] for array in self._framed(self._memory.actions())]
+        self.actions: Any = layout.action.build_batch(actions, [])
+        finals = [array[1:] for array in self._framed(self._memory.finals())]
+        self.final_obs: Any = layout.observation.build_batch(finals, []) if finals else None
+        computed = self._framed(self._memory.computed())
+        self.extras: dict[str, np.ndarray[Any, Any]] = dict(zip(self._source.extras, computed, strict=True))
+        self._resets_between = layout.autoreset == "next_step"
+        self._over = self._begun = np.zeros(n, np.bool_)
+
+    def _framed(self, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """Arrays of rows as arrays of frames."""
+        return [array.reshape(self.steps + 1, self.num_envs, *array.shape[1:]) for array in arrays]
+
+    def begin(self) -> None:
+        """Fills the first frame, with the envs' current observations. Where this raises, the rollout has ended."""
+        try:
+            for part in self._parts:
+                self._engine.exchange.send(_core.Op.OBSERVE, part._ids, None, part._part, to_all=True)
+            for part in self._parts:
+                part._receive()
+        except BaseException:
+            self._is_open = False
+            if self._engine.hub is not None:
+                self._engine.hub.end_rollout(self._first, len(self._parts))
+            raise
+        ids = self.env_ids.tolist()
+        over = [self._engine.running.hub.needs_reset(env_id) for env_id in ids]
+        # Of an env that was lost since its last result, it is here that the end of its episode is told.
+        lost = self._resets_between & (self._ends[0][0] | self._ends[1][0])
+        self._over = np.array(over) | lost
+        self._begun = np.array([self._engine.running.hub.has_begun(env_id) for env_id in ids]) & ~self._over
+
+    # -- filling ---------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[RolloutStep]:
+        """Steps all envs together, T times: each turn has the observations, and waits for `step.act(actions)`.
+
+        Where the rollout has parts, each has T turns, and steps while you deal with the others.
+
+        Raises:
+            StateError: It was filled, or iterated over, before; a turn without `act`; or somebody else has stepped or
+                reset the envs.
+            Exception: What `Pool.send` and `Pool.recv` raise. The rollout has ended then.
+        """
+        return self._turns(lockstep(self, self._parts))
+
+    def partial(self, min_envs: int) -> Iterator[RolloutStep]:
+        """Steps each env T times, whenever it is ready: a turn has the envs that are, `min_envs` of them or more.
+
+        So nobody waits for the slowest env in each step. `step.env_ids` says which envs a turn has, `step.rows` where
+        they are in the rollout.
+
+        Args:
+            min_envs: From 1 to n, a multiple of `vector_size` where there is one. Towards the end there are fewer.
+
+        Raises:
+            ValueError: Another number.
+            StateError, Exception: As when it is iterated over.
+        """
+        if not isinstance(min_envs, int) or not 1 <= min_envs <= self.num_envs:
+            raise ValueError(f"expected min_envs to be an int from 1 to {self.num_envs}, got {min_envs!r}")
+        if len(self._parts) > 1:
+            raise StateError("expected a rollout without parts, whose envs are received together")
+        return self._turns(partial_batches(self, self._parts[0], min_envs))
+
+    def _turns(self, turns: Iterator[RolloutStep]) -> Iterator[RolloutStep]:
+        if self._iterates or not self._is_open:
+            raise StateError("expected a rollout that was just made, got one that was filled before: make another")
+        self._iterates = True
+        return turns
+
+    @property
+    def is_open(self) -> bool:
+        """Whether steps of its envs still go into it."""
+        return self._is_open and not self._filled.all()
+
+    def close(self) -> None:
+        """Ends it before it is full, with what is in flight. Closing again does nothing.
+
+        What was not filled is not `valid`, and its rewards and flags are 0. A reset of its envs ends it, too.
+
+        Raises:
+            Exception: What `Pool.recv` raises. It has ended all the same.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            for part in self._parts:
+                if part.pending:
+                    part.recv()
+        finally:
+            if self._engine.hub is not None:
+                self._engine.hub.end_rollout(self._first, len(self._parts))
+            self._clear_rest()
+            self._rejoin()
+
+    def _complete(self) -> None:
+        """It is full."""
+        self._is_open = False
+        self._rejoin()
+
+    def _rejoin(self) -> None:
+        """Makes the pool whole again, where it was divided for the rollout."""
+        pool = self._parts[0]._pool
+        if len(self._parts) > 1 and pool is not None and self._engine.hub is not None:
+            pool.split(1)  # type: ignore[attr-defined]  # a part's pool is one
+
+    def _clear_rest(self) -> None:
+        empty = ~self._filled[1:]
+        for array in (self.rewards, self.terminations, self.truncations):
+            array[empty] = 0
+
+    def lay_out(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        """Makes room for a column of your own, zeros, unless it is there. `act` does so by itself.
+
+        Args:
+            name: Its key in `columns`.
+            dtype, shape: Of one env's entry at one step.
+        """
+        if name not in self.columns:
+            self.columns[name] = np.zeros((self.steps, self.num_envs, *shape), dtype)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def _filled(self) -> Flags:
+        """(T + 1, n): by frame."""
+        return self._memory.is_filled().reshape(self.steps + 1, self.num_envs).astype(np.bool_)
+
+    @property
+    def _dones(self) -> Flags:
+        """(T + 1, n): whether the episode was over after frame t."""
+        dones: Flags = self._filled & (self._ends[0] | self._ends[1])
+        dones[0] = self._over
+        return dones
+
+    @property
+    def valid(self) -> Flags:
+        """(T, n) bool: whether the action was taken. It is not where next-step autoreset has reset an env instead, nor
+        where nothing was filled. A copy."""
+        filled = self._filled[1:]
+        return filled & ~self._dones[:-1] if self._resets_between else filled
+
+    @property
+    def episode_starts(self) -> Flags:
+        """(T + 1, n) bool: whether `obs` is the first one of an episode. A copy."""
+        filled, dones = self._filled, self._dones
+        starts = np.zeros_like(dones)
+        starts[0] = self._begun
+        starts[1:] = dones[:-1] & ~dones[1:] if self._resets_between else dones[1:]
+        return starts & filled
+
+    @property
+    def infos(self) -> dict[str, Any]:
+        """The numbers in the envs' infos, as Gymnasium's vector envs have them: for each key an array (T, n, ...), and
+        under `_key` a bool array (T, n) that says where there is one. Dicts in infos are dicts of such. Copies."""
+        n = self.num_envs
+        mask = np.where(self._filled, self._mask, np.uint64(0)).reshape(-1)[n:]
+        arrays = [array[n:] for array in self._memory.infos()]
+        return stack_rollout(self._source.info_reader, mask, arrays, self._rows_matter(), (self.steps, n))
+
+    @property
+    def faults(self) -> dict[tuple[int, int], Fault]:
+        """What has cut episodes off, where faults are restarted: by (t, column) of the row that tells so."""
+        faults = {}
+        for row, (_, parts, terminal) in self._rows_matter().items():
+            for made in (parts, terminal):
+                info = made[1] if isinstance(made, tuple) and len(made) > 1 else None
+                if isinstance(info, dict) and isinstance(fault := info.get("fault"), Fault):
+                    faults[divmod(row, self.num_envs)] = fault
+        return faults
+
+    def _rows_matter(self) -> dict[int, RawExtra]:
+        """What has no column, by row, from the first step's on."""
+        extras, n = self._extras, self.num_envs
+        if self._source.vector_size is not None:
+            extras = rows_of_envs(extras, self._source.vector_size)
+        return {row - n: raw for row, raw in extras.items() if row >= n}
+
+    def _arrays(self) -> list[np.ndarray[Any, Any]]:
+        """All that lies in the pool's shared memory, frame after frame: each is contiguous."""
+        memory = self._memory
+        lists = memory.columns(), memory.finals(), memory.computed(), memory.actions(), memory.infos()
+        return [array for arrays in lists for array in self._framed(arrays)]
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed"
+        return f"<Rollout of {self.steps} steps of {self.num_envs} envs, {state}>"
+
+
+def make_rollout(part: Part, steps: int, columns: Mapping[str, ColumnType] | None, parts: int) -> Rollout:
+    """See `Part.rollout`."""
+    part._check_open()
+    check_rollout(steps, parts, part._engine.layout)
+    if parts > 1 and part._pool is not None:
+        raise ValueError(f"expected parts=1 for a part of a pool, got {parts}: only a whole pool can be divided")
+    part._check_quiet()
+    part._engine.faults.check_reset(part._ids)
+    shares: Sequence[Part] = (part,) if parts == 1 else part.split(parts)  # type: ignore[attr-defined]  # a pool is asked
+    try:
+        rollout = Rollout(shares, steps, columns)
+        rollout.begin()
+    except BaseException:
+        if parts > 1 and part._engine.hub is not None and not part._engine.hub.any_pending:
+            part.split(1)  # type: ignore[attr-defined]
+        raise
+    return rollout

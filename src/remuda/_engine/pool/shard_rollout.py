@@ -1,0 +1,114 @@
+"""Rollouts that are filled elsewhere, by a policy that acts beside the envs: what comes of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda.errors import Fault
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass
+class ShardRollout:
+    """T steps of the n envs of a shard, with a policy that acted there: what `Pool.rollouts` hands out.
+
+    Arrays are contiguous. On the machine of the learner they are views of Ray's object store, and nobody may write to
+    them: copy what you want to change. From another machine they have come over once.
+
+    Attributes:
+        shard, node: Where it is from.
+        policy_version: Of the policy that acted in all of the steps: 0 for the first, and one more with each
+            `Pool.publish`.
+        steps, num_envs: T and n.
+        env_ids: (n,) int64: whose the n columns are, by the numbers of the pool.
+        obs: (T + 1, n, ...), or a dict or tuple of such: what the envs showed before each step, and after the last.
+        actions: (T, n, ...): what the policy chose.
+        rewards: (T, n) float64.
+        terminations, truncations: (T, n) bool: whether the step ended its episode.
+        valid: (T, n) bool: whether the action was taken: not in the step with which next-step autoreset resets an env.
+        episode_starts: (T + 1, n) bool: whether `obs` is the first of an episode.
+        final_obs: With same-step autoreset (T, n, ...): terminal observations where an episode has ended. Else None.
+        infos: dict of (T, n, ...) arrays: the numbers in infos, and under `_key` a bool array that says where they are.
+        columns: dict of (T, n, ...): what the policy returned beside its actions.
+        faults: What has cut episodes off, by (t, column) of the row that tells so.
+        lost: Faults of episodes that were cut off before the first row: the shard died since its last rollout, and
+            these envs have begun anew.
+    """
+
+    shard: int
+    node: str
+    policy_version: int
+    env_ids: npt.NDArray[np.int64]
+    obs: Any
+    actions: Any
+    rewards: npt.NDArray[np.float64]
+    terminations: Flags
+    truncations: Flags
+    valid: Flags
+    episode_starts: Flags
+    final_obs: Any = None
+    infos: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    faults: dict[tuple[int, int], Fault] = field(default_factory=dict)
+    lost: tuple[Fault, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.rewards)
+
+    @property
+    def num_envs(self) -> int:
+        """n."""
+        return len(self.env_ids)
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __repr__(self) -> str:
+        what = f"{self.steps} steps of {self.num_envs} envs"
+        return f"<Rollout of {what}, shard {self.shard}, policy {self.policy_version}>"
+
+
+class ShardRollouts(Iterator[ShardRollout]):
+    """Rollouts of all shards, whichever is done first: what `Pool.rollouts` makes.
+
+        for rollout in pool.rollouts(policy, steps=128):
+            learner.update(rollout)
+            pool.publish(policy)
+
+    A shard is asked for the next one when one of its has been taken: so `in_flight` of each are under way or wait, and
+    a learner that is slower than the shards has them wait for him. Nobody waits for a shard with long episodes.
+
+    It does not end by itself: leave the loop, or call `close`. It is a context manager, too.
+    """
+
+    @abstractmethod
+    def __next__(self) -> ShardRollout:
+        """The next one, as soon as there is one.
+
+        Raises:
+            EnvError, WorkerDiedError, RestartLimitError: An env failed, and the pool's `faults` do not bear it.
+            ClosedError: The pool is closed.
+            Exception: What the policy raised.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends it. What is under way is not waited for; the next command of the pool is done after it."""
+
+    def __enter__(self) -> ShardRollouts:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,176 @@
+"""Takes the states of envs, puts envs into them, and copies them from env to env."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from remuda._engine.pool.batch import Batch
+from remuda._engine.pool.callee import Callee
+from remuda._wire.env_state import EnvState, StateFns
+from remuda._wire.pickling import dump_for_worker
+from remuda._wire.requests import TakeState
+from remuda.errors import InvalidEnvError, StateError
+
+_OFFERS = (
+    "get_state and set_state methods, clone_state and restore_state as ale_py's have them, a simulation of MuJoCo, or "
+    "one of Gymnasium's classic control and toy text"
+)
+
+
+class Stateful(Callee):
+    """Envs that are in an episode, and can be put elsewhere. Whoever inherits from this sends and receives them."""
+
+    _part: int
+
+    def get_state(self, env_ids: Iterable[int] | None = None, *, state_fns: StateFns = None) -> list[EnvState]:
+        """The state of each env: where it is in its episode, to go on from there any number of times, with `set_state`.
+
+        It has the state of the env itself and of each wrapper around it, and the last observation. The env's own is
+        taken by its methods `get_state` and `set_state`; by `clone_state` and `restore_state`, as ale_py's envs have
+        them, with their random numbers; of a simulation of MuJoCo from its data; of Gymnasium's classic control and toy
+        text envs from their attributes, random numbers included. Of wrappers all attributes are taken.
+
+        Args:
+            env_ids: Which envs; None for all.
+            state_fns: How it is taken instead: two functions, `get(env)`, which returns what can be pickled, and
+                `put(env, state)`, both called with the env as its factory has made it; or "attributes", for envs all of
+                whose state is in attributes that can be pickled (no simulator outside, no handles).
+
+        Returns: One for each env, in the order of `env_ids`. They can be pickled, kept, and put into other pools.
+
+        Raises:
+            InvalidEnvError: An env that offers none of this, without `state_fns`. Nothing was sent.
+            StateError: An env has not been reset, or is in flight. Nothing was sent.
+            ValueError, TypeError: Arguments of another form; with `vector_size` always. Nothing was sent.
+            EnvError: A function raised, or the state cannot be pickled. The episode goes on.
+            WorkerDiedError, BrokenPoolError, ClosedError: It cannot answer.
+        """
+        self._engine.check_open()
+        self._check_single("taken")
+        targets = self._named(env_ids)
+        _check_fns(state_fns)
+        if state_fns is None:
+            self._check_offers(targets)
+        self._engine.faults.check_reset(targets)
+        self._check_idle(targets)
+        messages = [dump_for_worker(TakeState(state_fns))] * len(targets)
+        return self._engine.exchange.call(targets, messages).result()
+
+    def set_state(self, states: Sequence[EnvState], env_ids: Iterable[int] | None = None) -> Batch:
+        """Puts each env into a state, from which its next step goes on.
+
+        In place of a reset: what was pending of its episode is over, and no other begins. Seeds, and what resets are
+        given, are as they were.
+
+        Args:
+            states: One for each env, of an env that was made alike; the same one may be put into several.
+            env_ids: Which envs, in the order of the states; None for all.
+
+        Returns: A batch of these envs, in the order of `env_ids`: the observation and the flags of the state, reward 0,
+            `extras` computed anew.
+
+        Raises:
+            ValueError, TypeError: Not one state for each env, or one of an env that is made otherwise; with
+                `vector_size` always; with same-step autoreset a state after the end of an episode. Nothing was sent.
+            StateError: An env is in flight. Nothing was sent.
+            EnvError: A function raised. The env must be reset.
+            WorkerDiedError, BrokenPoolError, ClosedError: As `reset`. With faults="restart" an env that is built anew
+                is put into the state, too.
+        """
+        self._engine.check_open()
+        self._check_single("set")
+        targets = self._targets(env_ids)
+        checked = self._check_states(states, targets)
+        self._check_quiet()
+        self._engine.resets.restore(targets, checked, self._part, to_all=env_ids is None)
+        return self._receive(env_ids=targets)
+
+    def fork_state(
+        self, source: int | Sequence[int], targets: int | Sequence[int], *, state_fns: StateFns = None
+    ) -> Batch:
+        """Puts envs into the states of others: `set_state(get_state(source), targets)`.
+
+        Args:
+            source: An env, which is copied into all of the `targets`; or one for each of them.
+            targets: Envs. They may be among the sources: all states are taken first.
+            state_fns: As in `get_state`.
+
+        Returns, raises: As `set_state`, and as `get_state` does.
+        """
+        into = _ids(targets)
+        several = isinstance(source, Sequence) or hasattr(source, "__len__")
+        sources = _ids(source) if several else _ids(source) * len(into)
+        if len(sources) != len(into):
+            raise ValueError(f"expected one env, or {len(into)}, to copy into {into}, got {sources}")
+        once = list(dict.fromkeys(sources))
+        states = dict(zip(once, self.get_state(once, state_fns=state_fns), strict=True))
+        return self.set_state([states[env] for env in sources], into)
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _check_single(self, what: str) -> None:
+        if (size := self._engine.layout.vector_size) is not None:
+            raise ValueError(
+                f"expected envs whose states are {what} one by one, got vector_size={size}: where a vector env is in "
+                "the episodes of its envs only itself knows; use call() with methods of its own"
+            )
+
+    def _check_offers(self, slots: Sequence[int]) -> None:
+        running = self._engine.running
+        for slot in slots:
+            support = running.reports[running.hub.env_of(slot)].state
+            if support.method is None:
+                raise InvalidEnvError(
+                    f"expected envs whose state can be taken ({_OFFERS}), got env {slot}, {_text(support.layers)}; "
+                    "pass state_fns=(get, put), or state_fns='attributes' if all its state is in attributes"
+                )
+
+    def _check_idle(self, slots: Sequence[int]) -> None:
+        running = self._engine.running
+        if (busy := next((slot for slot in slots if not running.hub.is_idle(slot)), None)) is not None:
+            raise StateError(f"expected envs whose last result was received, but env {busy} is in flight")
+
+    def _check_states(self, states: Any, slots: Sequence[int]) -> list[EnvState]:
+        if not isinstance(states, Sequence) or not all(isinstance(state, EnvState) for state in states):
+            raise TypeError(f"expected a sequence of states that get_state has returned, got {states!r}")
+        if len(states) != len(slots):
+            raise ValueError(f"expected {len(slots)} states, one for each env, got {len(states)}")
+        running = self._engine.running
+        for state, slot in zip(states, slots, strict=True):
+            layers = running.reports[running.hub.env_of(slot)].state.layers
+            if state.layers != layers:
+                raise ValueError(
+                    f"expected a state of {_text(layers)} for env {slot}, got one of {_text(state.layers)}"
+                )
+            if state.is_over and self._engine.layout.autoreset == "same_step":
+                raise ValueError(
+                    f"expected a state within an episode for env {slot}, got one after its end: with "
+                    "autoreset='same_step' the next one has begun by then"
+                )
+        return list(states)
+
+    def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
+        raise NotImplementedError
+
+    def _check_quiet(self) -> None:
+        raise NotImplementedError
+
+    def _receive(self, *, env_ids: Sequence[int] | None) -> Batch:
+        raise NotImplementedError
+
+
+def _check_fns(fns: Any) -> None:
+    if fns is None or (isinstance(fns, str) and fns == "attributes"):
+        return
+    if not isinstance(fns, tuple) or len(fns) != 2 or not all(map(callable, fns)):
+        raise TypeError(f"expected state_fns to be a pair of functions, 'attributes' or None, got {fns!r}")
+
+
+def _ids(ids: Any) -> list[int]:
+    return list(ids) if isinstance(ids, Sequence) or hasattr(ids, "__len__") else [ids]
+
+
+def _text(layers: Sequence[str]) -> str:
+    """As `repr` shows wrappers."""
+    return "<".join(layers) + ">" * (len(layers) - 1)

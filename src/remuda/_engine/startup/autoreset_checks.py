@@ -1,0 +1,31 @@
+"""Whether the vector envs of a pool reset their envs as it expects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> None:
+    """Whether vector envs, which reset their envs themselves, do so as the pool expects. `metadata`: of each.
+
+    Raises:
+        ValueError: One says otherwise. Who says nothing is believed.
+    """
+    for i, one in enumerate(metadata):
+        mode = one.get("autoreset_mode")
+        name = autoreset_name(mode)
+        if mode is not None and name != autoreset:
+            raise ValueError(
+                f"expected vector envs that agree with autoreset={autoreset!r}, got the autoreset_mode {mode!r} of "
+                f"env_fns[{i}]; pass autoreset={name!r}, or build them with another mode"
+            )
+
+
+_AUTORESET_MODES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}  # Gymnasium's
+
+
+def autoreset_name(mode: Any) -> Any:
+    """The pool's name for what may be a member of Gymnasium's `AutoresetMode`, or its value; else the mode itself."""
+    value = getattr(mode, "value", mode)
+    return _AUTORESET_MODES.get(value, mode) if isinstance(value, str) else mode

@@ -1,0 +1,104 @@
+"""Deals GPUs out to workers: what each finds in its environment, and which cores are near it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from remuda._system.gpus import Gpu, installed_gpus
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+# What renderers read instead, and mean by it the place among all devices of EGL: MuJoCo; dm_control and pyrender.
+_EGL_NUMBERS = ("MUJOCO_EGL_DEVICE_ID", "EGL_DEVICE_ID")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU for workers.
+
+    Attributes:
+        name: As the caller has it: what `worker_info().device` says.
+        variables: Of the environment, by which CUDA sees this GPU alone, and renderers choose it.
+        cores: Near it; empty where nothing is known.
+    """
+
+    name: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    cores: frozenset[int] = frozenset()
+
+
+NO_DEVICE = Device()
+
+
+def device_of(devices: Sequence[Device], worker: int) -> Device:
+    """Workers take them in turn."""
+    return devices[worker % len(devices)] if devices else NO_DEVICE
+
+
+def find_devices(asked: Any) -> tuple[Device, ...]:
+    """What a caller's `devices` are. "auto" may be none at all.
+
+    Raises:
+        TypeError, ValueError: They are none, or this program does not see one of them.
+    """
+    machine = _Machine(installed_gpus(), os.environ.get(_VISIBLE))
+    if isinstance(asked, str) and asked == "auto":
+        return tuple(machine.numbered(number) for number in range(len(machine.visible)))
+    if isinstance(asked, str) or not isinstance(asked, Iterable):
+        raise TypeError(f"expected devices to be 'auto', or a sequence such as ['cuda:0', 'cuda:1'], got {asked!r}")
+    if not (listed := list(asked)):
+        raise ValueError("expected devices to name at least one, got none; pass None for no choice of a GPU")
+    return tuple(machine.find(one) for one in listed)
+
+
+class _Machine:
+    """The GPUs, as this program may use them: `visible` are numbers of the machine, or names that CUDA knows."""
+
+    def __init__(self, gpus: Sequence[Gpu], variable: str | None) -> None:
+        self._gpus, self._variable = gpus, variable
+        self.visible = [str(number) for number in range(len(gpus))] if variable is None else _usable(variable)
+
+    def find(self, asked: Any) -> Device:
+        if isinstance(asked, int) and not isinstance(asked, bool):
+            return self.numbered(asked)
+        if isinstance(asked, str) and (number := re.fullmatch(r"(?:cuda:)?(\d+)", asked)):
+            return self.numbered(int(number[1]))
+        if isinstance(asked, str) and asked.startswith(("GPU-", "MIG-")):
+            return self._device(asked, asked)
+        kind = ValueError if isinstance(asked, (str, int)) else TypeError
+        raise kind(f"expected devices such as 'cuda:0', 0 or 'GPU-<uuid>', got {asked!r}")
+
+    def numbered(self, number: int) -> Device:
+        """As CUDA counts them in this program."""
+        if 0 <= number < len(self.visible):
+            return self._device(f"cuda:{number}", self.visible[number])
+        if number < 0 or self._gpus or self._variable is not None:
+            see = f"{len(self.visible)} GPUs" if self._variable is None else f"{_VISIBLE}={self._variable!r}"
+            raise ValueError(f"expected devices that this program sees ({see}), got 'cuda:{number}'")
+        return self._device(f"cuda:{number}", str(number))  # nothing tells: another maker's
+
+    def _device(self, name: str, visible: str) -> Device:
+        variables, place = {_VISIBLE: visible}, self._place(visible)
+        if place is not None:
+            variables |= dict.fromkeys(_EGL_NUMBERS, str(place))
+        near = self._gpus[place].cores if place is not None and place < len(self._gpus) else frozenset[int]()
+        return Device(name, variables, near)
+
+    def _place(self, visible: str) -> int | None:
+        """On the bus. None where nothing tells, or it is a part of a GPU."""
+        if visible.isdigit():
+            return int(visible)
+        return next((place for place, gpu in enumerate(self._gpus) if gpu.uuid.startswith(visible)), None)
+
+
+def _usable(variable: str) -> list[str]:
+    """As CUDA reads it: up to the first that is none."""
+    listed = []
+    for one in variable.split(","):
+        if not (one.strip().isdigit() or one.strip().startswith(("GPU-", "MIG-"))):
+            break
+        listed.append(one.strip())
+    return listed

@@ -1,0 +1,1 @@
+"""What a pool has counted: figures, snapshots of them, and what they say of the throughput."""

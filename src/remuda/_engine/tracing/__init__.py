@@ -1,0 +1,1 @@
+"""Traces: what happened when, in a file that Perfetto and Chrome show."""

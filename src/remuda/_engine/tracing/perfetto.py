@@ -1,0 +1,192 @@
+"""Writes a trace in the JSON format of Chrome's tracing, which Perfetto reads too.
+
+Times are those of the wall clock, less `baseTimeNanoseconds`: as torch.profiler has them, so that both can be merged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from remuda import _core
+from remuda._engine.supervision.chronicle import FaultNote, StateChange
+from remuda._engine.supervision.fault_kinds import OPERATIONS
+from remuda._engine.supervision.worker_state import WorkerState
+from remuda._engine.tracing.history import BATCH, EVENT, NOBODY, RESULT, History, TracedSpan
+from remuda._trace.file import written_whole
+
+# No process has such a number; workers are shown as threads of one that stands for their pool.
+_POOL_PIDS = 1 << 22
+_POOL_TIDS = 1 << 22  # and no thread: of the pools' own lines, among the threads of the program
+
+_KIND = list(EVENT.fields or ()).index("kind")
+_OPERATIONS = {int(op.value): name for op, name in OPERATIONS.items()}
+_SHOWN = {  # states that a worker is away in, as a trace calls them
+    WorkerState.CLOSING: "closes its env",
+    WorkerState.KILLED: "killed",
+    WorkerState.VACANT: "dead",
+    WorkerState.STARTING: "starts",
+    WorkerState.BUILDING: "builds its envs",
+    WorkerState.JOINING: "builds its envs",
+    WorkerState.ARRIVED: "builds its envs",
+    WorkerState.GIVEN_UP: "lost",
+    WorkerState.LOST: "lost",
+}
+
+
+def write_trace(path: Path, histories: Sequence[History], spans: Iterable[TracedSpan]) -> None:
+    """Writes them into a file, whole or not at all; compressed where its name ends in ".gz"."""
+    with written_whole(path) as file:
+        _Writer(file).write(histories, spans)
+
+
+class _Writer:
+    """Writes one file. All times that it is given are CLOCK_MONOTONIC's, in ns."""
+
+    def __init__(self, file: IO[Any]) -> None:
+        self._file = file
+        self._base, self._offset = base_and_offset()
+        self._pid = os.getpid()
+
+    def write(self, histories: Sequence[History], spans: Iterable[TracedSpan]) -> None:
+        head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": self._base, "traceName": "remuda"}
+        self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
+        self._file.write(json.dumps(self._names("process_name", self._pid, 0, "program")))
+        for number, history in enumerate(histories):
+            self._write_all(self._of_pool(history, _POOL_PIDS + number, _POOL_TIDS + number))
+        self._write_all(self._of_spans(spans))
+        self._file.write("\n]}\n")
+
+    def _write_all(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._file.write(",\n" + line)
+
+    # -- lines -------------------------------------------------------------------------------------------
+
+    def _time(self, at_ns: int) -> str:
+        """In microseconds, to the nanosecond, which a float would not hold."""
+        whole, rest = divmod(at_ns + self._offset, 1000)
+        return f"{whole}.{rest:03}"
+
+    def _slice(self, pid: int, tid: int, kind: str, name: str, begin: int, end: int, **args: Any) -> str:
+        """What lasted from `begin` to `end`, on the line `tid` of `pid`."""
+        duration, rest = divmod(max(0, end - begin), 1000)
+        return (
+            f'{{"ph": "X", "pid": {pid}, "tid": {tid}, "ts": {self._time(begin)}, "dur": {duration}.{rest:03}, '
+            f'"cat": "{kind}", "name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
+        )
+
+    def _instant(self, pid: int, tid: int, kind: str, name: str, at: int, **args: Any) -> str:
+        return (
+            f'{{"ph": "i", "s": "p", "pid": {pid}, "tid": {tid}, "ts": {self._time(at)}, '
+            f'"cat": "{kind}", "name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
+        )
+
+    @staticmethod
+    def _names(what: str, pid: int, tid: int, name: str | int) -> dict[str, Any]:
+        key = "sort_index" if what.endswith("sort_index") else "name"
+        return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {key: name}}
+
+    # -- a pool ------------------------------------------------------------------------------------------
+
+    def _of_pool(self, history: History, pid: int, tid: int) -> Iterator[str]:
+        """`pid`: of its workers. `tid`: of the pool's own line in the program."""
+        yield json.dumps(self._names("thread_name", self._pid, tid, f"pool {history.name}"))
+        yield json.dumps(self._names("thread_sort_index", self._pid, tid, tid - _POOL_TIDS - 1000))
+        yield json.dumps(self._names("process_name", pid, 0, f"workers of {history.name}"))
+        for worker in history.workers:
+            name = f"{worker.name} ({_envs(worker.env_ids[0], len(worker.env_ids))})"
+            yield json.dumps(self._names("thread_name", pid, worker.index + 1, name))
+            yield json.dumps(self._names("thread_sort_index", pid, worker.index + 1, worker.index))
+        for event in history.events.tolist():
+            if event[_KIND] == RESULT:
+                yield from self._of_result(pid, event)
+            else:
+                yield from self._of_caller(tid, event)
+        yield from self._of_lives(history, pid)
+
+    def _of_caller(self, tid: int, event: tuple[int, ...]) -> Iterator[str]:
+        begin, end, wait_begin, wait_end, kind, worker, env, count, *_ = event
+        last = {} if worker == NOBODY else {"last": f"env {env} of worker {worker}"}
+        if kind == BATCH:
+            yield self._slice(self._pid, tid, "batch", f"batch of {count}", begin, end, **last)
+        else:
+            wait_begin, wait_end = begin, end
+        if wait_begin:
+            yield self._slice(self._pid, tid, "wait", "wait", wait_begin, wait_end, **last)
+
+    def _of_result(self, pid: int, event: tuple[int, ...]) -> Iterator[str]:
+        begin, end, reset_begin, reset_end, _, worker, env, count, op, flags, reset_env, _ = event
+        tid = worker + 1
+        operation = _OPERATIONS.get(op, "call")
+        whose = "" if env == _core.WHOLE_WORKER else f" {_envs(env, count)}"
+        failed = {"failed": True} if flags & _core.IS_FAILURE else {}
+        yield self._slice(pid, tid, operation, f"{operation}{whose}", begin, end, **failed)
+        if not reset_begin:
+            return
+        if reset_begin < begin:
+            yield self._slice(pid, tid, "reset", f"reset env {reset_env} (in advance)", reset_begin, reset_end)
+        elif operation != "reset":
+            yield self._slice(pid, tid, "reset", f"reset env {reset_env}", reset_begin, min(reset_end, end))
+
+    def _of_lives(self, history: History, pid: int) -> Iterator[str]:
+        for fault in history.faults:
+            yield from self._of_fault(fault, pid)
+        for worker in history.workers:
+            its = [change for change in history.changes if change.worker == worker.index]
+            yield from self._of_life(its, pid, worker.index + 1)
+
+    def _of_fault(self, fault: FaultNote, pid: int) -> Iterator[str]:
+        whose = "" if fault.env is None else f" env {fault.env}"
+        if fault.began_ns:
+            name = f"{fault.operation}{whose} ({fault.kind})"
+            yield self._slice(pid, fault.worker + 1, "fault", name, fault.began_ns, fault.at_ns, error=fault.text)
+        name = f"{fault.kind}{whose}"
+        yield self._instant(pid, fault.worker + 1, "fault", name, fault.at_ns, error=fault.text)
+
+    def _of_life(self, changes: Sequence[StateChange], pid: int, tid: int) -> Iterator[str]:
+        """Of a worker: one slice for each state that it was away in, those that are alike as one."""
+        at = 0
+        while at < len(changes):
+            name, first = _SHOWN.get(changes[at].state), at
+            while at < len(changes) and _SHOWN.get(changes[at].state) == name:
+                at += 1
+            begin = changes[first].at_ns
+            end = changes[at].at_ns if at < len(changes) else time.monotonic_ns()
+            if name is not None:
+                yield self._slice(pid, tid, "restart", name, begin, end)
+
+    # -- spans -------------------------------------------------------------------------------------------
+
+    def _of_spans(self, spans: Iterable[TracedSpan]) -> Iterator[str]:
+        threads = set[int]()
+        for span in spans:
+            if span.thread not in threads:
+                threads.add(span.thread)
+                yield json.dumps(self._names("thread_name", self._pid, span.thread, f"spans of thread {span.thread}"))
+            raised = {"raised": span.raised} if span.raised else {}
+            yield self._slice(self._pid, span.thread, "span", span.name, span.begin_ns, span.end_ns, **raised)
+
+
+def base_and_offset() -> tuple[int, int]:
+    """What is to be added to the file's times to have the wall clock's, and to CLOCK_MONOTONIC to have the file's."""
+    best = min((_measure_offset() for _ in range(5)), key=lambda measured: measured[1])
+    now = time.time_ns()
+    base = now - now % (86400 * 10**9)  # the day: times stay small, and any two files of a day have the same
+    return base, best[0] - base
+
+
+def _measure_offset() -> tuple[int, int]:
+    """Between the two clocks, and how long it took to read them."""
+    before = time.monotonic_ns()
+    wall = time.time_ns()
+    after = time.monotonic_ns()
+    return wall - (before + after) // 2, after - before
+
+
+def _envs(first: int, count: int) -> str:
+    return f"env {first}" if count == 1 else f"envs {first}-{first + count - 1}"

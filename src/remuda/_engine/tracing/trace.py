@@ -1,0 +1,143 @@
+"""`Trace`: records what happens in pools for a while, and writes it into a file."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from remuda._engine.tracing.history import History
+from remuda._engine.tracing.perfetto import write_trace
+from remuda._engine.tracing.spans import LISTENERS, SpanBuffer
+from remuda._engine.tracing.tracer import PoolTracer, open_pools
+from remuda.errors import StateError
+
+NUM_EVENTS = 1 << 19
+
+
+class Trace:
+    """A trace that is being recorded: what `remuda.trace` and `Pool.trace` return.
+
+    Used in a `with` statement it ends with the block, or call `stop`. One that is never stopped is written when the
+    program ends. Steps, resets, waits, faults and restarts come from the pools, and what `remuda.span` names.
+
+    Attributes:
+        path: Its file; there is none before the end.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], events: int, pool: PoolTracer | None = None) -> None:
+        """Begins at once. `pool`: the one that is traced; None: all of the process, and those to come."""
+        self.path, self._num_events = _writable(path), _checked(events)
+        self._begin_ns, self._owner = time.monotonic_ns(), os.getpid()
+        self._of_all, self._is_stopped = pool is None, False
+        self._pools: dict[PoolTracer, Any] = {}  # with what ends it for each
+        self._ended: list[History] = []  # of pools that are closed
+        self._spans = SpanBuffer(self._num_events)
+        for tracer in open_pools() if pool is None else [pool]:
+            self._add(tracer)
+        LISTENERS.append(self._spans)
+        if self._of_all:
+            _of_all_pools.append(self)
+        atexit.register(self.stop)
+
+    def stop(self) -> Path:
+        """Ends the recording and writes the file; returns its path. Stopping again does nothing.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        if self._is_stopped or os.getpid() != self._owner:  # a forked copy is not the one to write it
+            return self.path
+        self._is_stopped = True
+        atexit.unregister(self.stop)
+        LISTENERS.remove(self._spans)
+        if self._of_all:
+            _of_all_pools.remove(self)
+        for tracer in list(self._pools):
+            self._end(tracer)
+        write_trace(self.path, self._ended, self._spans.since(self._begin_ns))
+        return self.path
+
+    def _add(self, tracer: PoolTracer) -> None:
+        self._pools[tracer] = lambda: self._end(tracer)
+        tracer.listen(self._num_events, self._pools[tracer])
+
+    def _end(self, tracer: PoolTracer) -> None:
+        """Of that pool: what has happened in it so far is all."""
+        self._ended.append(tracer.history().since(self._begin_ns))
+        tracer.leave(self._pools.pop(tracer))
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Trace into {self.path}, {'written' if self._is_stopped else 'being recorded'}>"
+
+
+_of_all_pools: list[Trace] = []
+
+
+def trace(path: str | os.PathLike[str], *, events: int = NUM_EVENTS) -> Trace:
+    """Records what happens in all pools of this process, faces' too, and in pools that are made meanwhile.
+
+        with remuda.trace("run.json"):
+            train()
+
+    The file is opened by Perfetto (https://ui.perfetto.dev) or Chrome (chrome://tracing). `Pool.trace` records one
+    pool. What is recorded is what workers tell of their work anyway: it costs well below 1 % of the steps a second.
+
+    Args:
+        path: The file; compressed where it ends in ".gz".
+        events: How many events are kept of each pool, and of the spans, the latest: 64 bytes each. A batch makes one
+            for the caller and one for each env that takes longer than 20 us, or each run of envs that do not.
+
+    Returns: The `Trace`, which has begun.
+
+    Raises:
+        ValueError, TypeError: `events` is no int from 1 up.
+        OSError: The file's directory is not there, or cannot be written to.
+    """
+    return Trace(path, events)
+
+
+def trace_pool(tracer: PoolTracer, path: str | os.PathLike[str], events: int) -> Trace:
+    """Of one pool."""
+    if not tracer.is_open:
+        raise StateError("expected an open pool to trace, got one that is closed")
+    return Trace(path, events, tracer)
+
+
+def note_new_pool(tracer: PoolTracer) -> None:
+    """Traces of all pools are of this one too."""
+    for each in _of_all_pools:
+        each._add(tracer)
+
+
+def _checked(events: Any) -> int:
+    if not isinstance(events, int) or isinstance(events, bool):
+        raise TypeError(f"expected events to be an int, got {events!r}")
+    if events < 1:
+        raise ValueError(f"expected events to be an int from 1 up, got {events}")
+    return events
+
+
+def _writable(path: str | os.PathLike[str]) -> Path:
+    """Absolute: the program may go elsewhere later. Whether it can be written is found out now, not after the run."""
+    absolute = Path(path).absolute()
+    if absolute.is_dir():
+        raise IsADirectoryError(f"expected the name of a file for the trace, got the directory {absolute}")
+    if not absolute.parent.is_dir():
+        raise FileNotFoundError(
+            f"expected a directory for the trace that is there, got {absolute.parent}; make it first"
+        )
+    if not os.access(absolute.parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"expected a directory for the trace that can be written to, got {absolute.parent}")
+    return absolute

@@ -1,0 +1,135 @@
+"""Stacks of workers' Python code, asked for from outside: what an env is in, also where it hangs with the GIL.
+
+A worker has a file in memory that it dumps its stack into when it gets a signal. `faulthandler` does that in the signal
+handler, without the interpreter, so it also answers where native code never returns. Who asks finds the file in /proc.
+
+After one of the two signals the worker goes on; after the other it stops, so that nothing of what it was in (a system
+call that the signal has interrupted, say) comes to an end before it is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda import _core
+
+PATIENCE = 0.25  # seconds for a worker that gets no core, or blocks signals
+_LOOK = 0.0005
+_NAME = "remuda-stacks"
+_OUTERMOST = re.compile(r'^  File ".*_worker.main\.py", line \d+ in _serve$', re.MULTILINE)
+_MANY = "  ...\n"  # where faulthandler has had enough
+_STATES = {
+    "T": "it is stopped (SIGSTOP), and answers no signal before it goes on",
+    "t": "a debugger has stopped it",
+    "D": "it is in a system call that cannot be interrupted (a disk, a network file system, a driver)",
+    "Z": "it has ended",
+}
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What a worker was in.
+
+    Attributes:
+        text: The Python calls, the last first, a line for each as tracebacks have it; empty where they are not known.
+        problem: Why not; else empty.
+    """
+
+    text: str = ""
+    problem: str = ""
+
+
+def _signals() -> tuple[int, int]:
+    """After which it goes on, and after which it stops: of those that nobody else is known to use."""
+    return int(signal.SIGRTMAX) - 6, int(signal.SIGRTMAX) - 7
+
+
+# -- in the worker ---------------------------------------------------------------------------------------
+
+
+def answer_for_stacks() -> None:
+    """From now on this process, whose main thread this is, tells what that is in when it is asked."""
+    import faulthandler
+    import fcntl
+
+    fd = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+    goes_on, stops = _signals()
+    faulthandler.register(goes_on, fd, all_threads=False)
+    _core.stop_at(stops)
+    faulthandler.register(stops, fd, all_threads=False, chain=True)
+
+
+# -- who asks --------------------------------------------------------------------------------------------
+
+
+def stack_of(pid: int, *, last: bool = False, patience: float = PATIENCE) -> Stack:
+    """Asks a worker for its stack, and waits for the answer for `patience` seconds.
+
+    `last`: it stops then, for it is to be killed.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError as error:
+        return Stack(problem=error.strerror or str(error))
+    try:
+        return _ask(pid, pidfd, _signals()[last], patience)
+    except OSError as error:  # it ended just now, or is another user's
+        return Stack(problem=f"{type(error).__name__}: {error}")
+    finally:
+        os.close(pidfd)
+
+
+def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
+    fd = _open_answers(pid)
+    if fd is None or not _catches(pid, number):
+        return Stack(problem="it does not answer: it is no worker of remuda, or has not come that far")
+    try:
+        if problem := _STATES.get(_state(pid), ""):
+            return Stack(problem=problem)
+        size = os.fstat(fd).st_size
+        signal.pidfd_send_signal(pidfd, number)
+        deadline = time.monotonic() + patience
+        while not _is_whole(text := os.pread(fd, 1 << 20, size).decode(errors="replace")):
+            if time.monotonic() >= deadline:
+                return Stack(_frames(text), "" if text else f"it gave no answer within {patience} s")
+            time.sleep(_LOOK)
+        return Stack(_frames(text))
+    finally:
+        os.close(fd)
+
+
+def _open_answers(pid: int) -> int | None:
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # it was closed meanwhile
+            if os.readlink(link).startswith(f"/memfd:{_NAME}"):
+                return os.open(link, os.O_RDONLY)
+    return None
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether it has a handler: else the signal would be its end."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _is_whole(text: str) -> bool:
+    return _OUTERMOST.search(text) is not None or text.endswith(_MANY)
+
+
+def _frames(text: str) -> str:
+    """Those within remuda's own, without the heading."""
+    lines = text.splitlines()
+    end = next((i for i, line in enumerate(lines) if _OUTERMOST.match(line)), len(lines))
+    return "\n".join(line.strip() for line in lines[:end] if line.startswith("  "))

@@ -1,0 +1,53 @@
+"""Finds NVIDIA's GPUs of this machine, and the cores that are near them, in `/proc` and `/sys`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda._system.cgroups import ROOT, read_text
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU of the machine.
+
+    Attributes:
+        uuid: As `nvidia-smi -L` tells it; empty where the driver does not.
+        cores: Those of its NUMA node; empty where the machine does not tell.
+    """
+
+    uuid: str
+    cores: frozenset[int]
+
+
+def installed_gpus(root: Path = ROOT) -> list[Gpu]:
+    """Those that the driver shows to this process, by their place on the PCI bus, as `nvidia-smi` numbers them.
+
+    `root` is the directory that holds `proc` and `sys`.
+    """
+    places = root / "proc/driver/nvidia/gpus"
+    addresses = sorted(place.name for place in places.iterdir()) if places.is_dir() else []
+    return [Gpu(_uuid(places / address), _cores_near(address, root)) for address in addresses]
+
+
+def _uuid(place: Path) -> str:
+    for line in read_text(place / "information").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "GPU UUID":
+            return value.strip()
+    return ""
+
+
+def _cores_near(address: str, root: Path) -> frozenset[int]:
+    return parse_cores(read_text(root / "sys/bus/pci/devices" / address.lower() / "local_cpulist"))
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """Cores as the kernel lists them: "0-3,8"; none where it is another text."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last.isdigit() or not last):
+            cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)

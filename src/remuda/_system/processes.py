@@ -1,0 +1,53 @@
+"""What the kernel tells of processes and of the machine: time on cores, time in the queue for one, memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda._system.cgroups import ROOT, read_text
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
+_BUSY = (1, 2, 3, 6, 7, 8)  # of a line in /proc/stat: user, nice, system, irq, softirq, steal
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of a process; zeros, or None, where it is not told.
+
+    Attributes:
+        cpu: Seconds of CPU time of all its threads, to a hundredth.
+        queued: Seconds in which its main thread was ready to run, and had no core.
+        memory: Bytes of it that are in memory, those it shares with others counted.
+    """
+
+    cpu: float = 0.0
+    queued: float = 0.0
+    memory: int | None = None
+
+
+def usage_of(pid: int | None, root: Path = ROOT) -> Usage:
+    """`pid`: None for nobody. ``root`` is the directory that holds ``proc``."""
+    if pid is None:
+        return Usage()
+    folder = root / "proc" / str(pid)
+    pages = read_text(folder / "statm").split()
+    memory = int(pages[1]) * mmap.PAGESIZE if len(pages) > 1 else None
+    queued = read_text(folder / "schedstat").split()
+    return Usage(_cpu_seconds(folder), int(queued[1]) / 1e9 if len(queued) > 1 else 0.0, memory)
+
+
+def _cpu_seconds(folder: Path) -> float:
+    _, _, rest = read_text(folder / "stat").rpartition(")")  # a program's name may have anything in it
+    fields = rest.split()
+    return (int(fields[11]) + int(fields[12])) * _TICK if len(fields) > 12 else 0.0
+
+
+def busy_seconds(cpus: Iterable[int], root: Path = ROOT) -> float:
+    """How long these cores have been busy, all together; 0.0 where it is not told."""
+    names = {f"cpu{cpu}" for cpu in cpus}
+    lines = (line.split() for line in read_text(root / "proc" / "stat").splitlines() if line.startswith("cpu"))
+    return sum(sum(int(fields[i]) for i in _BUSY if i < len(fields)) for fields in lines if fields[0] in names) * _TICK

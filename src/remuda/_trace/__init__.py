@@ -1,0 +1,1 @@
+"""Files of traces: how they are opened, and merged."""

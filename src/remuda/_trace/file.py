@@ -1,0 +1,27 @@
+"""Opens files of traces, which may be compressed, and writes them whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+def open_trace(path: Path) -> IO[Any]:
+    """Its text; unpacked where its name ends in ".gz"."""
+    return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[IO[Any]]:
+    """A file to write text to, which takes its place when that is done; compressed where its name ends in ".gz"."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with gzip.open(part, "wt", compresslevel=4) if path.suffix == ".gz" else part.open("w") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+"""Fills one rollout after another with a policy, in the way of stepping that is measured to be the fastest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from remuda import Part, Pool, Rollout, RolloutStep
+
+Policy: TypeAlias = Callable[[Any], Any]
+
+_AGAIN_AFTER = 50  # rollouts, what is slower is tried once more: it may have become the fastest
+_GAIN = 1.1  # by which another way must be faster than the plain one
+
+
+class Steps(Protocol):
+    """A pool, or a vector env on one."""
+
+    @property
+    def num_envs(self) -> int: ...
+    def rollout(self, steps: int, columns: Any = None, parts: int = 1) -> Rollout: ...
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the envs of a rollout are stepped.
+
+    Attributes:
+        parts: As in `Pool.rollout`.
+        min_envs: As in `Rollout.partial`; None: all envs, or those of a part, step together.
+    """
+
+    parts: int = 1
+    min_envs: int | None = None
+
+    def turns(self, rollout: Rollout) -> Iterator[RolloutStep]:
+        return iter(rollout) if self.min_envs is None else rollout.partial(self.min_envs)
+
+
+PLAIN = Way()
+
+
+def collect(
+    pool: Steps, policy: Policy, *, steps: int, parts: int | None = None, min_envs: int | None = None
+) -> Collector:
+    """Fills rollouts with what a policy does, one after another, for as long as you ask for more::
+
+        pool.reset(seed=0)
+        for rollout in remuda.collect(pool, policy, steps=128):
+            learn(rollout)
+
+    How it steps the envs it finds out by itself: all together; in halves, each while the policy deals with the other
+    ("double buffering"); or whichever half of them is ready first, so that nobody waits for the slowest. The first
+    rollouts are filled in each of these ways in turn, from then on in the fastest; the others are tried again now and
+    then. In halves `env_ids` have another order; what is ready first is chance. With `parts=1` neither happens.
+
+    Args:
+        pool: A `Pool` or a vector env of ours, whose envs have been reset.
+        policy: Called with observations of k envs, batched as `Batch.obs`, it returns k actions, or these and a dict of
+            columns to be kept beside: arrays of k rows each, `{"value": values}`. (Actions that are themselves a pair
+            with a dict come with such a dict, which may be empty.)
+        steps: Of each env in a rollout.
+        parts: Step the envs in so many parts; 1: all together. None: find out.
+        min_envs: Step whichever envs are ready, so many or more. None: find out.
+
+    Returns:
+        An iterator of rollouts, each full. It never ends by itself.
+
+    Raises:
+        ValueError: Both `parts` and `min_envs`.
+        Exception: While it is iterated over: what `Pool.rollout` and the policy raise. Then it has ended.
+    """
+    if parts is not None and min_envs is not None:
+        raise ValueError(f"expected parts or min_envs, got both ({parts} and {min_envs})")
+    if min_envs is not None:
+        return Collector(pool, policy, steps, [Way(min_envs=min_envs)])
+    if parts is not None:
+        return Collector(pool, policy, steps, [Way(parts)])
+    return Collector(pool, policy, steps, _ways_of(pool))
+
+
+def _ways_of(pool: Steps) -> list[Way]:
+    """What may be the fastest: there is nothing to win where the envs step in the caller's thread."""
+    envs: Any = pool if isinstance(pool, Part) else pool._envs  # type: ignore[attr-defined]  # those of a face
+    whole: Pool = envs if isinstance(envs, Pool) else envs._pool
+    width = whole.vector_size or 1
+    if envs.num_envs < 2 * width or whole.backend == "serial":
+        return [PLAIN]
+    ready = Way(min_envs=envs.num_envs // width // 2 * width)
+    return [PLAIN, Way(parts=2), ready] if envs is whole else [PLAIN, ready]
+
+
+class Collector(Iterator[Rollout]):
+    """Rollouts that a policy fills: what `collect` returns.
+
+    Attributes:
+        filled: How many there were so far.
+    """
+
+    def __init__(self, pool: Steps, policy: Policy, steps: int, ways: list[Way]) -> None:
+        self._pool, self._policy, self._steps, self._ways = pool, policy, steps, ways
+        self._seconds: dict[Way, float] = {}  # that a rollout took, the last time
+        self.filled = 0
+
+    @property
+    def parts(self) -> int:
+        """In how many parts the envs of the next rollout step."""
+        return self._next_way.parts
+
+    @property
+    def min_envs(self) -> int | None:
+        """How many envs each turn of the next rollout has at least; None: all, or all of a part."""
+        return self._next_way.min_envs
+
+    def __next__(self) -> Rollout:
+        way = self._next_way
+        begin = time.perf_counter()
+        rollout = self._fill(way)
+        if self.filled > 0:  # the first shows how long it takes to warm up
+            self._seconds[way] = time.perf_counter() - begin
+        self.filled += 1
+        return rollout
+
+    @property
+    def _next_way(self) -> Way:
+        if self.filled == 0 or len(self._ways) == 1:
+            return self._ways[0]
+        if (turn := (self.filled - 1) % _AGAIN_AFTER) < len(self._ways):
+            return self._ways[turn]
+        fastest = min(self._ways, key=self._seconds.__getitem__)
+        return fastest if self._seconds[fastest] * _GAIN < self._seconds[self._ways[0]] else self._ways[0]
+
+    def _fill(self, way: Way) -> Rollout:
+        rollout = self._pool.rollout(self._steps, parts=way.parts)
+        try:
+            for step in way.turns(rollout):
+                told = self._policy(step.obs)
+                actions, columns = told if _has_columns(told) else (told, {})
+                step.act(actions, **columns)
+        except BaseException:
+            rollout.close()
+            raise
+        return rollout
+
+
+def _has_columns(told: Any) -> bool:
+    return isinstance(told, tuple) and len(told) == 2 and isinstance(told[1], dict)

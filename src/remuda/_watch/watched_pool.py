@@ -1,0 +1,95 @@
+"""A pool of another process: its figures, its processes, and what its workers have written."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from remuda import _core
+from remuda._engine.stats.figures import Figures
+from remuda._engine.stats.pool_stats import PoolStats, Setup
+from remuda._engine.stats.reading import read_stats
+from remuda._wire.card import Card, start_of
+
+
+class WatchedPool:
+    """Maps a pool's memory, to be read only.
+
+    Attributes:
+        card: How the pool was made.
+    """
+
+    def __init__(self, card: Card, fd: int) -> None:
+        """`fd`: the caller's, which is needed no longer. (Whoever looked for the pool would find it with us, too.)"""
+        self.card, self._file = card, os.fstat(fd)
+        plan = _core.Plan(**card.plan)
+        self._arena: _core.Arena | None = _core.Arena.look_at(fd, plan.bytes)
+        self._plan, self._setup = plan, _setup(card)
+
+    @classmethod
+    def open(cls, path: Path) -> WatchedPool:
+        """Raises OSError or NoCardError."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return cls(Card.read(fd), fd)
+        except RuntimeError as error:
+            raise OSError(str(error)) from error
+        finally:
+            os.close(fd)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its process runs, and has not closed it."""
+        if start_of(self.card.owner) != self.card.started:
+            return False
+        try:
+            links = list(Path(f"/proc/{self.card.owner}/fd").iterdir())
+        except OSError:
+            return False
+        return any(_is_same(link, self._file) for link in links)
+
+    def end_in_words(self) -> str:
+        """Of one that is not open any more."""
+        name, owner = self.card.name, self.card.owner
+        runs = start_of(owner) == self.card.started
+        return f"the pool {name} of process {owner} " + ("was closed" if runs else "is gone: the process has ended")
+
+    def stats(self) -> PoolStats:
+        """As `Pool.stats()`; the workers' processes are those that have built their envs."""
+        assert self._arena is not None  # it is not closed
+        figures = Figures.read(self._arena, self._plan)
+        is_own = self._setup.backend == "process"
+        pids = [int(pid) if is_own and start_of(int(pid)) else None for pid in figures.meters["pid"]]
+        return read_stats(figures, self._setup, pids, self.card.owner)
+
+    def close(self) -> None:
+        """Lets go of the memory."""
+        self._arena = None
+
+
+def output_of(pid: int | None, limit: int = 1 << 13) -> str | None:
+    """The end of what a worker has written, where that goes into memory or a file; None where it goes elsewhere."""
+    if pid is None:
+        return None
+    with suppress(OSError):
+        fd = os.open(f"/proc/{pid}/fd/1", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                size = os.fstat(fd).st_size
+                return os.pread(fd, limit, max(0, size - limit)).decode(errors="replace")
+        finally:
+            os.close(fd)
+    return None
+
+
+def _is_same(link: Path, file: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(link.stat(), file)
+    except OSError:
+        return False
+
+
+def _setup(card: Card) -> Setup:
+    return Setup(**{**card.setup, "envs_of_worker": tuple(card.setup["envs_of_worker"])})

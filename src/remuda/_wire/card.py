@@ -1,0 +1,77 @@
+"""The card of a pool: what another process must know to read its figures. It lies behind the arena, in the same file.
+
+That file has no name; who looks for it finds it among the descriptors of the pool's process, as long as that lives. So
+nothing is left behind when it is killed, and nobody but its user gets at it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+_HEADER = struct.Struct("<QQQ")  # the beginning of ArenaHeader in arena.hpp: magic, version, bytes
+_MAGIC = 0x616475_6D6572
+_MOST_BYTES = 1 << 20
+
+
+class NoCardError(Exception):
+    """A file is no arena, or has no card that this remuda can read."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """How a pool was made.
+
+    Attributes:
+        owner, started: The pool's process: its id, and its start as the kernel has it, so that no other process is
+            taken for it.
+        name: The pool's.
+        setup: What `Setup` takes.
+        plan: What `_core.Plan` takes.
+        version: Of this format.
+    """
+
+    owner: int
+    started: int
+    name: str
+    setup: Mapping[str, Any]
+    plan: Mapping[str, Any]
+    version: int = VERSION
+
+    def write(self, fd: int, at: int) -> None:
+        """Behind the arena, of which there are `at` bytes."""
+        text = json.dumps(asdict(self)).encode()
+        os.pwrite(fd, text, at)
+        os.ftruncate(fd, at + len(text))
+
+    @classmethod
+    def read(cls, fd: int) -> Card:
+        """Raises NoCardError."""
+        header = os.pread(fd, _HEADER.size, 0)
+        if len(header) < _HEADER.size:
+            raise NoCardError("it is empty")
+        magic, _, size = _HEADER.unpack(header)
+        if magic != _MAGIC:
+            raise NoCardError("it is no arena")
+        text = os.pread(fd, _MOST_BYTES, size)
+        try:
+            told = json.loads(text)
+            if told["version"] != VERSION:
+                raise NoCardError(f"it is of version {told['version']}, and this remuda knows version {VERSION}")
+            return cls(**told)
+        except (ValueError, TypeError, KeyError) as error:
+            raise NoCardError(f"it has no card ({type(error).__name__}: {error})") from error
+
+
+def start_of(pid: int) -> int | None:
+    """When a process was started, in ticks since the machine was; None where there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None

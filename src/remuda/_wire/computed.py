@@ -1,0 +1,96 @@
+"""Columns of the pool's caller: what functions of his make of an env after each of its resets and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from remuda._wire.codec import ColumnSpec, coerce
+from remuda.errors import InvalidEnvError
+
+ExtraFn: TypeAlias = Callable[[Any], Any]
+
+NUMBERS = "biufc"  # the kinds of dtypes that columns may have
+
+
+@dataclass(frozen=True)
+class Computed:
+    """One such column.
+
+    Attributes:
+        name: What the caller calls it.
+        function: Is called with the env, and returns its value; with a vector env, an array with a row for each of its
+            envs.
+        declared: Its dtype and shape of one env, where the caller has said so.
+    """
+
+    name: str
+    function: ExtraFn
+    declared: ColumnSpec | None = None
+
+    @property
+    def path(self) -> str:
+        """As one would write it."""
+        return path_of(self.name)
+
+    def spec(self, env: Any, width: int | None) -> ColumnSpec:
+        """Its dtype and shape, as they were declared, or as its value for this env has them, which has just been built.
+
+        Args:
+            width: How many envs are in it, where it is a vector env.
+
+        Raises:
+            InvalidEnvError: The function raised, or its value is no array of numbers, or not one for each env.
+        """
+        if self.declared is not None:
+            return self.declared
+        try:
+            return self._found(env, width)
+        except Exception as error:
+            raise InvalidEnvError(
+                f"{blamed(self.path, error)}; it was called with an env that has not been reset, to find its shape and "
+                f"dtype: declare them, with extras={{{self.name!r}: (function, (shape, dtype))}}"
+            ) from error
+
+    def _found(self, env: Any, width: int | None) -> ColumnSpec:
+        value = np.asarray(self.function(env))
+        if value.dtype.kind not in NUMBERS:
+            raise TypeError(f"expected numbers at {self.path}, got {value.dtype}")
+        if width is not None and value.shape[:1] != (width,):
+            raise ValueError(f"expected {width} rows at {self.path}, one for each env, got the shape {value.shape}")
+        return ColumnSpec(self.path, value.dtype, value.shape if width is None else value.shape[1:])
+
+
+def path_of(name: str) -> str:
+    return f"extras[{name!r}]"
+
+
+def fit(spec: ColumnSpec, value: Any, width: int | None = None) -> np.ndarray[Any, Any]:
+    """A value as its column has it; a ValueError where that cannot be. `width`: rows of a vector env."""
+    shape = spec.shape if width is None else (width, *spec.shape)
+    return coerce(value, spec.dtype, shape, spec.path, ValueError)
+
+
+def blamed(path: str, error: BaseException) -> RuntimeError:
+    """What to raise where a function has raised this."""
+    return RuntimeError(f"{path} raised {type(error).__qualname__}: {error}")
+
+
+def compute(columns: Sequence[Computed], specs: Sequence[ColumnSpec], env: Any, width: int) -> list[Any]:
+    """The value of each for a vector env, as its column has it.
+
+    Raises:
+        RuntimeError: A function raised; that is its cause.
+        ValueError: A value that does not fit.
+    """
+    values = []
+    for column, spec in zip(columns, specs, strict=True):
+        try:
+            value = column.function(env)
+        except Exception as error:
+            raise blamed(column.path, error) from error
+        values.append(np.array(fit(spec, value, width)))
+    return values

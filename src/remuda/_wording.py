@@ -1,0 +1,45 @@
+"""Words for what messages list: numbers of envs and workers, exit codes of processes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """ "0, 2, 5", or "none"."""
+    return ", ".join(map(str, numbers)) or "none"
+
+
+def name_some(what: str, numbers: Iterable[int]) -> str:
+    """ "env 3", "envs 0, 2" or "envs 0-63, 65": of each number once, in order."""
+    runs: list[list[int]] = []
+    for number in (ordered := sorted(set(numbers))):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else listed(run) for run in runs]
+    return f"{what}{'s' * (len(ordered) != 1)} {', '.join(texts) or 'none'}"
+
+
+def describe_exitcode(exitcode: int | None) -> str:
+    """What an exit code says, with the likely cause of the signals one meets in practice."""
+    if exitcode is None:
+        return "its exit code is unknown"
+    if exitcode >= 0:
+        return f"it exited with code {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    return f"killed by {name}{_LIKELY_CAUSES.get(name, '')}"
+
+
+_LIKELY_CAUSES = {
+    "SIGKILL": " (often the kernel, out of memory: see `dmesg`; or somebody's `kill -9`)",
+    "SIGSEGV": " (native code of the env touched memory that is not its own)",
+    "SIGABRT": " (native code of the env gave up: an assertion, or a C++ exception nobody caught)",
+    "SIGBUS": " (memory-mapped data of the env went away, or its disk is full)",
+    "SIGTERM": " (somebody asked it to stop)",
+}

@@ -1,0 +1,51 @@
+"""Factories of envs on their way into a worker process, with the ids that are registered with Gymnasium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import cloudpickle
+from gymnasium.envs.registration import EnvSpec, registry
+
+from remuda._wire.pickling import Parts, load
+from remuda._wire.registrations import load_registrations, pickle_registrations
+from remuda.errors import InvalidEnvError
+
+EnvFn: TypeAlias = Callable[[], Any]
+Carried: TypeAlias = Parts
+"""Ids, and the factory that may need them, both pickled."""
+
+
+def carry(env_fn: EnvFn, slot: int) -> Carried:
+    """A factory for a slot, as a living worker is sent it.
+
+    Raises:
+        InvalidEnvError: It cannot be pickled.
+    """
+    try:
+        pickled: bytes = cloudpickle.dumps(env_fn)
+    except Exception as error:
+        raise InvalidEnvError(
+            f"expected the new factory of env {slot} to be one that can be pickled, for a worker process calls it, got "
+            f"{type(error).__name__}: {error}; build inside the function what it cannot carry"
+        ) from error
+    return [cloudpickle.dumps(pickle_registrations()), pickled]
+
+
+def unpack(carried: Carried) -> EnvFn:
+    """The factory, in the worker."""
+    ids, pickled = carried
+    specs = load_registrations(load([ids]))
+    registry.update(specs)  # modules that are imported now may ask for them
+    return with_ids(specs, load([pickled]))
+
+
+def with_ids(ids: Mapping[str, EnvSpec], env_fn: EnvFn) -> EnvFn:
+    """A factory that finds the program's ids: modules may have registered their own, for it or an env before."""
+
+    def build() -> Any:
+        registry.update(ids)
+        return env_fn()
+
+    return build

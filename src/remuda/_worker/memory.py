@@ -1,0 +1,55 @@
+"""How much memory this process and all that it has started take, as the kernel counts what is theirs alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def own_bytes(pid: int | None = None, proc: Path = _PROC) -> int:
+    """Anonymous memory, be it in RAM or swapped out, of a process (None: this one) and its descendants.
+
+    Files that are mapped, and shared memory, such as a pool's, do not count. A process that has ended meanwhile, or
+    that may not be looked at, counts nothing.
+    """
+    total, waiting = 0, [os.getpid() if pid is None else pid]
+    while waiting:
+        place = proc / str(waiting.pop())
+        total += _bytes_of(place)
+        waiting += _children(place)
+    return total
+
+
+def in_words(count: float) -> str:
+    """Bytes, for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def _bytes_of(place: Path) -> int:
+    found = {"RssAnon": 0, "VmSwap": 0}
+    for line in _text(place / "status").splitlines():
+        name, _, value = line.partition(":")
+        if name in found:
+            found[name] = int(value.split()[0]) * 1024
+    return sum(found.values())
+
+
+def _children(place: Path) -> list[int]:
+    try:
+        threads = os.listdir(place / "task")
+    except OSError:
+        return []
+    return [int(pid) for thread in threads for pid in _text(place / "task" / thread / "children").split()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,80 @@
+"""``remuda top``: a live view of the running pools of this user."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from .options import add_subcommand, at_least, refuse
+
+if TYPE_CHECKING:
+    from remuda._watch.watched_pool import WatchedPool
+
+    from .options import Subcommands
+
+
+def add_to(subcommands: Subcommands) -> None:
+    """Describe the subcommand's options."""
+    parser = add_subcommand(subcommands, top, "top")
+    add = parser.add_argument
+    add("pid", type=at_least(1), nargs="?", metavar="PID", help="of the program; all of this user's, if none is named")
+    add("--interval", type=at_least(0.05, float), default=1.0, metavar="S", help="between two looks (default: 1)")
+    add("--json", action="store_true", help="look twice, that long apart, and print all figures as JSON")
+
+
+def top(options: argparse.Namespace) -> int:
+    """Watch the envs and workers of running programs: rates, times, memory, and what holds them back.
+
+    Nothing is asked of the programs, and none is slowed down: their memory is read. Keys are told in the last line.
+    """
+    if sys.platform != "linux":
+        return refuse(f"expected Linux, whose /proc tells of processes, got {sys.platform}")
+    from remuda._watch.finding import NotFoundError, find_pools
+
+    from .bench import is_installed
+
+    try:
+        pools = find_pools(options.pid)
+    except NotFoundError as error:
+        return refuse(str(error))
+    try:
+        if options.json:
+            return _print_json(pools, options.interval)
+        if not is_installed("rich"):
+            return refuse("remuda top needs rich: pip install remuda[top]; or use --json")
+        if not sys.stdout.isatty():
+            return refuse("expected a terminal to draw on; use --json for a file or a pipe")
+        return _show(pools, options.interval)
+    finally:
+        for pool in pools:
+            pool.close()
+
+
+def _print_json(pools: list[WatchedPool], interval: float) -> int:
+    from remuda._watch.dump import dump
+
+    before = [pool.stats() for pool in pools]
+    time.sleep(interval)
+    after = [pool.stats() for pool in pools]
+    told = [dump(pool, last, last - first) for pool, first, last in zip(pools, before, after, strict=True)]
+    print(json.dumps(told, indent=2))
+    return 0
+
+
+def _show(pools: list[WatchedPool], interval: float) -> int:
+    from rich.console import Console
+
+    from remuda._watch.keys import terminal_keys
+    from remuda._watch.top import Top
+
+    try:
+        with terminal_keys() as keys:
+            ended = Top(pools, Console(), interval).run(keys)
+    except KeyboardInterrupt:
+        return 0
+    if ended:
+        print(ended)
+    return 0

@@ -1,0 +1,69 @@
+"""``remuda trace``: runs a program and records what happens in its pools, or merges traces."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import remuda
+
+from .options import add_subcommand, at_least, refuse
+
+if TYPE_CHECKING:
+    from .options import Subcommands
+
+
+def add_to(subcommands: Subcommands) -> None:
+    """Describe the subcommand's options."""
+    parser = add_subcommand(subcommands, trace, "trace")
+    add = parser.add_argument
+    add("--output", "-o", type=Path, default=Path("trace.json"), metavar="FILE", help="(default: trace.json)")
+    add("--events", type=at_least(1), metavar="N", help="keep so many of each pool, the latest (default: 524288)")
+    add("--module", "-m", action="store_true", help="SCRIPT is a module's name")
+    add("--merge", action="store_true", help="SCRIPT and ARGS are traces, of torch.profiler too: make one of them")
+    add("script", metavar="SCRIPT", help="a program in Python")
+    add("args", nargs=argparse.REMAINDER, metavar="ARGS", help="for the program")
+
+
+def trace(options: argparse.Namespace) -> int:
+    """Run a program, and record what happens in its pools for Perfetto or Chrome to show.
+
+    Open the file in https://ui.perfetto.dev. With --merge nothing is run: traces that were recorded together become
+    one, those of torch.profiler too.
+    """
+    if options.merge:
+        return _merge([Path(options.script), *map(Path, options.args)], options.output)
+    if not options.module and not Path(options.script).is_file():
+        return refuse(f"expected a program in Python, got {options.script}, which is no file")
+    sys.argv = [options.script, *options.args]
+    sys.path[0] = str(Path.cwd()) if options.module else str(Path(options.script).resolve().parent)
+    events = {} if options.events is None else {"events": options.events}
+    try:
+        recording = remuda.trace(options.output, **events)
+    except OSError as error:
+        return refuse(str(error))
+    with recording:
+        try:
+            if options.module:
+                runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(options.script, run_name="__main__")
+        finally:
+            print(f"the trace: {recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
+    return 0
+
+
+def _merge(paths: list[Path], merged: Path) -> int:
+    from remuda._trace.merge import merge_traces
+
+    if len(paths) < 2:
+        return refuse(f"expected two traces or more to merge, got {len(paths)}")
+    try:
+        merge_traces(paths, merged)
+    except (remuda.TraceError, OSError) as error:
+        return refuse(str(error))
+    print(merged)
+    return 0

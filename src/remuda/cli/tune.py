@@ -1,0 +1,86 @@
+"""``remuda tune``: finds how a pool is to be made for an env and a policy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda._bench import tune_report, workloads
+from remuda._bench.trials import Policy, Trials
+from remuda._bench.tuning import Measure, Outcome, Trial, Tuned, tune
+from remuda._system.cores import usable_cores
+from remuda.errors import RemudaError
+
+from .bench import is_installed, reason_not_to_write
+from .options import add_subcommand, at_least, refuse
+
+if TYPE_CHECKING:
+    from .options import Subcommands
+
+
+def add_to(subcommands: Subcommands) -> None:
+    """Describe the subcommand's options."""
+    parser = add_subcommand(subcommands, tune_env, "tune")
+    add = parser.add_argument
+    add("env", help="a Gymnasium id, or module:factory")
+    add("--policy-ms", type=at_least(0.0, float), default=0.0, metavar="MS", help="a call of your policy (default: 0)")
+    add("--gpu", action="store_true", help="the policy runs on a GPU, and leaves the core alone meanwhile")
+    add("--num-envs", "-n", type=at_least(1), metavar="N", help="envs in a batch (default: as many as pay)")
+    add("--seconds", type=at_least(0.01, float), default=1.0, metavar="S", help="of each trial (default: 1)")
+    add("--json", type=Path, metavar="FILE", help="write all figures here")
+    add("--plot", type=Path, metavar="FILE", help="draw them here, as .png or .svg")
+
+
+def tune_env(options: argparse.Namespace) -> int:
+    """Try an env in pools of different make, and say which to use.
+
+    Each trial is a pool of the env, stepped with random actions, beside something that takes as long as your policy.
+    Envs a batch, workers, spares and halves are tried, each from the best so far; "auto" has its say first.
+    """
+    if reason := reason_not_to_write(options.json, options.plot):
+        return refuse(reason)
+    try:
+        workload = workloads.resolve(options.env)
+        workloads.probe_spaces(workload)
+    except workloads.WorkloadError as error:
+        return refuse(str(error))
+    trials = Trials(workload.make_env, Policy(options.policy_ms / 1e3, options.gpu), options.seconds)
+
+    def search(measure: Measure) -> Tuned:
+        return tune(measure, num_envs=options.num_envs, cores=usable_cores(), thinks=options.policy_ms > 0)
+
+    try:
+        if is_installed("rich"):
+            from . import tune_display
+
+            tuned = tune_display.run(search, trials.measure, options.env)
+        else:
+            tuned = search(lambda trial: _told(trials.measure(trial)))
+            print(tune_report.as_text(tuned, options.env))
+    except RemudaError as error:
+        print(f"error: {options.env} cannot be stepped at random: {error}", file=sys.stderr)
+        return 1
+    _save(tuned, options)
+    return 0
+
+
+def _told(outcome: Outcome) -> Outcome:
+    """Shown as it comes, where there is no rich."""
+    trial: Trial = outcome.trial
+    print(f"{trial.num_envs} envs, {trial.num_workers} workers: {outcome.rate:,.0f} env steps/s", file=sys.stderr)
+    return outcome
+
+
+def _save(tuned: Tuned, options: argparse.Namespace) -> None:
+    for path in (options.json, options.plot):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps(tune_report.to_json(tuned, options.env), indent=2) + "\n")
+    if options.plot is not None:
+        from remuda._bench import tune_plot
+
+        tune_plot.save(tuned, options.env, options.plot)

@@ -1,0 +1,214 @@
+"""``RolloutBuffer``: Stable-Baselines3's, whose observations stay where the workers have written them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from numpy.lib.stride_tricks import as_strided
+from stable_baselines3.common import buffers
+from stable_baselines3.common.type_aliases import DictRolloutBufferSamples, RolloutBufferSamples
+
+from remuda import Rollout
+from remuda.sb3.subproc_vec_env import OPEN_ENVS, SubprocVecEnv
+
+Array = npt.NDArray[Any]
+
+_ONLY = ""  # the key of observations that are no dict
+
+
+class RolloutBuffer(buffers.RolloutBuffer):
+    """The buffer of SB3's PPO and A2C, without its copies of the observations.
+
+        model = PPO("CnnPolicy", env, rollout_buffer_class=remuda.sb3.RolloutBuffer)
+
+    Where the observations that it is given lie in the memory of a :class:`SubprocVecEnv`, as they come or transposed by
+    ``VecTransposeImage``, the env writes its further steps into a :class:`remuda.Rollout`, and minibatches are gathered
+    from there. The first rollout is copied, for only then it is known whose observations come; so are those that a
+    wrapper has made anew, as ``VecNormalize`` and ``VecFrameStack`` do. What is learned is the same, bit by bit.
+
+    Args:
+        buffer_size: steps of each env.
+        observation_space: also a ``Dict``, for which SB3 has a class of its own.
+        action_space: of the envs.
+        device: where minibatches go.
+        gae_lambda: of the advantages.
+        gamma: the discount.
+        n_envs: how many envs.
+
+    Attributes:
+        observations: (buffer_size, n_envs, ...), or a dict of such; views of shared memory where there is no copy.
+        rollout: what has the observations; ``None`` where they were copied.
+    """
+
+    observations: Any
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        gae_lambda: float = 1,
+        gamma: float = 0.99,
+        n_envs: int = 1,
+    ) -> None:
+        is_dict = isinstance(observation_space, spaces.Dict)
+        self._spaces = dict(observation_space.spaces) if is_dict else {_ONLY: observation_space}  # type: ignore[attr-defined]
+        self._is_dict = is_dict
+        self.rollout: Rollout | None = None
+        self._env: weakref.ref[SubprocVecEnv] | None = None
+        self._own: dict[str, Array] = {}  # for what is copied
+        self._frames: dict[str, Array] = {}  # (buffer_size + 1, n_envs, ...) of the rollout
+        super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
+
+    # -- filling -----------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forget all, and have the env write its next steps where they will be read."""
+        self._views: dict[str, Array] = {}  # (buffer_size, n_envs, ...)
+        self.observations = self._views
+        if self.rollout is not None:
+            self.rollout.close()
+        self.rollout, self._frames = None, {}
+        for name in ("rewards", "returns", "episode_starts", "values", "log_probs", "advantages"):
+            setattr(self, name, np.zeros((self.buffer_size, self.n_envs), np.float32))
+        self.actions = np.zeros((self.buffer_size, self.n_envs, self.action_dim), self.action_space.dtype)
+        self.generator_ready = False
+        buffers.BaseBuffer.reset(self)
+        env = None if self._env is None else self._env()
+        if env is not None and not env.closed:
+            self.rollout = env.rollout(self.buffer_size)
+            frames = self.rollout.obs if self._is_dict else {_ONLY: self.rollout.obs}
+            self._frames = {key: frames[key] for key in self._spaces}
+
+    def add(
+        self,
+        obs: Any,
+        action: Array,
+        reward: Array,
+        episode_start: Array,
+        value: torch.Tensor,
+        log_prob: torch.Tensor,
+    ) -> None:
+        """Add one step of all envs.
+
+        Args:
+            obs: what the envs showed before it: an array of ``n_envs`` rows, or a dict of such.
+            action: what they were told.
+            reward: what they gave.
+            episode_start: whether ``obs`` is the first of an episode.
+            value: of ``obs``.
+            log_prob: of the action.
+        """
+        given = obs if self._is_dict else {_ONLY: obs}
+        if self.pos == 0:
+            self._lay_out({key: np.asarray(given[key]) for key in self._spaces})
+        for key, view in self._views.items():
+            self._put(key, view[self.pos], np.asarray(given[key]))
+        self.actions[self.pos] = action.reshape((self.n_envs, self.action_dim))
+        self.rewards[self.pos], self.episode_starts[self.pos] = reward, episode_start
+        self.values[self.pos] = value.detach().cpu().numpy().flatten()
+        self.log_probs[self.pos] = log_prob.detach().cpu().numpy().reshape(-1)
+        self.pos += 1
+        self.full = self.pos == self.buffer_size
+
+    def _lay_out(self, given: dict[str, Array]) -> None:
+        """Decide where the observations are to lie, by the first ones."""
+        if self.rollout is None or not all(_lies_like(given[key], self._frames[key]) for key in given):
+            self.rollout, self._frames = None, {}
+            self._env = self._find_env(given)
+            self._views = {key: self._own_memory(key) for key in given}
+        else:
+            self._views = {key: _seen_as(given[key], frames[:-1]) for key, frames in self._frames.items()}
+        self.observations = self._views if self._is_dict else self._views[_ONLY]
+
+    def _find_env(self, given: dict[str, Array]) -> weakref.ref[SubprocVecEnv] | None:
+        """The one that has written these observations, if one has."""
+        for env in OPEN_ENVS:
+            if env.num_envs == self.n_envs and all(map(env.has_written, given.values())):
+                return weakref.ref(env)
+        return None
+
+    def _own_memory(self, key: str) -> Array:
+        if key not in self._own:
+            shape: Any = self.obs_shape
+            shape = shape[key] if self._is_dict else shape
+            memory = np.zeros((self.buffer_size, self.n_envs, *shape), self._spaces[key].dtype)
+            self._own[key] = memory
+        return self._own[key]
+
+    def _put(self, key: str, place: Array, obs: Array) -> None:
+        """Unless it is there."""
+        if _address(place) != _address(obs):
+            place[...] = obs.reshape(place.shape)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
+        """Yield minibatches of all steps of all envs, in random order.
+
+        Args:
+            batch_size: of each but the last; ``None``: all at once.
+        """
+        assert self.full, "expected a buffer that is full"
+        indices = np.random.permutation(self.buffer_size * self.n_envs)
+        if not self.generator_ready:
+            for name in ("actions", "values", "log_probs", "advantages", "returns"):
+                setattr(self, name, self.swap_and_flatten(getattr(self, name)))
+            self.generator_ready = True
+        size = batch_size or len(indices)
+        for start in range(0, len(indices), size):
+            yield self._get_samples(indices[start : start + size])
+
+    def _get_samples(self, batch_inds: Array, env: Any = None) -> Any:
+        # SB3 counts env by env, the frames lie step by step.
+        env_of, step_of = np.divmod(batch_inds, self.buffer_size)
+        rows = step_of * self.n_envs + env_of
+        observations = {key: self._gather(key, rows) for key in self._views}
+        others = (
+            self.actions[batch_inds].astype(np.float32, copy=False),
+            self.values[batch_inds].flatten(),
+            self.log_probs[batch_inds].flatten(),
+            self.advantages[batch_inds].flatten(),
+            self.returns[batch_inds].flatten(),
+        )
+        rest = tuple(self.to_torch(array) for array in others)
+        if self._is_dict:
+            return DictRolloutBufferSamples(observations, *rest)
+        return RolloutBufferSamples(observations[_ONLY], *rest)
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _gather(self, key: str, rows: Array) -> torch.Tensor:
+        view = self._views[key]
+        frames = self._frames[key][:-1] if self.rollout is not None else view
+        gathered = frames.reshape(-1, *frames.shape[2:]).take(rows, axis=0)
+        if view.strides != frames.strides:  # in memory as SB3 would have it: how torch adds up depends on that
+            gathered = np.ascontiguousarray(_seen_as(view[0], gathered[None])[0])
+        return self.to_torch(gathered.reshape(-1, *view.shape[2:]), copy=False)  # it is a copy already
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _lies_like(obs: Array, frames: Array) -> bool:
+    """Whether observations are frames of this memory, in some order of their axes."""
+    frame = frames[0]
+    is_one_piece = obs.nbytes == frame.nbytes and obs.dtype == frame.dtype and len(obs) == len(frame)
+    axes = sorted(zip(obs.strides[1:], obs.shape[1:], strict=True), reverse=True)
+    in_order = [axis for axis in axes if axis[1] != 1]
+    theirs = [axis for axis in zip(frame.strides[1:], frame.shape[1:], strict=True) if axis[1] != 1]
+    return is_one_piece and obs.strides[0] == frame.strides[0] and in_order == theirs
+
+
+def _seen_as(obs: Array, frames: Array) -> Array:
+    """Frames with the axes of these observations."""
+    shape = (len(frames), frames.shape[1], *obs.shape[1:])
+    return as_strided(frames, shape, (frames.strides[0], frames.strides[1], *obs.strides[1:]))

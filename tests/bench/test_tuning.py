@@ -1,0 +1,100 @@
+"""The search of `remuda tune`, with trials whose worth is a formula; and trials as they are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import pytest
+
+from remuda._bench import tune_report
+from remuda._bench.trials import Policy, Trials
+from remuda._bench.tuning import Outcome, Trial, Tuned, tune
+
+
+def machine(
+    rate: Callable[[Trial], float], auto: int = 2, backend: str = "process", spares: int = 0
+) -> Callable[[Trial], Outcome]:
+    """Measures trials by a formula; "auto" chooses that many workers."""
+
+    def measure(trial: Trial) -> Outcome:
+        made = replace(trial, num_workers=trial.num_workers or auto)
+        kind = backend if trial.num_workers is None else "process"
+        return Outcome(made, kind, rate(made), 0 if trial.spares else spares)
+
+    return measure
+
+
+def found(measure: Callable[[Trial], Outcome], **options: Any) -> Tuned:
+    return tune(measure, **{"num_envs": None, "cores": 4, "thinks": False, **options})
+
+
+def test_envs_a_batch_grow_as_long_as_they_pay() -> None:
+    tuned = found(machine(lambda trial: min(trial.num_envs, 32)))
+    assert tuned.best.trial.num_envs == 32
+    assert [outcome.trial.num_envs for outcome in tuned.outcomes[:5]] == [8, 16, 32, 64, 128]
+    assert tuned.reasons[0] == "32 envs a batch: 64 are 1.00 times as fast and 128 are 1.00 times as fast"
+
+
+def test_one_size_that_is_slow_by_chance_does_not_end_it() -> None:
+    tuned = found(machine(lambda trial: 1 if trial.num_envs == 16 else trial.num_envs))
+    assert tuned.best.trial.num_envs == 256
+
+
+def test_a_number_of_envs_that_is_given_stays() -> None:
+    tuned = found(machine(lambda trial: trial.num_envs), num_envs=6)
+    assert {outcome.trial.num_envs for outcome in tuned.outcomes} == {6}
+
+
+def test_workers_that_auto_has_not_thought_of_are_tried() -> None:
+    tuned = found(machine(lambda trial: -abs((trial.num_workers or 0) - 8) + 100), num_envs=8)
+    assert tuned.best.trial.num_workers == 8
+    assert "8 workers: 1.06 times as fast as 2 workers ('auto')" in tuned.reasons
+
+
+def test_where_auto_is_right_it_is_said_so() -> None:
+    tuned = found(machine(lambda trial: 100 - (trial.num_workers != 2)), num_envs=8)
+    assert tuned.best.trial.num_workers == 2
+    assert any(reason.startswith("2 workers, as 'auto' has it") for reason in tuned.reasons)
+
+
+def test_the_caller_alone_is_compared_with_workers_too() -> None:
+    tuned = found(machine(lambda trial: 50, auto=1, backend="serial"), num_envs=4)
+    assert tuned.best.backend == "serial"
+    assert 1 in [outcome.trial.num_workers for outcome in tuned.outcomes[1:]]
+    assert 'backend="serial"' in tune_report.code(tuned.best, "CartPole-v1")
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_spares_are_tried_where_resets_are_slow(pays: bool) -> None:
+    tuned = found(machine(lambda trial: 10 + 20 * pays * (trial.spares > 0), spares=3), num_envs=8)
+    assert (tuned.best.trial.spares == 3) == pays
+    assert any("3 spares" in reason for reason in tuned.reasons)
+
+
+@pytest.mark.parametrize(("thinks", "parts"), [(True, 2), (False, 1)])
+def test_halves_are_for_those_with_a_policy(thinks: bool, parts: int) -> None:
+    tuned = found(machine(lambda trial: 10 * trial.parts), num_envs=8, thinks=thinks)
+    assert tuned.best.trial.parts == parts
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "mymodule:make_env", "ale_py:ALE/Pong-v5"])
+@pytest.mark.parametrize("trial", [Trial(8, 2), Trial(8, 2, parts=2), Trial(8, 9, spares=1)])
+def test_the_code_can_be_pasted(env: str, trial: Trial) -> None:
+    code = tune_report.code(Outcome(trial, "process", 1.0), env)
+    ast.parse(code)
+    assert f"* {trial.num_envs + trial.spares}, " in code
+    assert "import mymodule" in code if env.startswith("mymodule") else env in code
+
+
+@pytest.mark.parametrize("trial", [Trial(2), Trial(2, 1), Trial(2, 2, parts=2), Trial(2, spares=1)])
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_trials_are_pools_that_step(trial: Trial, on_gpu: bool) -> None:
+    trials = Trials(lambda: gymnasium.make("CartPole-v1"), Policy(1e-4, on_gpu), seconds=0.02)
+    outcome = trials.measure(trial)
+    assert 0 < outcome.rate < 2 / 1e-4
+    assert outcome.trial.num_workers is not None
+    assert (outcome.trial.num_envs, outcome.trial.parts) == (trial.num_envs, trial.parts)

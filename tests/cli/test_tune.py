@@ -1,0 +1,60 @@
+"""``remuda tune`` as a user types it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from command import Outcome, command
+
+QUICK = ("--seconds", "0.02", "--num-envs", "2")
+
+
+def invoke(*arguments: str) -> Outcome:
+    return command("tune", *arguments)
+
+
+def test_end_to_end(tmp_path: Path) -> None:
+    figures, picture = tmp_path / "new" / "tune.json", tmp_path / "new" / "tune.png"
+    run = invoke("CartPole-v1", *QUICK, "--policy-ms", "0.1", "--json", str(figures), "--plot", str(picture))
+    assert run.exit_code == 0, run.output
+    found = json.loads(figures.read_text())
+    ast.parse(found["code"])
+    assert "pool = remuda.Pool(" in run.stdout
+    assert found["best"] in found["trials"]
+    assert all(trial["steps_per_second"] > 0 for trial in found["trials"])
+    assert found["reasons"]
+    assert picture.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_an_env_that_cannot_be_stepped_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_wreck.py").write_text(
+        "import gymnasium\n"
+        "class Wreck(gymnasium.Wrapper):\n"
+        "    def step(self, action):\n"
+        "        raise ValueError('not today')\n"
+        "def make():\n"
+        "    return Wreck(gymnasium.make('CartPole-v1'))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    run = invoke("my_wreck:make", *QUICK)
+    assert run.exit_code == 1
+    assert "error: my_wreck:make cannot be stepped at random" in run.stderr
+    assert "not today" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CartPol-v1"], "error: CartPol-v1: "),
+        (["nowhere:make"], "error: nowhere:make: No module named 'nowhere'"),
+        (["CartPole-v1", "--plot", "tune.jpg"], "error: expected a plot file ending in .png or .svg"),
+        (["CartPole-v1", "--policy-ms", "-1"], "expected a number from 0.0 up"),
+    ],
+)
+def test_refusals_come_before_anything_runs(arguments: list[str], message: str) -> None:
+    run = invoke(*arguments)
+    assert run.exit_code == 2
+    assert message in run.stderr

@@ -1,0 +1,171 @@
+"""A pool on a cluster does what the serial backend does, to the bit, however its envs are divided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from cluster.conftest import TwoNodes
+from cluster_envs import Scripted, actions, told
+
+import remuda
+from remuda import EnvError, InvalidActionError, Pool, StateError
+
+NUM_ENVS = 6
+
+
+def course(pool: Pool, steps: int = 25) -> list[dict[int, Any]]:
+    """What is told of a run."""
+    batches = [told(pool.reset(seed=3))]
+    for step in range(steps):
+        if pool.autoreset == "disabled" and (over := [env for env, row in batches[-1].items() if row[2] or row[3]]):
+            batches[-1].update(told(pool.reset(env_ids=over)))
+        batches.append(told(pool.step(actions(step, range(NUM_ENVS)))))
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("shards", "autoreset"), [(1, "next_step"), (2, "next_step"), (2, "same_step"), (3, "disabled")]
+)
+def test_results_are_those_of_the_serial_backend(cluster: TwoNodes, shards: int, autoreset: Any) -> None:
+    common: Any = {"autoreset": autoreset, "seeding": "per_episode"}
+    with Pool([Scripted] * NUM_ENVS, backend="serial", **common) as twin:
+        expected = course(twin)
+    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=shards, backend="serial"), **common) as pool:
+        assert course(pool) == expected
+
+
+def test_seeds_are_gymnasiums_by_default(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * NUM_ENVS, backend="serial") as twin:
+        expected = course(twin)
+    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
+        assert course(pool) == expected
+
+
+def test_infos_and_vectors_of_them_are_the_same(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * 5, backend="serial", autoreset="same_step") as twin:
+        twin.reset(seed=1)
+        expected = [(twin.step(actions(step, range(5)))).stack_infos() for step in range(12)]
+    with Pool([Scripted] * 5, backend=remuda.Ray(shards=2, backend="serial"), autoreset="same_step") as pool:
+        pool.reset(seed=1)
+        for step, stacked in enumerate(expected):
+            got = pool.step(actions(step, range(5))).stack_infos()
+            assert repr(got) == repr(stacked)
+
+
+def test_envs_are_sent_and_received_in_any_order(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * 6, backend=remuda.Ray(shards=3, backend="serial")) as pool:
+        pool.send_reset(seed=0, env_ids=[5, 0])
+        pool.send_reset(seed=0, env_ids=[3])
+        assert pool.pending == 3
+        with pytest.raises(StateError, match="env 0 is in flight"):
+            pool.send_reset(env_ids=[1, 0])
+        first = pool.recv(min_envs=1, max_envs=1)
+        assert len(first) == 1 and pool.pending == 2
+        rest = pool.recv(order="slot")
+        assert sorted([*first.env_ids.tolist(), *rest.env_ids.tolist()]) == [0, 3, 5]
+        with pytest.raises(StateError, match="got envs 1, 4; call reset first"):
+            pool.step([0] * 4, env_ids=[1, 0, 3, 4])
+        batch = pool.step([1, 2, 3], env_ids=[5, 3, 0])
+        assert batch.env_ids.tolist() == [5, 3, 0]
+        assert batch.obs[:, 2].tolist() == [1, 2, 3]
+        with pytest.raises(InvalidActionError, match=r"expected 0 <= action <= 4 at actions\[1\], got 9"):
+            pool.send([1, 9, 3], env_ids=[5, 3, 0])
+        assert pool.pending == 0
+        with pytest.raises(StateError, match="got none"):
+            pool.recv()
+        assert len(pool.step([0, 0, 0], env_ids=[0, 3, 5])) == 3
+        pool.send([0], env_ids=[0])
+        pool.discard()
+        assert pool.pending == 0
+
+
+def test_parts_are_whole_shards(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * 5, backend=remuda.Ray(shards=3, backend="serial")) as pool:
+        halves = pool.split(2)
+        assert [half.env_ids.tolist() for half in halves] == [[0, 1, 2, 3], [4]]
+        for half in halves:
+            half.send_reset(seed=0)
+        for step in range(4):
+            for half in halves:
+                batch = half.recv()
+                assert batch.env_ids.tolist() == half.env_ids.tolist()
+                half.send(actions(step, half.env_ids))
+        with pytest.raises(StateError, match="no env in flight when a pool is split"):
+            pool.split(1)
+        for half in halves:
+            half.recv()
+        with pytest.raises(ValueError, match="from 1 to 3 "):
+            pool.split(4)
+        assert pool.split(1) == (pool,)
+        with pytest.raises(StateError, match="split since"):
+            halves[0].send(actions(0, halves[0].env_ids))
+        assert len(pool.step(actions(0, range(5)))) == 5
+
+
+def test_calls_reach_envs_on_all_shards(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * 5, backend=remuda.Ray(shards=2, backend="serial")) as pool:
+        pool.set_attr("steps", 4)
+        pool.set_attrs("length", [7, 8], env_ids=[4, 1])
+        assert pool.get_attr("steps") == [4] * 5
+        assert pool.get_attr("length", [1, 4]) == [8, 7]
+        assert len(set(pool.call("pid"))) == 2
+        with pytest.raises(EnvError, match="env 3 .* raised AttributeError in call"):
+            pool.call("nothing", env_ids=[3])
+        pool.set_reset_options({"wind": 3}, env_ids=[2, 4])
+        options = [info["options"] for info in pool.reset().infos]
+        assert options == ["None", "None", "{'wind': 3}", "None", "{'wind': 3}"]
+        assert [worker.env_ids for worker in pool.workers] == [(0, 1, 2), (3, 4)]
+        assert pool.stats().steps == 5
+        assert {worker.shard for worker in pool.workers} == {0, 1}
+
+
+def test_spaces_without_columns_and_vector_envs(cluster: TwoNodes) -> None:
+    def vectors() -> Any:
+        return gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+
+    results = []
+    for backend in ("serial", remuda.Ray(shards=2, backend="serial")):
+        with Pool([vectors] * 3, vector_size=2, backend=backend) as pool:
+            batches = [pool.reset(seed=1)] + [pool.step(np.ones(6, np.int64)) for _ in range(15)]
+            results.append([(batch.obs.tolist(), told(batch)) for batch in batches])
+            with pytest.raises(ValueError, match="whole vector envs"):
+                pool.step([1], env_ids=[1])
+    assert results[0] == results[1]
+
+
+def test_an_env_that_raises_is_told_by_its_number_in_the_whole(cluster: TwoNodes) -> None:
+    from cluster_envs import fail
+
+    with Pool([Scripted] * 6, backend=remuda.Ray(shards=3, backend="serial")) as pool:
+        pool.reset(seed=0)
+        pool.apply(fail, env_ids=[3])
+        with pytest.raises(EnvError, match=r"env 3 .*raised RuntimeError in step: told to") as raised:
+            pool.step(actions(0, range(6)))
+        assert raised.value.env_ids == (3,)
+        assert pool.recv().env_ids.tolist() == [0, 1, 2, 4, 5]
+        with pytest.raises(StateError, match="got env 3; call reset first"):
+            pool.step(actions(0, range(6)))
+        assert len(pool.reset()) == 6
+
+
+def test_what_cannot_be_is_refused_before_anything_starts() -> None:
+    ray = remuda.Ray(shards=2)
+    for options, text in [
+        ({"spares": 1}, "expected spares=0 with backend=remuda.Ray"),
+        ({"autoreset": "background"}, "got 'background': results come from a shard"),
+        ({"record": "here"}, "crash records would lie on the machines"),
+        ({"worker_output": "here"}, "a directory would be one of each machine"),
+        ({"extras": {"mask": len}}, "expected extras=None with backend=remuda.Ray"),
+        ({"max_concurrency": 1}, "no shard knows what the others do"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            Pool([Scripted] * 4, backend=ray, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expected shards to be from 1 to 1 "):
+        Pool([Scripted], backend=ray)
+    with pytest.raises(ValueError, match="expected shards to be an int from 1 up, got 0"):
+        remuda.Ray(shards=0)
+    with pytest.raises(TypeError, match="did you mean seeding="):
+        Pool([Scripted] * 2, backend=ray, seedin="per_episode")  # type: ignore[call-arg]

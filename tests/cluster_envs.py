@@ -1,0 +1,76 @@
+"""Envs for the tests of clusters, and what is done to them there."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from remuda import Batch, Pool
+
+
+class Scripted(gymnasium.Env[Any, Any]):
+    """Its observations tell its seed, step and action; its episodes are 3, 5, 7 or 9 steps long. Fails when told to."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = gymnasium.spaces.Discrete(5)
+    fails = False
+    episode = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.episode, self.steps = self.episode + 1, 0
+        self.draw = float(self.np_random.integers(1 << 30))
+        self.length = 3 + 2 * int(self.np_random.integers(4))
+        return self._obs(0.0), {"options": str(options), "draw": self.draw}
+
+    def step(self, action: Any) -> Any:
+        if self.fails:
+            raise RuntimeError("told to")
+        self.steps += 1
+        info = {"action": int(action)} if action else {}
+        return self._obs(float(action)), float(self.steps + action), self.steps >= self.length, False, info
+
+    def _obs(self, action: float) -> Any:
+        return np.array([self.draw, self.steps, action])
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def fail(env: Any) -> None:
+    """The next step of it raises; so does no other's after it was built anew."""
+    env.unwrapped.fails = True
+
+
+def actions(step: int, env_ids: Sequence[int]) -> np.ndarray[Any, Any]:
+    return np.array([(step * 7 + env * 3) % 5 for env in env_ids])
+
+
+def told(batch: Batch) -> dict[int, Any]:
+    """What a batch tells of each env, as plain data. Of faults only that there is one."""
+    rows = {}
+    for i, env in enumerate(batch.env_ids.tolist()):
+        info = _plain(batch.infos[i])
+        obs = batch.obs[i].tolist()
+        rows[env] = obs, float(batch.reward[i]), bool(batch.terminated[i]), bool(batch.truncated[i]), info
+    return rows
+
+
+def _plain(info: dict[str, Any]) -> Any:
+    if "fault" in info:
+        info = {**info, "fault": True}
+    return {
+        key: _plain(value) if isinstance(value, dict) else value.tolist() if hasattr(value, "tolist") else value
+        for key, value in info.items()
+    }
+
+
+def kill_shard(pool: Pool, env_id: int) -> None:
+    """The actor with this env, which steps its envs itself (`Ray(backend="serial")`)."""
+    (pid,) = pool.call("pid", env_ids=[env_id])
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,139 @@
+// A rollout's rows are nobody else's while it is held, have memory from then on, and are used again.
+#include <sys/stat.h>
+
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "check.hpp"
+#include "os/platform.hpp"
+#include "pool/part.hpp"
+#include "pool/rollout.hpp"
+#include "pool/rollout_store.hpp"
+
+using namespace remuda;
+
+namespace {
+
+constexpr std::uint32_t kRows = 1000;
+constexpr std::uint64_t kRowBytes = 4096;
+
+struct Memory {
+  std::shared_ptr<Arena> arena = Arena::create(64 + 2 * kRows * kRowBytes, {{0, 64}});
+  std::shared_ptr<RolloutStore> store = std::make_shared<RolloutStore>(
+      arena, kRows, std::vector<RolloutStore::Rows>{{4096, kRowBytes}, {4096 + kRows * kRowBytes - 4096, 64}});
+
+  // Of the file.
+  std::uint64_t bytes() const {
+    struct stat status{};
+    fstat(arena->fd(), &status);
+    return static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+};
+
+}  // namespace
+
+TEST(pieces_do_not_overlap_and_are_used_again) {
+  Memory memory;
+  const std::uint32_t one = memory.store->take(100), other = memory.store->take(50), third = memory.store->take(100);
+  CHECK(one + 100 <= other && other + 50 <= third);
+  memory.store->give_back(other);
+  CHECK_EQ(memory.store->bytes_to_reserve(50), 0u);
+  CHECK_EQ(memory.store->take(20), other);
+  CHECK_EQ(memory.store->take(30), other + 20);
+}
+
+TEST(neighbours_that_are_given_back_are_one_piece) {
+  Memory memory;
+  const std::uint32_t one = memory.store->take(100), other = memory.store->take(100);
+  memory.store->take(1);
+  memory.store->give_back(one);
+  memory.store->give_back(other);
+  CHECK_EQ(memory.store->bytes_to_reserve(200), 0u);
+  CHECK_EQ(memory.store->take(200), one);
+}
+
+TEST(more_rows_than_there_are_is_an_error_and_changes_nothing) {
+  Memory memory;
+  const std::uint32_t one = memory.store->take(600);
+  CHECK_THROWS(std::system_error, memory.store->take(401));
+  CHECK_EQ(memory.store->take(400), one + 600);
+}
+
+#if REMUDA_LINUX
+
+TEST(memory_is_there_where_it_was_taken_and_nowhere_else) {
+  Memory memory;
+  const std::uint64_t before = memory.bytes();
+  const std::uint32_t one = memory.store->take(100);
+  const std::uint64_t with_one = memory.bytes();
+  CHECK(with_one >= before + 100 * kRowBytes && with_one < before + 110 * kRowBytes);
+  memory.store->give_back(one);
+  CHECK_EQ(memory.bytes(), with_one);  // it is kept for the next one
+  CHECK_EQ(memory.store->take(100), one);
+  memory.store->give_back(one);
+  memory.store->take(300);  // which does not fit there
+  CHECK(memory.bytes() < before + 310 * kRowBytes);
+}
+
+TEST(a_column_that_is_added_has_memory_for_what_is_taken) {
+  Memory memory;
+  memory.store->take(100);
+  const std::uint64_t before = memory.bytes(), free = 4096 + kRows * kRowBytes + 65536;
+  memory.store->add_column({free, kRowBytes});
+  CHECK(memory.bytes() >= before + 99 * kRowBytes);
+}
+
+#endif
+
+TEST(steps_fill_frame_after_frame_each_slot_by_its_own_clock) {
+  Memory memory;
+  // Of two slots, at the positions 3 and 4.
+  Rollout rollout(memory.store, 5000, 3, 2, 2);
+  const std::uint32_t first = rollout.first_row();
+  CHECK(rollout.wants(Op::kObserve, 3) && !rollout.wants(Op::kStep, 3) && !rollout.wants(Op::kReset, 3));
+  CHECK_EQ(rollout.next_row(4), first + 1);
+  rollout.advance(3);
+  rollout.advance(4);
+  CHECK(rollout.wants(Op::kStep, 3) && !rollout.wants(Op::kObserve, 3));
+  CHECK_EQ(rollout.next_row(3), first + 2);
+  rollout.advance(3);
+  CHECK(!rollout.is_even(3, 2));
+  CHECK_EQ(rollout.next_row(3), first + 4);
+  CHECK_EQ(rollout.next_row(4), first + 3);
+  rollout.advance(3);
+  CHECK(!rollout.wants(Op::kStep, 3) && rollout.wants(Op::kStep, 4) && !rollout.is_full(3, 2));
+  rollout.close(4);
+  CHECK(rollout.is_full(3, 2));
+}
+
+TEST(a_part_keeps_its_rollout_until_what_fills_it_has_been_dealt_with) {
+  Memory memory;
+  Slots slots(2);
+  slots.place(0, 0, 0);
+  slots.place(1, 0, 1);
+  Part part({0, 1}, 0, 2, std::make_shared<FrameBook>(3), 4);
+  CHECK(part.send_to_rollout(Op::kStep, {0, 1}, slots).empty());
+  auto rollout = std::make_shared<Rollout>(memory.store, 8, 0, 2, 1);
+  std::weak_ptr<Rollout> held = rollout;
+  const std::uint32_t first = rollout->first_row();
+  part.begin(std::move(rollout), 6);
+  const auto observed = part.send_to_rollout(Op::kObserve, {0, 1}, slots);
+  CHECK(observed == (std::vector<std::uint32_t>{first, first + 1}));
+  CHECK_EQ(part.next_action_row(1), first + 3 - 6);
+  part.finish({0, first, 2, 0});
+  auto runs = part.take(2);
+  CHECK(part.is_whole_frame(runs));
+  part.free_rows(first, 2);
+  const auto stepped = part.send_to_rollout(Op::kStep, {1}, slots);
+  CHECK(stepped == (std::vector<std::uint32_t>{first + 3}));
+  CHECK(part.send_to_rollout(Op::kStep, {1}, slots) == (std::vector<std::uint32_t>{Part::kNoRow}));  // it is full
+  part.end_rollout();
+  CHECK(!held.expired() && part.is_filling());
+  CHECK_THROWS(std::logic_error, part.begin(held.lock(), 6));
+  CHECK_EQ(part.next_action_row(0), 0u);
+  CHECK_EQ(part.action_row(first + 3, 1), first + 3 - 6);
+  part.drop(first + 3);
+  CHECK(held.expired());
+  CHECK_EQ(memory.store->bytes_to_reserve(4), 0u);
+}

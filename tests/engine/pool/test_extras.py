@@ -1,0 +1,363 @@
+"""Columns of the caller's own: what a function makes of each env after its resets and steps."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import accidents
+import numpy as np
+import pytest
+from failing import once
+from gymnasium import spaces
+from pool_envs import CountingEnv, assert_same, counting, hooked
+from vector_envs import plain, synced
+
+from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool
+from remuda._worker.measuring import measure
+
+BACKENDS = ("process", "thread", "serial")
+
+
+def seen(env: Any) -> Any:
+    return env.observe()
+
+
+def steps(env: Any) -> int:
+    return int(env.steps)
+
+
+def check(batch: Any) -> None:
+    np.testing.assert_array_equal(batch.extras["seen"], batch.obs)
+    np.testing.assert_array_equal(batch.extras["steps"], batch.obs[:, 2])
+
+
+BOTH = {"seen": seen, "steps": steps}
+
+
+# -- when they are computed --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
+@pytest.mark.parametrize("spares", [0, 1])
+def test_they_are_of_the_same_moment_as_the_observation(backend: Any, mode: Any, spares: int) -> None:
+    with Pool(counting(4 + spares, 3), backend=backend, autoreset=mode, spares=spares, extras=BOTH) as pool:
+        batch = pool.reset(seed=0)
+        check(batch)
+        for i in range(9):
+            over = batch.terminated & (mode == "disabled")
+            if over.any():
+                check(pool.reset(env_ids=np.flatnonzero(over).tolist()))
+            pool.send(np.full(4, i))
+            batch = pool.recv(order="slot")
+            check(batch)
+            if mode == "background" and pool.pending:  # first observations of those that have reset
+                again = pool.recv(order="slot")
+                check(again)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_observe_repeats_them(backend: Any) -> None:
+    with Pool(counting(3, 2), backend=backend, resets_ahead=True, extras=BOTH) as pool:
+        pool.reset()
+        before = pool.step([1, 2, 3])
+        pool.step([1, 2, 3])  # it is over, and may be reset already
+        pool.send_observe()
+        check(pool.recv())
+        assert before.extras["steps"].tolist() == [1, 1, 1]
+
+
+def test_batches_that_are_copied_have_them_too() -> None:
+    with Pool(counting(4), num_workers=2, frames=2, extras=BOTH) as pool:
+        held = [pool.reset()]
+        held += [pool.step(np.full(4, i)) for i in range(5)]  # more than there are frames
+        for batch in held:
+            check(batch)
+        assert [batch.extras["steps"][0] for batch in held] == [0, 1, 2, 3, 4, 5]
+        pool.send(np.zeros(2, int), env_ids=[3, 1])
+        some = pool.recv(order="slot")
+        check(some)
+        assert some.env_ids.tolist() == [1, 3]
+
+
+def test_parts_have_theirs() -> None:
+    with Pool(counting(4), num_workers=2, extras=BOTH) as pool:
+        for part in pool.split(2):
+            check(part.reset())
+            check(part.step([5, 6]))
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rollouts_have_them_of_every_frame(mode: Any, parts: int) -> None:
+    with Pool(counting(4, 3), num_workers=2, autoreset=mode, extras=BOTH) as pool:
+        pool.reset()
+        rollout = pool.rollout(8, parts=parts)
+        for step in rollout:
+            np.testing.assert_array_equal(step.extras["seen"], step.obs)
+            step.act(step.env_ids)
+        np.testing.assert_array_equal(rollout.extras["seen"], rollout.obs)
+        np.testing.assert_array_equal(rollout.extras["steps"], rollout.obs[..., 2])
+        assert rollout.extras["steps"].shape == (9, 4)
+        assert not rollout.extras["seen"].flags.owndata
+
+
+def test_rollouts_of_partial_batches_have_them() -> None:
+    with Pool(counting(4, 3), num_workers=4, extras=BOTH) as pool:
+        pool.reset()
+        rollout = pool.rollout(5)
+        for step in rollout.partial(1):
+            np.testing.assert_array_equal(step.extras["steps"], step.obs[:, 2])
+            step.act(step.env_ids)
+        np.testing.assert_array_equal(rollout.extras["seen"], rollout.obs)
+
+
+def test_a_copy_of_a_batch_has_them() -> None:
+    with Pool(counting(2), num_workers=1, extras=BOTH) as pool:
+        pool.reset()
+        batch = pool.step([1, 2])
+        assert_same(copy.copy(batch).extras, batch.extras)
+
+
+def test_they_are_views_of_the_frame() -> None:
+    with Pool(counting(2), num_workers=1, extras=BOTH) as pool:
+        batch = pool.reset()
+        first = batch.extras["seen"]
+        assert not first.flags.owndata
+        kept = first.copy()
+        del batch
+        for i in range(10):
+            pool.step([i, i])
+        np.testing.assert_array_equal(first, kept)
+
+
+def test_without_any_there_are_none() -> None:
+    with Pool(counting(2), num_workers=1) as pool:
+        assert pool.reset().extras == {}
+
+
+# -- vector envs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_vector_env_is_asked_once_for_all_of_its_envs(mode: Any, backend: Any) -> None:
+    extras = {
+        "seen": lambda env: env.obs,
+        "steps": lambda env: env.obs[:, 2].tolist(),
+        "calls": lambda env: [env.steps] * 3,
+    }
+    with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, backend=backend, extras=extras) as pool:
+        check(pool.reset())
+        for i in range(5):
+            batch = pool.step(np.full(6, i))
+            check(batch)
+            assert batch.extras["calls"].tolist() == [i + 1] * 6
+        pool.send_observe()
+        check(pool.recv())
+
+
+def test_a_vector_env_must_have_a_row_for_each() -> None:
+    with pytest.raises(
+        InvalidEnvError, match=r"expected 2 rows at extras\['one'\], one for each env, got the shape \(\)"
+    ):
+        Pool(synced(counting(2), 2), vector_size=2, extras={"one": lambda env: 1})
+    wrong = {"one": (lambda env: np.zeros(3), ((), float))}
+    with Pool(synced(counting(2), 2), vector_size=2, extras=wrong) as pool, pytest.raises(EnvError) as raised:
+        pool.reset()
+    assert "expected an array of shape (2,) and dtype float64 at extras['one']" in str(raised.value)
+
+
+# -- shapes and dtypes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "shape"),
+    [
+        (True, np.bool_, ()),
+        (3, np.int64, ()),
+        (0.5, np.float64, ()),
+        (np.float32(2), np.float32, ()),
+        ([True, False], np.bool_, (2,)),
+        (np.zeros((2, 3), np.uint8), np.uint8, (2, 3)),
+        (1j, np.complex128, ()),
+    ],
+)
+def test_dtype_and_shape_are_found(value: Any, dtype: Any, shape: tuple[int, ...]) -> None:
+    with Pool(counting(2), backend="serial", extras={"it": lambda env: value}) as pool:
+        column = pool.reset().extras["it"]
+        assert (column.dtype, column.shape) == (dtype, (2, *shape))
+        np.testing.assert_array_equal(column, [value] * 2)
+
+
+@pytest.mark.parametrize(
+    ("declared", "dtype", "shape"),
+    [
+        (spaces.MultiBinary(3), np.int8, (3,)),
+        (spaces.Box(0, 1, (3,), np.float32), np.float32, (3,)),
+        (((3,), "bool"), np.bool_, (3,)),
+        ((3, np.uint16), np.uint16, (3,)),
+    ],
+)
+def test_dtype_and_shape_may_be_declared(declared: Any, dtype: Any, shape: tuple[int, ...]) -> None:
+    def value(env: Any) -> Any:
+        assert env.episodes  # it is not asked before the first reset
+        return [1, 0, 1]
+
+    with Pool(counting(2), num_workers=1, extras={"it": (value, declared)}) as pool:
+        column = pool.reset().extras["it"]
+        assert (column.dtype, column.shape, column[1].tolist()) == (dtype, (2, *shape), [1, 0, 1])
+
+
+def test_who_is_needed_for_the_shape_and_knows_nothing_before_a_reset_is_told_to_declare_it() -> None:
+    def value(env: Any) -> Any:
+        return env.board
+
+    with pytest.raises(InvalidEnvError) as raised:
+        Pool(counting(2), num_workers=1, extras={"board": value})
+    assert "extras['board'] raised AttributeError: 'CountingEnv' object has no attribute 'board'" in str(raised.value)
+    assert "extras={'board': (function, (shape, dtype))}" in str(raised.value)
+
+
+def test_all_envs_must_agree() -> None:
+    with pytest.raises(InvalidEnvError) as raised:
+        Pool(counting(4), num_workers=2, extras={"row": lambda env: [0] * (3 if env.tag < 2 else 4)})
+    assert (
+        "expected extras['row'] to be of one shape and dtype for all envs, the shape (3,) and dtype int64 as for env "
+        "0, got the shape (4,) and dtype int64 for envs 2, 3"
+    ) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("extras", "error", "says"),
+    [
+        ([seen], TypeError, "expected extras to be a dict of functions by name"),
+        ({3: seen}, TypeError, "expected the names of extras to be strings, got 3"),
+        ({"": seen}, TypeError, "expected the names of extras to be strings"),
+        ({"obs": seen}, ValueError, "expected another name than 'obs' in extras, which a batch has already"),
+        ({"mask": 5}, TypeError, r"expected extras\['mask'\] to be a function of an env"),
+        ({"mask": (seen, seen, seen)}, TypeError, r"expected extras\['mask'\] to be a function of an env"),
+        ({"mask": (seen, 3)}, TypeError, "declared by a gymnasium.Space or"),
+        ({"mask": (seen, ("a", int))}, TypeError, r"declared by \(shape, dtype\)"),
+        ({"mask": (seen, ((2,), "no"))}, TypeError, r"declared by \(shape, dtype\)"),
+        ({"mask": (seen, ((2,), object))}, ValueError, "to be of numbers, got the dtype object"),
+        ({"mask": (seen, spaces.Text(3))}, ValueError, "one array of numbers"),
+        ({"mask": (seen, spaces.Dict(a=spaces.Discrete(2)))}, ValueError, "one array of numbers"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(extras: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        Pool([lambda: pytest.fail("it was built")], extras=extras)
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    lock = __import__("threading").Lock()
+    with pytest.raises(InvalidEnvError, match=r"expected extras\['held'\] that can be pickled"):
+        Pool(counting(2), num_workers=1, extras={"steps": steps, "held": lambda env: lock.locked()})
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_function_raises_is_raised_by_its_env_and_names_it(backend: Any) -> None:
+    def picky(env: Any) -> int:
+        if env.tag == 1 and env.steps == 2:
+            raise KeyError("nothing here")
+        return 0
+
+    with Pool(counting(2), backend=backend, num_workers=1, extras={"steps": steps, "picky": picky}) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        with pytest.raises(EnvError, match=r"extras\['picky'\] raised KeyError: 'nothing here'") as raised:
+            pool.step([0, 0])
+        (failure,) = raised.value.failures
+        assert (failure.env_id, failure.operation) == (1, "step")
+        assert "in picky" in failure.traceback
+        assert pool.reset().extras["picky"].tolist() == [0, 0]
+
+
+def test_a_value_that_does_not_fit_is_told_with_its_place() -> None:
+    def growing(env: Any) -> Any:
+        return np.zeros(2 + env.steps)
+
+    with Pool(counting(2), num_workers=1, extras={"growing": growing}) as pool:
+        pool.reset()
+        with pytest.raises(
+            EnvError, match=r"expected an array of shape \(2,\) and dtype float64 at extras\['growing'\]"
+        ):
+            pool.step([0, 0])
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("kind", ["death", "exception"])
+def test_after_a_fault_the_row_repeats_the_last_and_the_new_env_goes_on(mode: Any, kind: str, tmp_path: Path) -> None:
+    act = accidents.kill_myself if kind == "death" else accidents.raise_value_error
+    fail = once(tmp_path / "once", act, lambda env: env.steps == 3)
+    with Pool(hooked(3, step=fail), autoreset=mode, faults=FaultPolicy("restart", backoff=0), extras=BOTH) as pool:
+        pool.reset(seed=0)
+        for i in range(8):
+            batch = pool.step(np.full(3, i))
+            check(batch)
+            if batch.truncated.any():
+                assert batch.truncated.tolist() == [False, True, False]
+                assert batch.extras["steps"].tolist() == [i + 1, 2 if mode == "next_step" else 0, i + 1]
+
+
+def test_a_function_that_kills_its_worker_costs_no_more_than_the_env(tmp_path: Path) -> None:
+    deadly = once(tmp_path / "once", accidents.kill_myself, lambda env: env.steps == 2)
+
+    def extra(env: CountingEnv) -> int:
+        deadly(env)
+        return steps(env)
+
+    policy = FaultPolicy("restart", backoff=0)
+    with Pool(counting(2), faults=policy, extras={"seen": seen, "steps": extra}) as pool:
+        pool.reset()
+        ended = 0
+        for _ in range(5):
+            batch = pool.step([1, 1])
+            check(batch)
+            ended += int(batch.truncated.sum())
+        assert ended == 1
+
+
+def test_a_successor_whose_columns_are_others_is_refused(tmp_path: Path) -> None:
+    marker = tmp_path / "dead"
+
+    def row(env: Any) -> Any:
+        return [0] * (3 if env.tag == 1 and marker.exists() else 2)
+
+    def fail(env: Any, action: Any) -> None:
+        marker.touch()
+        accidents.kill_myself()
+
+    policy = FaultPolicy("restart", backoff=0, max_restarts=1)
+    with Pool(hooked(2, step=fail), faults=policy, extras={"row": row}) as pool:
+        pool.reset()
+        with pytest.raises(Exception, match=r"extras\['row'\].*the shape \(3,\) and dtype int64 for env 1"):
+            for _ in range(3):
+                pool.step([0, 0])
+
+
+def test_an_env_that_takes_anothers_place_has_the_same_columns() -> None:
+    def row(env: Any) -> Any:
+        return [env.tag] * (3 if env.tag == 9 else 2)
+
+    with Pool(counting(2), num_workers=1, extras={"row": row}) as pool:
+        pool.reset()
+        with pytest.raises(InvalidEnvError, match=r"extras\['row'\].*the shape \(3,\) and dtype int64 for env 1"):
+            pool.replace([1], [lambda: CountingEnv(9)])
+        pool.replace([1], [lambda: CountingEnv(8)])
+        assert pool.step([0, 0]).extras["row"].tolist() == [[0, 0], [8, 8]]
+
+
+def test_an_env_is_measured_with_what_is_computed_of_it() -> None:
+    asked: list[int] = []
+    env = CountingEnv()
+    measured = measure(env, computed=[lambda env: asked.append(env.steps)])
+    assert measured.raised is None
+    assert len(asked) >= measured.steps
+    assert measure(env, computed=[lambda env: env.board]).raised is not None

@@ -1,0 +1,350 @@
+"""replace: other envs in living workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pool_envs import CountingEnv, HookedEnv, counting
+from programs import kill, pids_of
+from vector_envs import PlainVector
+
+from remuda import (
+    EnvError,
+    FaultPolicy,
+    InvalidEnvError,
+    Pool,
+    SpaceMismatchError,
+    StateError,
+    WorkerDiedError,
+    load_record,
+)
+
+BACKENDS = [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)]
+MODES = ["next_step", "same_step", "disabled", "background"]
+
+
+def other(tag: int, **arguments: Any) -> Callable[[], CountingEnv]:
+    return partial(CountingEnv, tag, **arguments)
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """Where envs whose `close` is `note_close` write their tags."""
+    (tmp_path / "closed").write_text("")
+    return tmp_path / "closed"
+
+
+def noting(tag: int, path: Path, **hooks: Any) -> Callable[[], HookedEnv]:
+    def close(env: Any) -> None:
+        with open(path, "a") as file:
+            file.write(f"{env.tag} ")
+
+    return partial(HookedEnv, tag, close=close, **hooks)
+
+
+def fails() -> Any:
+    raise ValueError("no such task")
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_another_env_takes_the_place_and_the_old_one_is_closed(backend: Any, num_workers: int, closed: Path) -> None:
+    with Pool([noting(i, closed) for i in range(3)], backend=backend, num_workers=num_workers) as pool:
+        pool.reset()
+        pool.step([1, 2, 3])
+        before = pids_of(pool)
+        pool.replace([2, 0], [other(20), other(10)])
+        assert sorted(closed.read_text().split()) == ["0", "2"]
+        assert pool.get_attr("tag") == [10, 1, 20]
+        assert pids_of(pool) == before
+        batch = pool.reset(env_ids=[0, 2])
+        assert batch.obs.tolist() == [[10, 1, 0, -1], [20, 1, 0, -1]]
+        assert pool.step([4, 5, 6]).obs.tolist() == [[10, 1, 1, 4], [1, 1, 2, 5], [20, 1, 1, 6]]
+    assert sorted(closed.read_text().split()) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_who_resets_it_is_the_autoreset_modes_affair(mode: Any, backend: Any, num_workers: int) -> None:
+    with Pool(counting(3), backend=backend, num_workers=num_workers, autoreset=mode) as pool:
+        pool.reset(seed=5)
+        pool.step([1, 1, 1])
+        pool.replace([1], [other(10)])
+        if mode == "next_step":
+            batch = pool.step([2, 2, 2])
+            assert not (batch.terminated | batch.truncated).any()
+            assert (batch.obs[1].tolist(), batch.reward.tolist()) == ([10, 1, 0, -1], [2, 0, 2])
+        else:
+            with pytest.raises(StateError, match="got env 1; call reset first"):
+                pool.step([2, 2, 2])
+            assert pool.reset(env_ids=[1]).obs.tolist() == [[10, 1, 0, -1]]
+        assert pool.step([3, 3, 3]).obs[1].tolist() == [10, 1, 1, 3]
+        assert pool.get_attr("last_seed")[1] not in (None, 6)  # derived: a fresh env would begin anywhere
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_what_cannot_be_built_costs_nobody_an_env(backend: Any, num_workers: int, closed: Path) -> None:
+    with Pool(counting(3), backend=backend, num_workers=num_workers) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=r"env 2 \(worker \d\) raised ValueError in build: no such task") as raised:
+            pool.replace([1, 2], [noting(10, closed), fails])
+        assert raised.value.env_ids == (2,)
+        pool.call("pid")  # what was built for env 1 is closed by now
+        assert closed.read_text().split() == ["10"]
+        assert pool.step([7, 8, 9]).obs.tolist() == [[0, 1, 1, 7], [1, 1, 1, 8], [2, 1, 1, 9]]
+
+
+class OtherSpaces(CountingEnv):
+    def __init__(self) -> None:
+        super().__init__(10)
+        self.observation_space = spaces.Box(-1, 1, (5,), np.int64)
+
+
+class OtherActions(CountingEnv):
+    def __init__(self) -> None:
+        super().__init__(10)
+        self.action_space = spaces.Box(-1, 1, (2,))  # type: ignore[assignment]
+
+
+def no_env() -> Any:
+    return 3
+
+
+def bad(env: Any) -> Callable[[], Any]:
+    return lambda: env
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+@pytest.mark.parametrize(
+    ("env_fn", "error", "message"),
+    [
+        (OtherSpaces, SpaceMismatchError, r"got env 1: shape \(5,\) instead of \(4,\)"),
+        (OtherActions, SpaceMismatchError, "expected every action space to have"),
+        (no_env, InvalidEnvError, "expected the new factory of env 1 to return a gymnasium.Env, got 3"),
+        (lambda: gymnasium.vector.SyncVectorEnv([CountingEnv]), InvalidEnvError, "got the vector env"),
+    ],
+)
+def test_what_does_not_fit_costs_nobody_an_env(
+    env_fn: Any, error: Any, message: str, backend: Any, num_workers: int
+) -> None:
+    with Pool(counting(3), backend=backend, num_workers=num_workers) as pool:
+        pool.reset()
+        with pytest.raises(error, match=message):
+            pool.replace([1], [env_fn])
+        assert pool.step([7, 8, 9]).obs.tolist() == [[0, 1, 1, 7], [1, 1, 1, 8], [2, 1, 1, 9]]
+
+
+def test_bad_arguments_are_told_before_anything_is_built() -> None:
+    with Pool(counting(3)) as pool:
+        pool.reset()
+        with pytest.raises(ValueError, match="expected 2 env_fns, one for each env to replace, got 1"):
+            pool.replace([1, 2], [other(10)])
+        with pytest.raises(TypeError, match=r"expected env_fns\[0\] to be a function that builds an env, got 3"):
+            pool.replace([1], [3])  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="env_ids"):
+            pool.replace([3], [other(10)])
+        with pytest.raises(InvalidEnvError, match="expected the new factory of env 0 to be one that can be pickled"):
+            lock = threading.Lock()
+            pool.replace([0], [lambda: lock])
+        pool.send([1, 1, 1])
+        with pytest.raises(StateError, match="expected no env in flight where envs are replaced, got env 1"):
+            pool.replace([1], [other(10)])
+        assert pool.recv().obs[:, 0].tolist() == [0, 1, 2]
+    with Pool(counting(3), spares=1) as pool, pytest.raises(ValueError, match="expected a pool without spares"):
+        pool.replace([1], [other(10)])
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_factories_need_not_be_pickled_where_no_process_is_in_between(backend: Any) -> None:
+    lock = threading.Lock()
+
+    def build() -> CountingEnv:
+        with lock:
+            return CountingEnv(10)
+
+    with Pool(counting(2), backend=backend) as pool:
+        pool.replace(None, [build] * 2)
+        assert pool.reset().obs[:, 0].tolist() == [10, 10]
+
+
+def step_until_fault(pool: Pool, env: int) -> None:
+    while "fault" not in pool.step([1] * pool.num_envs).infos[env]:
+        pass
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_worker_that_is_restarted_builds_the_new_ones(start_method: Any) -> None:
+    faults = FaultPolicy("restart", backoff=0)
+    with Pool(counting(4), num_workers=2, faults=faults, start_method=start_method) as pool:
+        pool.reset()
+        for tag in (10, 20):  # twice: the second takes the place of the first
+            pool.replace([1, 2], [other(tag + 1), other(tag + 2)])
+            pool.reset()
+            kill(pool, 0)
+            step_until_fault(pool, 1)
+            assert pool.get_attr("tag") == [0, tag + 1, tag + 2, 3]
+        kill(pool, 1)
+        step_until_fault(pool, 2)
+        assert pool.get_attr("tag") == [0, 21, 22, 3]
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_an_env_that_raises_or_is_renewed_is_built_by_the_new_factory(backend: Any, num_workers: int) -> None:
+    def step(env: Any, action: int) -> None:
+        if action == 13:
+            raise ValueError("broken")
+
+    faults = FaultPolicy("restart", backoff=0, renew_every=3)
+    with Pool(counting(3), backend=backend, num_workers=num_workers, faults=faults) as pool:
+        pool.reset()
+        pool.replace([1], [partial(HookedEnv, 10, length=2, step=step)])
+        pool.reset()
+        assert pool.step([1, 13, 1]).truncated.tolist() == [False, True, False]
+        assert pool.get_attr("tag") == [0, 10, 2]
+        for _ in range(12):
+            pool.step([1, 1, 1])
+        assert pool.get_attr("tag") == [0, 10, 2]
+
+
+def test_lasting_attributes_and_options_are_told_again() -> None:
+    with Pool(counting(2)) as pool:
+        pool.set_attr("level", 7, lasting=True)
+        pool.set_reset_options({"hard": True})
+        pool.reset()
+        pool.replace([1], [other(10)])
+        pool.reset()
+        assert pool.get_attr("level") == [7, 7]
+        assert pool.get_attr("last_options") == [{"hard": True}] * 2
+
+
+def test_a_worker_that_dies_while_it_builds_is_told_and_restarts_with_what_it_had(closed: Path) -> None:
+    def dies() -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Pool(counting(3), faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError, match=r"worker 1 .* died while in build \(env 1"):
+            pool.replace([0, 1], [noting(10, closed), dies])
+        step_until_fault(pool, 1)
+        assert pool.get_attr("tag") == [0, 1, 2]
+        assert closed.read_text().split() == ["10"]
+    with Pool(counting(3)) as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError):
+            pool.replace([1], [dies])
+        assert pool.step([1, 1], env_ids=[0, 2]).obs[:, 0].tolist() == [0, 2]
+
+
+def test_start_timeout_is_the_limit_of_each_build() -> None:
+    def hangs() -> Any:
+        signal.pause()
+
+    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0), start_timeout=5.0) as pool:
+        pool.reset()
+        with pytest.raises(WorkerDiedError, match=r"took longer than start_timeout=5.0 s"):
+            pool.replace([1], [hangs])
+        step_until_fault(pool, 1)
+        assert pool.get_attr("tag") == [0, 1]
+
+
+def test_crash_records_name_the_new_one(tmp_path: Path) -> None:
+    def step(env: Any, action: int) -> None:
+        raise ValueError("broken")
+
+    with Pool(counting(2), record=tmp_path) as pool:
+        pool.reset()
+        pool.replace([1], [partial(HookedEnv, 10, step=step)])
+        pool.reset(seed=3)
+        with pytest.raises(EnvError) as raised:
+            pool.step([1, 1])
+    assert raised.value.record is not None
+    record = load_record(raised.value.record)
+    assert "HookedEnv" in record.factory
+    assert record.beginning is not None
+
+
+def test_spaces_are_the_new_ones() -> None:
+    def bounded() -> CountingEnv:
+        env = CountingEnv(10)
+        env.observation_space = spaces.Box(-5, 5, (4,), np.int64)
+        return env
+
+    for seeding in ("gymnasium", "per_episode"):
+        with Pool(counting(3), seeding=seeding) as pool:  # type: ignore[arg-type]
+            pool.replace([1], [bounded])
+            assert pool.observation_spaces[1] == spaces.Box(-5, 5, (4,), np.int64)
+            assert pool.observation_spaces[2] == pool.single_observation_space
+            assert len(pool.action_spaces) == 3
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
+    make = partial(PlainVector, 2, mode=mode)
+    with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=num_workers, autoreset=mode) as pool:
+        pool.reset()
+        pool.step([1] * 4)
+        with pytest.raises(ValueError, match="env_ids"):
+            pool.replace([2], [partial(make, 10)])
+        with pytest.raises(ValueError, match="expected 1 env_fns, one for each vector env to replace, got 2"):
+            pool.replace([2, 3], [partial(make, 10)] * 2)
+        pool.replace([2, 3], [partial(make, 10)])
+        assert pool.reset(env_ids=[2, 3]).obs[:, 0].tolist() == [10, 11]
+        assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
+
+
+def test_a_vector_env_that_resets_otherwise_is_refused() -> None:
+    def make(mode: str) -> Any:
+        return gymnasium.vector.SyncVectorEnv([CountingEnv] * 2, autoreset_mode=mode)
+
+    with Pool([partial(make, "SameStep")], vector_size=2, autoreset="same_step") as pool:
+        with pytest.raises(ValueError, match="expected vector envs that agree with autoreset='same_step'"):
+            pool.replace([0, 1], [partial(make, "NextStep")])
+        assert pool.reset().obs[:, 0].tolist() == [0, 0]
+
+
+def test_an_episode_in_advance_is_forgotten() -> None:
+    with Pool(counting(2, length=1), resets_ahead=True, seeding="per_episode") as pool:
+        pool.reset(seed=1)
+        assert pool.step([1, 1]).terminated.all()
+        pool.replace([1], [other(10, length=1)])
+        batch = pool.step([1, 1])
+        assert batch.obs[:, :2].tolist() == [[0, 2], [10, 1]]
+        seeds = [batch.infos[i]["episode_seed"] for i in range(2)]
+    with Pool(counting(2, length=1), seeding="per_episode") as pool:
+        pool.reset(seed=1)
+        pool.step([1, 1])
+        batch = pool.step([1, 1])
+        assert [batch.infos[i]["episode_seed"] for i in range(2)] == seeds
+
+
+def test_parts_replace_their_own() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        half, rest = pool.split(2)
+        ids = half.env_ids.tolist()
+        rest.send([1, 1])
+        half.replace(ids, [other(10), other(11)])
+        assert half.reset().obs[:, 0].tolist() == [10, 11]
+        with pytest.raises(ValueError, match="env_ids"):
+            half.replace(rest.env_ids, [other(10), other(11)])
+        rest.recv()
+
+
+def test_a_broken_build_leaves_nothing_behind_when_the_pool_is_closed(closed: Path) -> None:
+    pool = Pool(counting(2), num_workers=1)
+    with suppress(EnvError):
+        pool.replace([0, 1], [noting(10, closed), fails])
+    pool.close()
+    assert closed.read_text().split() == ["10"]

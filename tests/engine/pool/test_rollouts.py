@@ -1,0 +1,493 @@
+"""Rollouts: what workers write is what the learner reads, row by row as a serial pool has it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import CountingEnv, NestedEnv, TextEnv, counting
+from programs import kill
+from rollout_envs import FailingEnv, TellingEnv, address, ending, fill, is_in_an_arena
+from vector_envs import synced
+
+from remuda import ClosedError, EnvError, FaultPolicy, InvalidActionError, Pool, Rollout, StateError
+
+BACKENDS = ("process", "thread", "serial")
+
+
+@pytest.fixture(autouse=True)
+def _no_arena_is_left() -> Iterator[None]:
+    yield
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        assert "memfd:remuda" not in maps.read()
+
+
+class Twin:
+    """A pool that is stepped row by row, and keeps what it says."""
+
+    def __init__(self, pool: Pool, seed: int = 3) -> None:
+        self._pool = pool
+        self._batch = pool.reset(seed=seed)
+        self.begin()
+
+    def begin(self) -> None:
+        self.obs, self.batches, self.actions = [self._batch.obs.copy()], list[Any](), list[Any]()
+
+    def step(self, actions: Any) -> None:
+        self._batch = self._pool.step(actions)
+        self.obs.append(self._batch.obs.copy())
+        self.batches.append(self._batch)
+        self.actions.append(np.copy(actions))
+
+    def stacked(self, name: str) -> Any:
+        return np.array([getattr(batch, name) for batch in self.batches])
+
+
+def assert_like(rollout: Rollout, twin: Twin) -> None:
+    np.testing.assert_array_equal(rollout.obs, twin.obs)
+    np.testing.assert_array_equal(rollout.actions, twin.actions)
+    np.testing.assert_array_equal(rollout.rewards, twin.stacked("reward"))
+    np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminated"))
+    np.testing.assert_array_equal(rollout.truncations, twin.stacked("truncated"))
+
+
+def actions_of(t: int, n: int) -> Any:
+    return (np.arange(n) * 7 + t) % 5
+
+
+# -- what is in it ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_has_what_steps_would_have_returned(backend: Any, autoreset: Any) -> None:
+    with (
+        Pool(counting(5), backend=backend, num_workers=2, autoreset=autoreset) as pool,
+        Pool(counting(5), backend="serial", autoreset=autoreset) as serial,
+    ):
+        pool.reset(seed=3)
+        twin = Twin(serial)
+        for steps in (11, 4, 11):
+            rollout = pool.rollout(steps)
+            for t, step in enumerate(rollout):
+                np.testing.assert_array_equal(step.obs, twin.obs[-1])
+                actions = actions_of(t, 5)
+                step.act(actions, value=actions / 2, pair=np.stack([actions, actions], 1))
+                twin.step(actions)
+            assert_like(rollout, twin)
+            np.testing.assert_array_equal(rollout.columns["value"], rollout.actions / 2)
+            np.testing.assert_array_equal(rollout.columns["pair"][..., 1], rollout.actions)
+            assert not rollout.is_open
+            twin.begin()
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_it_says_which_rows_are_steps_and_where_episodes_begin(autoreset: Any) -> None:
+    with Pool(ending([2, 3, 50]), num_workers=2, autoreset=autoreset) as pool:
+        pool.reset()
+        first, second = pool.rollout(4), None
+        for step in first:
+            step.act([1, 1, 1])
+        second = pool.rollout(4)
+        for step in second:
+            step.act([1, 1, 1])
+    dones = np.concatenate([first.terminations | first.truncations, second.terminations | second.truncations])
+    valid = np.concatenate([first.valid, second.valid])
+    starts = np.concatenate([first.episode_starts[:-1], second.episode_starts])
+    assert starts[0].all()
+    if autoreset == "next_step":
+        assert dones[:, 0].tolist() == [False, True, False, False, True, False, False, True]
+        np.testing.assert_array_equal(valid[1:], ~dones[:-1])
+        np.testing.assert_array_equal(starts[1:], np.concatenate([np.zeros((1, 3), bool), dones[:-1]]))
+        assert first.final_obs is None
+    else:
+        assert dones[:, 0].tolist() == [False, True] * 4
+        assert valid.all()
+        np.testing.assert_array_equal(starts[1:], dones)
+        ends = first.terminations | first.truncations
+        assert (first.final_obs[ends][:, 2] == [2, 3, 2]).all()  # steps of their episodes
+    np.testing.assert_array_equal(second.episode_starts[0], first.episode_starts[-1])
+
+
+def test_nested_spaces_are_nested_arrays_of_the_arena() -> None:
+    with Pool([NestedEnv] * 3, num_workers=2, autoreset="same_step") as pool:
+        pool.reset()
+        rollout = pool.rollout(6)
+        actions = {"push": np.ones((3, 2)), "keys": (np.zeros(3, int), np.ones((3, 2), int))}
+        seen = []
+        for step in rollout:
+            seen.append(step.obs)
+            step.act(actions)
+        for arrays in (rollout.obs, rollout.final_obs, rollout.actions):
+            assert set(arrays) == set(seen[0] if arrays is not rollout.actions else actions)
+        assert all(array.flags.c_contiguous and is_in_an_arena(array) for array in rollout._arrays())
+        np.testing.assert_array_equal(rollout.actions["keys"][1], np.ones((6, 3, 2), int))
+
+
+def test_nothing_is_copied() -> None:
+    """What the policy sees, and what the learner reads, are the same bytes, and lie in the arena frame after frame."""
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(5)
+        for t, step in enumerate(rollout):
+            assert address(step.obs) == address(rollout.obs[t])
+            step.act(np.zeros(4, int))
+        frame = rollout.obs[0].nbytes
+        assert [address(rollout.obs[t]) - address(rollout.obs) for t in range(6)] == [t * frame for t in range(6)]
+        for array in (rollout.obs, rollout.actions, rollout.rewards, rollout.terminations, rollout.truncations):
+            assert array.flags.c_contiguous and not array.flags.owndata and is_in_an_arena(array)
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_numbers_in_infos_are_arrays_over_steps_and_envs(autoreset: Any) -> None:
+    with (
+        Pool([TellingEnv] * 3, num_workers=1, autoreset=autoreset) as pool,
+        Pool([TellingEnv] * 3, backend="serial", autoreset=autoreset) as serial,
+    ):
+        pool.reset(seed=3)
+        twin = Twin(serial)
+        for _ in range(2):  # in the first, the first of each key has no column yet
+            rollout = pool.rollout(12)
+            for t, step in enumerate(rollout):
+                step.act(actions_of(t, 3))
+                twin.step(actions_of(t, 3))
+            infos = rollout.infos
+            assert "word" not in infos
+            for t, batch in enumerate(twin.batches):
+                stacked = batch.infos.stack()
+                if "last" not in stacked:
+                    assert not infos["_last"][t].any()
+                    continue
+                np.testing.assert_array_equal(infos["_last"][t], stacked["_last"])
+                np.testing.assert_array_equal(infos["last"][t], stacked["last"])
+                if "even" in stacked:
+                    np.testing.assert_array_equal(infos["even"]["steps"][t], stacked["even"]["steps"])
+                    np.testing.assert_array_equal(infos["even"]["pair"][t], stacked["even"]["pair"])
+            assert infos["even"]["pair"].shape == (12, 3, 2)
+            twin.begin()
+
+
+# -- ends ------------------------------------------------------------------------------------------------
+
+
+def test_one_that_is_closed_early_has_what_was_filled() -> None:
+    with Pool(counting(3), num_workers=1) as pool:
+        pool.reset()
+        fill(pool.rollout(5), 4)  # there is something in that memory
+        rollout = pool.rollout(5)
+        for t, step in enumerate(rollout):
+            step.act([2, 2, 2])
+            if t == 2:
+                break
+        rollout.close()
+        rollout.close()
+        assert rollout.valid.tolist() == [[True] * 3] * 3 + [[False] * 3] * 2
+        assert rollout.rewards.tolist() == [[2.0] * 3] * 3 + [[0.0] * 3] * 2
+        assert not rollout.episode_starts[4:].any()
+        assert (pool.step([1, 1, 1]).obs[:, 2] == 9).all()
+        assert rollout.rewards[3].tolist() == [0.0] * 3  # that step went elsewhere
+
+
+def test_a_reset_ends_it() -> None:
+    with Pool(counting(3), num_workers=1) as pool:
+        pool.reset()
+        rollout = pool.rollout(5)
+        pool.step([1, 1, 1])
+        pool.reset()
+        pool.step([1, 1, 1])
+        assert rollout.valid.tolist() == [[True] * 3] + [[False] * 3] * 4
+
+
+def test_steps_of_the_pool_fill_it_too() -> None:
+    with Pool(counting(3), num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(3)
+        batches = [pool.step(np.full(3, t)) for t in range(5)]
+        assert [address(batch.obs) for batch in batches[:3]] == [address(rollout.obs[t]) for t in (1, 2, 3)]
+        assert address(batches[3].obs) != address(rollout.obs[3]) + rollout.obs[0].nbytes
+        assert rollout.actions.tolist() == [[0] * 3, [1] * 3, [2] * 3]
+        assert rollout.valid.all()
+
+
+def test_the_next_one_may_begin_while_another_is_open() -> None:
+    with Pool(counting(3), num_workers=1) as pool:
+        pool.reset()
+        abandoned = pool.rollout(5)
+        pool.step([1, 1, 1])
+        rollout = fill(pool.rollout(2), 3)
+        assert rollout.rewards.tolist() == [[3.0] * 3] * 2
+        assert abandoned.valid.sum() == 3
+
+
+def test_closing_the_pool_ends_it() -> None:
+    pool = Pool(counting(3), num_workers=1)
+    pool.reset()
+    rollout = pool.rollout(5)
+    turns = iter(rollout)
+    next(turns).act([1, 1, 1])
+    pool.close()
+    with pytest.raises(ClosedError, match="closed"):
+        next(turns)
+    rollout.close()
+    assert rollout.obs.shape == (6, 3, 4)
+    del turns
+
+
+# -- halves and partial batches ----------------------------------------------------------------------------
+
+
+def test_parts_fill_one_rollout_in_turn() -> None:
+    with (
+        Pool(ending([3, 4, 5, 6, 7, 8]), num_workers=2) as pool,
+        Pool(ending([3, 4, 5, 6, 7, 8]), backend="serial") as serial,
+    ):
+        pool.reset(seed=3)
+        twin = Twin(serial)
+        for _ in range(2):
+            rollout = pool.rollout(9, parts=2)
+            turns = []
+            for step in rollout:
+                turns.append(step.env_ids.tolist())
+                step.act(step.env_ids % 5, who=step.env_ids)
+            for _ in range(9):
+                twin.step(np.arange(6) % 5)
+            assert len(turns) == 18 and turns[0] == turns[2] != turns[1]
+            assert sorted(rollout.env_ids.tolist()) == list(range(6))
+            np.testing.assert_array_equal(rollout.obs, np.array(twin.obs)[:, rollout.env_ids])
+            np.testing.assert_array_equal(rollout.rewards, twin.stacked("reward")[:, rollout.env_ids])
+            np.testing.assert_array_equal(rollout.columns["who"], [rollout.env_ids] * 9)
+            assert rollout.obs.flags.c_contiguous and is_in_an_arena(rollout.obs)
+            twin.begin()
+        assert len(pool.step(np.arange(6) % 5)) == 6  # it is whole again
+
+
+def test_a_part_has_rollouts_of_its_own() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        halves = pool.split(2)
+        rollouts = [half.rollout(3) for half in halves]
+        for steps in zip(*rollouts, strict=True):
+            for step in steps:
+                step.act(step.env_ids)
+        for half, rollout in zip(halves, rollouts, strict=True):
+            assert rollout.env_ids.tolist() == half.env_ids.tolist()
+            assert rollout.rewards.tolist() == [half.env_ids.tolist()] * 3
+            assert (rollout.obs[:, :, 0] == half.env_ids).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("min_envs", [1, 3, 5])
+def test_with_partial_batches_each_env_has_a_clock_of_its_own(backend: Any, min_envs: int) -> None:
+    lengths = [2, 3, 4, 50, 60]
+    with (
+        Pool(ending(lengths), backend=backend, num_workers=3) as pool,
+        Pool(ending(lengths), backend="serial") as serial,
+    ):
+        pool.reset(seed=3)
+        twin = Twin(serial)
+        for _ in range(2):
+            rollout = pool.rollout(8)
+            for step in rollout.partial(min_envs):
+                np.testing.assert_array_equal(step.obs[:, 0], step.env_ids)
+                t = step.rows[0]
+                step.act((step.env_ids + t) % 5, clock=t)
+            for t in range(8):
+                twin.step((np.arange(5) + t) % 5)
+            assert_like(rollout, twin)
+            np.testing.assert_array_equal(rollout.columns["clock"], np.arange(8)[:, None].repeat(5, 1))
+            assert not rollout.is_open
+            twin.begin()
+
+
+def test_vector_envs_fill_rollouts() -> None:
+    with (
+        Pool(synced(ending([3, 4, 5, 6, 7, 8]), 3), vector_size=3, num_workers=2) as pool,
+        Pool(synced(ending([3, 4, 5, 6, 7, 8]), 3), vector_size=3, backend="serial") as serial,
+    ):
+        pool.reset(seed=3)
+        twin = Twin(serial)
+        for parts in (1, 2):
+            rollout = pool.rollout(12, parts=parts)
+            for step in rollout:
+                step.act(step.env_ids % 2)
+            for _ in range(12):
+                twin.step(np.arange(6) % 2)
+            np.testing.assert_array_equal(rollout.obs, np.array(twin.obs)[:, rollout.env_ids])
+            np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminated")[:, rollout.env_ids])
+            np.testing.assert_array_equal(rollout.valid[1:], ~(rollout.terminations | rollout.truncations)[:-1])
+            twin.begin()
+
+
+# -- what is refused ---------------------------------------------------------------------------------------
+
+
+def bad_calls() -> Sequence[tuple[type[Exception], str, Callable[[Pool], Any]]]:
+    return [
+        (TypeError, "expected steps to be an int, got 2.5", lambda pool: pool.rollout(2.5)),  # type: ignore[arg-type]
+        (ValueError, "expected steps to be at least 1, got 0", lambda pool: pool.rollout(0)),
+        (TypeError, "expected parts to be an int, got None", lambda pool: pool.rollout(1, parts=None)),  # type: ignore[arg-type]
+        (ValueError, "expected parts to be an int from 1 to 3", lambda pool: pool.rollout(1, parts=4)),
+        (TypeError, "data type 'nothing' not understood", lambda pool: pool.rollout(1, {"value": "nothing"})),
+        (ValueError, "min_envs to be an int from 1 to 3, got 4", lambda pool: pool.rollout(1).partial(4)),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "text", "call"), bad_calls(), ids=[text for _, text, _ in bad_calls()])
+def test_bad_arguments_change_nothing(kind: type[Exception], text: str, call: Callable[[Pool], Any]) -> None:
+    with Pool(counting(3), num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(kind, match=text):
+            call(pool)
+        assert (pool.step([1, 1, 1]).obs[:, 2] == 1).all()
+        fill(pool.rollout(2))
+
+
+@pytest.mark.parametrize("autoreset", ["disabled", "background"])
+def test_resets_that_have_no_row_are_refused(autoreset: Any) -> None:
+    with Pool(counting(2), autoreset=autoreset) as pool:
+        pool.reset()
+        with pytest.raises(ValueError, match=f"got '{autoreset}'"):
+            pool.rollout(3)
+
+
+def test_what_has_no_column_is_refused() -> None:
+    with Pool([TextEnv] * 2) as pool:
+        pool.reset()
+        with pytest.raises(ValueError, match="expected an .* space of arrays for a rollout, got a Text"):
+            pool.rollout(3)
+
+
+def test_it_needs_envs_that_were_reset_and_are_idle() -> None:
+    with Pool(counting(2)) as pool:
+        with pytest.raises(StateError, match="reset"):
+            pool.rollout(3)
+        pool.reset()
+        pool.send([1, 1])
+        with pytest.raises(StateError, match="expected no env in flight"):
+            pool.rollout(3)
+        pool.recv()
+        fill(pool.rollout(3))
+
+
+def test_each_turn_has_one_act() -> None:
+    with Pool(counting(2)) as pool:
+        pool.reset()
+        rollout = pool.rollout(4)
+        turns = iter(rollout)
+        step = next(turns)
+        with pytest.raises(InvalidActionError):
+            step.act([1])
+        with pytest.raises(ValueError, match="expected value= to have 2 rows"):
+            step.act([1, 1], value=np.zeros(3))
+        step.act([1, 1], value=np.zeros((2, 3)))
+        with pytest.raises(StateError, match="expected one act"):
+            step.act([1, 1])
+        step = next(turns)
+        with pytest.raises(ValueError, match=r"expected value= to have the shape \(2, 3\), got \(2, 4\)"):
+            step.act([1, 1], value=np.zeros((2, 4)))
+        with pytest.raises(StateError, match="a turn without"):
+            next(turns)
+        with pytest.raises(StateError, match="filled before"):
+            iter(rollout)
+        rollout.close()
+
+
+# -- faults ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_an_env_that_is_lost_is_truncated_and_comes_back(autoreset: Any) -> None:
+    with Pool(ending([50] * 4), num_workers=2, faults="restart", autoreset=autoreset) as pool:
+        pool.reset()
+        rollout = pool.rollout(12)
+        for t, step in enumerate(rollout):
+            if t == 4:
+                kill(pool, 1)
+            step.act(np.ones(4, int))
+        cut = np.argwhere(rollout.truncations[:, 2:])
+        assert {slot for _, slot in cut.tolist()} == {0, 1}
+        assert not rollout.truncations[:, :2].any() and rollout.valid[:, :2].all()
+        for (t, slot), fault in rollout.faults.items():
+            assert rollout.truncations[t, slot] and rollout.rewards[t, slot] == 0.0
+            assert fault.env_id == slot
+            after = t + 1 if autoreset == "same_step" else t + 2
+            assert rollout.episode_starts[after, slot]
+            assert rollout.obs[after, slot, 2] == 0  # a new episode
+        assert len(rollout.faults) == 2
+        assert (rollout.rewards[rollout.valid & ~rollout.truncations] == 1.0).all()
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_an_env_that_was_lost_between_rollouts_begins_another_episode(autoreset: Any) -> None:
+    with Pool(ending([50] * 4), num_workers=2, faults="restart", autoreset=autoreset) as pool:
+        pool.reset()
+        fill(pool.rollout(3))
+        kill(pool, 1)
+        rollout = fill(pool.rollout(5))
+        assert not (rollout.terminations | rollout.truncations).any()
+        assert rollout.obs[-1, :2, 2].tolist() == [8, 8]
+        if autoreset == "next_step":
+            assert rollout.valid[0].tolist() == [True, True, False, False]
+            assert rollout.episode_starts[1].tolist() == [False, False, True, True]
+            assert rollout.obs[-1, 2:, 2].tolist() == [4, 4]
+        else:
+            assert rollout.episode_starts[0].tolist() == [False, False, True, True]
+            assert rollout.obs[-1, 2:, 2].tolist() == [5, 5]
+
+
+def test_an_env_that_raises_ends_the_loop_and_the_pool_goes_on() -> None:
+    with Pool([CountingEnv, FailingEnv], num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(5)
+        with pytest.raises(EnvError, match="four"):
+            for t, step in enumerate(rollout):
+                step.act([1, 4 if t == 2 else 1])
+        rollout.close()
+        assert rollout.valid[:2].all() and not rollout.valid[3:].any()
+        pool.reset()
+        assert fill(pool.rollout(3)).valid.all()
+
+
+# -- with the pool's other features ------------------------------------------------------------------------
+
+FEATURES: list[dict[str, Any]] = [
+    {"spares": 2},
+    {"resets_ahead": True},
+    {"renew_every": 2},
+    {"seeding": "per_episode"},
+    {"max_concurrency": 1},
+    {"num_workers": 2, "frames": 1},
+]
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: next(iter(feature)))
+def test_other_features_make_no_difference(feature: dict[str, Any], autoreset: Any) -> None:
+    if autoreset == "same_step" and "resets_ahead" in feature:
+        pytest.skip("the pool refuses the two")
+    options = {"autoreset": autoreset, **feature}
+    if "renew_every" in feature:
+        options["faults"] = FaultPolicy(renew_every=options.pop("renew_every"))
+    env_fns = ending([2, 3, 5, 7, 4, 6])
+    with Pool(env_fns, **options) as pool, Pool(env_fns, **options) as stepped:
+        pool.reset(seed=3)
+        twin, n = Twin(stepped), pool.num_envs
+        for _ in range(2):
+            rollout = pool.rollout(15)
+            for t, step in enumerate(rollout):
+                step.act(actions_of(t, n))
+                twin.step(actions_of(t, n))
+            assert_like(rollout, twin)
+            dones = rollout.terminations | rollout.truncations
+            if autoreset == "next_step":
+                np.testing.assert_array_equal(rollout.valid[1:], ~dones[:-1])
+                np.testing.assert_array_equal(rollout.episode_starts[2:], dones[:-1])
+            else:
+                assert rollout.valid.all()
+                np.testing.assert_array_equal(rollout.episode_starts[1:], dones)
+            assert (rollout.obs[rollout.episode_starts][:, 2] == 0).all()
+            twin.begin()

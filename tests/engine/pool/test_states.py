@@ -1,0 +1,365 @@
+"""States of envs: taken, kept, put into the same or other envs, from which they go on as if nothing had been."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import TimeLimit
+from pool_envs import CountingEnv, Gate, assert_same, counting, gated
+from state_envs import CloningWalkEnv, EzEnv, Recent, SavingWalkEnv, WalkEnv, put, take
+from vector_envs import synced
+
+from remuda import Batch, EnvError, InvalidEnvError, Pool, StateError
+
+BACKENDS = ("process", "thread", "serial")
+FNS = (take, put)
+
+
+def walks(num_envs: int, kind: Callable[[int], Any] = SavingWalkEnv, limit: int = 8) -> list[Any]:
+    return [lambda tag=tag: TimeLimit(kind(tag), limit) for tag in range(num_envs)]
+
+
+def rows(batch: Batch) -> list[Any]:
+    """By env."""
+    told = []
+    for i in np.argsort(batch.env_ids):
+        flags = bool(batch.terminated[i]), bool(batch.truncated[i])
+        told.append((int(batch.env_ids[i]), batch.obs[i].copy(), float(batch.reward[i]), *flags, dict(batch.infos[i])))
+    return told
+
+
+def play(pool: Pool, steps: int, mode: str = "next_step") -> list[Any]:
+    """What a number of steps tell, whoever resets."""
+    told = []
+    for i in range(steps):
+        pool.send(np.full(pool.num_envs, i % 10))
+        batch = pool.recv()
+        told.append(rows(batch))
+        over = np.flatnonzero(batch.terminated | batch.truncated).tolist()
+        if over and mode == "disabled":
+            told.append(rows(pool.reset(env_ids=over)))
+        if pool.pending:  # those that reset in the background
+            told.append(rows(pool.recv()))
+    return told
+
+
+def goes_on(pool: Pool, fns: Any = None, steps: int = 25, mode: str = "next_step") -> None:
+    """From states it goes on as from the moment when they were taken."""
+    states = pool.get_state(state_fns=fns)
+    first = play(pool, steps, mode)
+    pool.set_state(states)
+    assert_same(play(pool, steps, mode), first)
+
+
+# -- going on ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
+def test_from_a_state_an_env_goes_on_as_it_did(backend: Any, mode: Any) -> None:
+    with Pool(walks(4), backend=backend, autoreset=mode) as pool:
+        pool.reset(seed=1)
+        for _ in range(3):
+            goes_on(pool, mode=mode)
+            play(pool, 1, mode)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fns", "method"),
+    [
+        (SavingWalkEnv, None, "get_state"),
+        (CloningWalkEnv, None, "clone_state"),
+        (WalkEnv, FNS, "state_fns"),
+        (WalkEnv, "attributes", "attributes"),
+        (EzEnv, "attributes", "attributes"),
+        (lambda tag: Recent(SavingWalkEnv(tag)), None, "get_state"),
+        (lambda tag: Recent(WalkEnv(tag)), FNS, "state_fns"),
+        (lambda tag: Recent(WalkEnv(tag)), "attributes", "attributes"),
+    ],
+)
+def test_in_whatever_way_it_was_taken(kind: Any, fns: Any, method: str) -> None:
+    with Pool(walks(2, kind), num_workers=1) as pool:
+        pool.reset(seed=2)
+        play(pool, 3)
+        assert {state.method for state in pool.get_state(state_fns=fns)} == {method}
+        goes_on(pool, fns)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", "Taxi-v4", "Blackjack-v1"])
+def test_gymnasiums_plain_envs_need_nothing(env_id: str) -> None:
+    def make() -> Any:
+        return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=30))
+
+    with Pool([make] * 2, num_workers=1) as pool:
+        pool.reset(seed=0)
+        pool.single_action_space.seed(0)
+        actions = [np.array([pool.single_action_space.sample() for _ in range(2)]) for _ in range(60)]
+        states = pool.get_state()
+        told = []
+        for _ in range(2):
+            batches = [pool.step(action) for action in actions]
+            told.append([(np.asarray(b.obs).tolist(), b.reward.tolist(), b.truncated.tolist()) for b in batches])
+            pool.set_state(states)
+        assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("package", "make"),
+    [
+        ("mujoco", lambda: gymnasium.make("HalfCheetah-v5", max_episode_steps=20)),
+        ("ale_py", lambda: _atari()),
+    ],
+)
+def test_simulators_are_put_where_they_were(package: str, make: Any) -> None:
+    pytest.importorskip(package)
+    with Pool([make] * 2, num_workers=2) as pool:
+        pool.reset(seed=0)
+        pool.single_action_space.seed(0)
+        actions = [np.array([pool.single_action_space.sample() for _ in range(2)]) for _ in range(40)]
+        for action in actions[:7]:
+            pool.step(action)
+        states = pool.get_state()
+        first = [pool.step(action) for action in actions]
+        pool.set_state(states)
+        for action, before in zip(actions, first, strict=True):
+            batch = pool.step(action)
+            np.testing.assert_array_equal(batch.obs, before.obs)
+            np.testing.assert_array_equal(batch.reward, before.reward)
+
+
+def _atari() -> Any:
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    return gymnasium.make("ALE/Breakout-v5")  # with sticky actions, which it draws
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_comes_back_is_the_moment_of_the_state(backend: Any) -> None:
+    extras = {"place": lambda env: env.unwrapped.place}
+    with Pool(walks(3), backend=backend, extras=extras) as pool:
+        pool.reset(seed=5)
+        batch = pool.step([1, 1, 1])
+        obs, states = batch.obs.copy(), pool.get_state([2, 0])
+        play(pool, 2)
+        back = pool.set_state(states, [2, 0])
+        assert back.env_ids.tolist() == [2, 0]
+        assert back.obs.tolist() == [obs[2].tolist(), obs[0].tolist()]
+        assert back.extras["place"].tolist() == back.obs[:, 1].tolist()
+        assert (back.reward.tolist(), back.terminated.any(), back.truncated.any()) == ([0, 0], False, False)
+        assert not back.has_infos
+        pool.send_observe([0])
+        assert pool.recv().obs.tolist() == [obs[0].tolist()]
+        assert [(state.steps, state.is_over) for state in states] == [(1, False)] * 2
+
+
+# -- other envs ----------------------------------------------------------------------------------------------
+
+
+def test_one_state_goes_into_many_envs() -> None:
+    with Pool(walks(4), num_workers=2) as pool:
+        pool.reset(seed=0)
+        play(pool, 2)
+        batch = pool.fork_state(3, [0, 1, 2])
+        assert batch.env_ids.tolist() == [0, 1, 2]
+        pool.send_observe()
+        assert pool.recv().obs[:, 1:].tolist() == [batch.obs[0, 1:].tolist()] * 4
+        told = play(pool, 20)
+        for envs in told:  # but for their tags
+            assert len({(*obs[1:].tolist(), *others) for _, obs, *others, _ in envs}) == 1
+
+
+def test_envs_can_change_places() -> None:
+    with Pool(walks(2), num_workers=2) as pool:
+        pool.reset(seed=0)
+        before = pool.step([0, 2]).obs.copy()
+        assert pool.fork_state([1, 0], [0, 1]).obs.tolist() == before[::-1].tolist()
+        assert pool.fork_state(1, 0).obs.tolist() == before[:1].tolist()
+
+
+def test_a_state_can_be_kept_and_put_into_another_pool_that_was_never_reset() -> None:
+    with Pool(walks(3), num_workers=2) as pool:
+        pool.reset(seed=9)
+        play(pool, 3)
+        kept = pickle.dumps(pool.get_state())
+        expected = play(pool, 20)
+    with Pool(walks(3), backend="serial") as other:
+        other.set_state(pickle.loads(kept))
+        assert_same(play(other, 20), expected)
+
+
+def test_parts_have_states_of_their_own() -> None:
+    with Pool(walks(4), num_workers=2) as pool:
+        pool.reset(seed=0)
+        one, other = pool.split(2)
+        states = one.get_state()
+        first = [one.step([0, 0]).obs.copy() for _ in range(3)]
+        other.send([1, 1])  # in flight, which is no concern of the first
+        assert one.set_state(states).env_ids.tolist() == one.env_ids.tolist()
+        assert [one.step([0, 0]).obs.tolist() for _ in range(3)] == [obs.tolist() for obs in first]
+        other.recv()
+        assert other.fork_state(int(other.env_ids[0]), int(other.env_ids[1])).env_ids.tolist() == [other.env_ids[1]]
+
+
+# -- ends of episodes ------------------------------------------------------------------------------------------
+
+
+def until_over(pool: Pool) -> Batch:
+    """Every env has ended its episode, in one step: the limit."""
+    batch = pool.step(np.zeros(pool.num_envs, int))
+    while not (batch.truncated | batch.terminated).all():
+        batch = pool.step(np.zeros(pool.num_envs, int))
+    return batch
+
+
+@pytest.mark.parametrize("options", [{}, {"resets_ahead": True}, {"spares": 2}])
+@pytest.mark.parametrize("backend", ["process", "serial"])
+def test_after_the_end_of_an_episode_the_next_one_begins_as_it_did(backend: Any, options: Any) -> None:
+    with Pool(counting(2 + options.get("spares", 0), 3), backend=backend, **options) as pool:
+        pool.reset(seed=0)
+        until_over(pool)
+        states = pool.get_state(state_fns="attributes")
+        assert [(state.steps, state.is_over) for state in states] == [(0, True)] * 2
+        following = pool.step([0, 0]).obs.tolist()
+        play(pool, 1)
+        back = pool.set_state(states)
+        assert back.terminated.all()
+        again = pool.step([0, 0]).obs.tolist()
+        assert [obs[2:] for obs in again] == [[0, -1]] * 2
+        if not options.get("spares"):  # else others stand in
+            assert again == following
+
+
+@pytest.mark.parametrize("resets_ahead", [False, True])
+def test_random_numbers_go_on_from_the_end_of_an_episode(resets_ahead: bool) -> None:
+    with Pool(walks(2, limit=3), backend="process", num_workers=1, resets_ahead=resets_ahead) as pool:
+        pool.reset(seed=4)
+        until_over(pool)
+        goes_on(pool)
+
+
+def test_no_state_after_an_end_fits_where_the_next_episode_begins_at_once() -> None:
+    with Pool(counting(1, 2), num_workers=1) as pool:
+        pool.reset()
+        until_over(pool)
+        (state,) = pool.get_state(state_fns="attributes")
+    with Pool(counting(1, 2), num_workers=1, autoreset="same_step") as pool:
+        pool.reset()
+        with pytest.raises(ValueError, match="expected a state within an episode for env 0, got one after its end"):
+            pool.set_state([state])
+        assert pool.step([1]).obs[0, 2] == 1
+
+
+def test_episodes_have_the_seeds_that_they_would_have_had() -> None:
+    def seeds(puts: bool) -> list[int]:
+        with Pool(walks(1, limit=2), seeding="per_episode", backend="serial") as pool:
+            batch = pool.reset(seed=7)
+            told = [batch.infos[0]["episode_seed"]]
+            for i in range(12):
+                batch = pool.step([0])
+                told += [info["episode_seed"] for info in batch.infos if "episode_seed" in info]
+                if puts and i in (1, 4) and not batch.truncated[0]:
+                    pool.set_state(pool.get_state())
+            return told
+
+    assert seeds(True) == seeds(False)
+
+
+def test_an_env_that_was_put_into_a_state_first_has_seeds_for_its_episodes() -> None:
+    with Pool(walks(1, limit=2), num_workers=1) as pool:
+        pool.reset(seed=0)
+        state = pool.get_state()
+    with Pool(walks(1, limit=2), num_workers=1, seeding="per_episode") as pool:
+        pool.set_state(state)
+        told = [info for _ in range(7) for info in pool.step([0]).infos if "episode_seed" in info]
+        assert len({info["episode_seed"] for info in told}) == 2
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+def test_an_env_that_offers_no_state_is_told_before_anything_is_sent() -> None:
+    with Pool([lambda: TimeLimit(CountingEnv(), 5)] * 2, num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(InvalidEnvError) as raised:
+            pool.get_state([1])
+        assert "got env 1, TimeLimit<CountingEnv>; pass state_fns=(get, put)" in str(raised.value)
+        assert pool.get_state(state_fns="attributes")
+
+
+def test_what_cannot_be_pickled_is_named_and_the_episode_goes_on() -> None:
+    with Pool(walks(2), num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match="the attribute 'lock' of SavingWalkEnv"):
+            pool.get_state(state_fns="attributes")
+        assert (pool.step([0, 0]).obs[:, 2] == 1).all()
+
+
+def test_envs_must_have_been_reset_and_be_done() -> None:
+    with Pool(walks(2), num_workers=1) as pool:
+        with pytest.raises(StateError, match="expected envs that have been reset, got envs 0, 1"):
+            pool.get_state()
+        pool.reset()
+        pool.send([0], env_ids=[1])
+        with pytest.raises(StateError, match="env 1 is in flight"):
+            pool.get_state()
+        assert len(pool.get_state([0])) == 1
+        with pytest.raises(StateError, match="expected no env in flight"):
+            pool.set_state(pool.get_state([0]), [0])
+        pool.recv()
+
+
+def test_an_env_that_is_still_at_it_is_not_waited_for(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([gate, None]), num_workers=2) as pool:
+        pool.reset()
+        pool.send([0, 0])
+        with pytest.raises(StateError, match="is in flight"):
+            pool.get_state(state_fns="attributes")
+        gate.let_pass()
+        pool.recv()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda pool, states: pool.set_state(states[:1]), ValueError, "expected 2 states, one for each env, got 1"),
+        (lambda pool, states: pool.set_state([1, 2]), TypeError, "expected a sequence of states that get_state has"),
+        (lambda pool, states: pool.set_state(states[0]), TypeError, "expected a sequence of states"),
+        (lambda pool, states: pool.set_state(states, [0, 5]), ValueError, "env_ids"),
+        (lambda pool, states: pool.get_state([7]), ValueError, "env_ids"),
+        (lambda pool, states: pool.get_state(state_fns=3), TypeError, "expected state_fns to be a pair of functions"),
+        (lambda pool, states: pool.get_state(state_fns=(take,)), TypeError, "expected state_fns to be a pair"),
+        (lambda pool, states: pool.fork_state([0, 1], [0]), ValueError, "expected one env, or 1, to copy into"),
+    ],
+)
+def test_bad_arguments_are_told_before_anything_is_sent(call: Any, error: type[Exception], says: str) -> None:
+    with Pool(walks(2), num_workers=1) as pool:
+        pool.reset()
+        states = pool.get_state()
+        with pytest.raises(error, match=says):
+            call(pool, states)
+        assert (pool.step([0, 0]).obs[:, 2] == 1).all()
+
+
+def test_a_state_of_another_kind_of_env_is_refused() -> None:
+    with Pool(walks(1), num_workers=1) as pool, Pool([WalkEnv], num_workers=1) as other:
+        pool.reset()
+        other.reset()
+        says = "expected a state of WalkEnv for env 0, got one of TimeLimit<SavingWalkEnv>"
+        with pytest.raises(ValueError, match=says):
+            other.set_state(pool.get_state())
+
+
+def test_vector_envs_are_refused() -> None:
+    with Pool(synced(counting(2), 2), vector_size=2) as pool:
+        pool.reset()
+        for call in (pool.get_state, lambda: pool.set_state([]), lambda: pool.fork_state(0, 1)):
+            with pytest.raises(ValueError, match="got vector_size=2"):
+                call()

@@ -1,0 +1,131 @@
+"""devices: GPUs that workers take in turn."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+from pool_envs import CountingEnv
+
+from remuda import FaultPolicy, Pool, worker_info
+from remuda._system.gpus import Gpu
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
+    """Four GPUs; all that is near the last two is the last core."""
+    last = frozenset({max(os.sched_getaffinity(0))})
+    gpus = [Gpu(f"GPU-{i}{i}{i}", last if i > 1 else frozenset({10_000})) for i in range(4)]
+    monkeypatch.setattr("remuda._engine.startup.devices.installed_gpus", lambda: gpus)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return gpus
+
+
+def seen(env: Any) -> tuple[str | None, ...]:
+    info = worker_info()
+    assert info is not None
+    names = ("CUDA_VISIBLE_DEVICES", "MUJOCO_EGL_DEVICE_ID", "EGL_DEVICE_ID")
+    return (info.device, *(os.environ.get(name) for name in names))
+
+
+def of(name: str, visible: str, place: str | None) -> tuple[str | None, ...]:
+    return name, visible, place, place
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        (["cuda:0", "cuda:1"], [of("cuda:0", "0", "0"), of("cuda:1", "1", "1"), of("cuda:0", "0", "0")]),
+        ([3], [of("cuda:3", "3", "3")] * 3),
+        (["2", "GPU-11"], [of("cuda:2", "2", "2"), of("GPU-11", "GPU-11", "1"), of("cuda:2", "2", "2")]),
+        (["MIG-5"], [of("MIG-5", "MIG-5", None)] * 3),
+        ("auto", [of(f"cuda:{i}", str(i), str(i)) for i in range(3)]),
+    ],
+)
+def test_workers_take_them_in_turn(devices: Any, expected: Any) -> None:
+    with Pool([CountingEnv] * 3, num_workers=3, devices=devices) as pool:
+        assert pool.apply(seen) == expected
+        assert pool.options["devices"] == devices
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_they_are_counted_as_this_program_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-1,-1,2")
+    with Pool([CountingEnv] * 3, num_workers=3, devices="auto") as pool:
+        two = [of("cuda:0", "3", "3"), of("cuda:1", "GPU-1", "1")]
+        assert pool.apply(seen) == [*two, two[0]]
+    with pytest.raises(ValueError, match=r"sees \(CUDA_VISIBLE_DEVICES='3,GPU-1,-1,2'\), got 'cuda:2'"):
+        Pool([CountingEnv], devices=[2])
+
+
+def test_auto_is_none_where_there_is_none(machine: list[Gpu]) -> None:
+    machine.clear()
+    with Pool([CountingEnv], devices="auto") as pool:
+        assert pool.apply(seen) == [(None,) * 4]
+    with Pool([CountingEnv], devices=["cuda:5"]) as pool:  # of a maker of whom nothing is known
+        assert pool.apply(seen) == [of("cuda:5", "5", "5")]
+
+
+def test_factories_and_successors_know_theirs_and_worker_env_has_the_last_word() -> None:
+    def build() -> CountingEnv:
+        info = worker_info()
+        assert info is not None
+        env = CountingEnv()
+        env.spec = None
+        env.mine = info.device, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["EGL_DEVICE_ID"]  # type: ignore[attr-defined]
+        return env
+
+    policy, variables = FaultPolicy("restart", backoff=0), {"EGL_DEVICE_ID": "0"}
+    with Pool([build] * 2, faults=policy, devices=["cuda:1", "cuda:2"], worker_env=variables) as pool:
+        expected = [("cuda:1", "1", "0"), ("cuda:2", "2", "0")]
+        assert pool.get_attr("mine") == expected
+        batch = pool.reset()
+        os.kill(pool.workers[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
+        while "fault" not in batch.infos[1]:
+            batch = pool.step([0, 0])
+        assert pool.get_attr("mine") == expected
+
+
+def test_pinned_workers_are_near_theirs() -> None:
+    def cores(env: Any) -> set[int]:
+        return os.sched_getaffinity(0)
+
+    allowed = sorted(os.sched_getaffinity(0))
+    with Pool([CountingEnv] * 4, num_workers=4, devices=[0, 2, 3, 2], pin_workers=True) as pool:
+        near_none, *near_last = pool.apply(cores)
+        assert near_none == {allowed[0]}  # what is near its GPU may not be used
+        assert near_last == [{allowed[-1]}] * 3
+
+
+@pytest.mark.parametrize(
+    ("devices", "error", "message"),
+    [
+        ("cuda:0", TypeError, r"expected devices to be 'auto', or a sequence such as .*, got 'cuda:0'"),
+        (3, TypeError, "expected devices to be 'auto'"),
+        ([], ValueError, "expected devices to name at least one"),
+        (["cpu"], ValueError, "expected devices such as 'cuda:0', 0 or 'GPU-<uuid>', got 'cpu'"),
+        ([None], TypeError, "expected devices such as .* got None"),
+        ([4], ValueError, r"expected devices that this program sees \(4 GPUs\), got 'cuda:4'"),
+        ([-1], ValueError, "got 'cuda:-1'"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_starts(
+    devices: Any, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def must_not(*_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("remuda._backends.process.backend.ProcessBackend._start", must_not)
+    with pytest.raises(error, match=message):
+        Pool([CountingEnv] * 2, devices=devices)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_workers_in_this_process_see_what_it_sees(backend: Any) -> None:
+    with pytest.raises(ValueError, match=f"expected devices=None for backend='{backend}'"):
+        Pool([CountingEnv], backend=backend, devices="auto")

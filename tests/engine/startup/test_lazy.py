@@ -1,0 +1,248 @@
+"""lazy: envs are built at their first use."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from failing import MODES, fault_in
+from gymnasium import spaces
+from pool_envs import CountingEnv, HookedEnv
+from programs import kill
+from vector_envs import PlainVector
+
+from remuda import EnvError, FaultPolicy, Pool, RestartLimitError, WorkerDiedError, worker_info
+
+BACKENDS = [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)]
+
+
+class Builds:
+    """What has been built and closed, in a file that several processes share."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = str(directory / "builds")
+        Path(self.path).write_text("")
+
+    def note(self, text: str) -> None:
+        with open(self.path, "a") as file:
+            file.write(f"{text} ")
+
+    def noted(self) -> list[str]:
+        return Path(self.path).read_text().split()
+
+    def env_fns(self, n: int, **arguments: Any) -> list[Callable[[], Any]]:
+        return [partial(self.build, tag, **arguments) for tag in range(n)]
+
+    def build(self, tag: int, **arguments: Any) -> HookedEnv:
+        self.note(f"+{tag}")
+        return HookedEnv(tag, close=lambda env: self.note(f"-{tag}"), **arguments)
+
+
+@pytest.fixture
+def builds(tmp_path: Path) -> Builds:
+    return Builds(tmp_path)
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_an_env_is_built_by_its_first_reset(backend: Any, num_workers: int, builds: Builds) -> None:
+    with Pool(builds.env_fns(3), backend=backend, num_workers=num_workers, lazy=True) as pool:
+        assert builds.noted() == ["+0"]
+        assert len(pool.observation_spaces) == len(pool.action_spaces) == 3
+        assert pool.reset(env_ids=[2], seed=[7]).obs.tolist() == [[2, 1, 0, -1]]
+        assert builds.noted() == ["+0", "+2"]
+        assert pool.get_attr("last_seed", env_ids=[2]) == [7]
+        pool.step([1], env_ids=[2])
+        assert pool.reset().obs[:, :2].tolist() == [[0, 1], [1, 1], [2, 2]]
+        assert sorted(builds.noted()) == ["+0", "+1", "+2"]
+        assert pool.step([1, 2, 3]).reward.tolist() == [1, 2, 3]
+    assert sorted(builds.noted()) == ["+0", "+1", "+2", "-0", "-1", "-2"]
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_what_is_never_used_is_never_built(backend: Any, num_workers: int, builds: Builds) -> None:
+    with Pool(builds.env_fns(3), backend=backend, num_workers=num_workers, lazy=True) as pool:
+        pool.reset(env_ids=[0, 1])
+        pool.step([1, 1], env_ids=[0, 1])
+    assert sorted(builds.noted()) == ["+0", "+1", "-0", "-1"]
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_a_call_is_a_use(backend: Any, num_workers: int, builds: Builds) -> None:
+    with Pool(builds.env_fns(3), backend=backend, num_workers=num_workers, lazy=True) as pool:
+        assert pool.get_attr("tag", env_ids=[2]) == [2]
+        assert builds.noted() == ["+0", "+2"]
+        pool.set_attr("mark", 5, env_ids=[1])
+        pool.reset()
+        assert pool.get_attr("mark", env_ids=[1]) == [5]
+        assert sorted(builds.noted()) == ["+0", "+1", "+2"]
+
+
+@pytest.mark.parametrize("mode", [*MODES, "background"])
+def test_episodes_go_on_as_ever(mode: Any, builds: Builds) -> None:
+    def play(**options: Any) -> list[Any]:
+        with Pool(builds.env_fns(3, length=2), num_workers=2, autoreset=mode, **options) as pool:
+            seen = [pool.reset(seed=3)]
+            for _ in range(6):
+                batch = pool.step([1, 2, 3])
+                seen.append(batch)
+                if mode == "background":
+                    while pool.pending:
+                        seen.append(pool.recv())
+                elif mode == "disabled" and batch.terminated.all():
+                    seen.append(pool.reset())
+            return [(one.obs.tolist(), one.reward.tolist(), one.terminated.tolist()) for one in seen]
+
+    assert play(lazy=True) == play()
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_a_failure_is_told_where_it_happens_and_tried_again(backend: Any, num_workers: int, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+
+    def build(tag: int) -> CountingEnv:
+        if tag == 1 and not door.exists():
+            raise ValueError("no licence")
+        return CountingEnv(tag)
+
+    env_fns = [partial(build, tag) for tag in range(3)]
+    with Pool(env_fns, backend=backend, num_workers=num_workers, lazy=True) as pool:
+        pool.reset(env_ids=[0, 2])
+        for _ in range(2):
+            with pytest.raises(EnvError, match=r"env 1 \(worker \d\) raised ValueError in build: no licence"):
+                pool.reset(env_ids=[1])
+        with pytest.raises(EnvError, match="raised ValueError in call: no licence"):
+            pool.get_attr("tag", env_ids=[1])
+        assert pool.step([1, 1], env_ids=[0, 2]).obs[:, 2].tolist() == [1, 1]
+        door.touch()
+        assert pool.reset(env_ids=[1]).obs.tolist() == [[1, 1, 0, -1]]
+
+
+class Other(CountingEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-1, 1, (5,), np.int64)
+
+
+@pytest.mark.parametrize(
+    ("env_fn", "message"),
+    [
+        (Other, r"SpaceMismatchError in build: .* got env 1: shape \(5,\) instead of \(4,\)"),
+        (lambda: None, r"InvalidEnvError in build: expected env_fns\[1\] to return a gymnasium.Env, got None"),
+    ],
+)
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_what_does_not_fit_is_no_env(env_fn: Any, message: str, backend: Any, num_workers: int) -> None:
+    env_fns = [CountingEnv, env_fn, CountingEnv]
+    with Pool(env_fns, backend=backend, num_workers=num_workers, lazy=True) as pool:
+        with pytest.raises(EnvError, match=message):
+            pool.reset()
+        assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
+
+
+def test_a_successor_builds_what_it_is_asked_for(builds: Builds) -> None:
+    faults = FaultPolicy("restart", backoff=0)
+    with Pool(builds.env_fns(4), num_workers=2, lazy=True, faults=faults) as pool:
+        pool.set_attr("mark", 5, env_ids=[2], lasting=True)
+        pool.reset(env_ids=[0, 1, 2])
+        assert builds.noted() == ["+0", "+2", "+1"]
+        kill(pool, 1)
+        fault = fault_in(pool.step([1, 1, 1], env_ids=[0, 1, 2]), 2)
+        assert fault.kind == "death"
+        batch = pool.step([1, 1, 1], env_ids=[0, 1, 2])
+        assert batch.obs[2].tolist() == [2, 1, 0, -1]
+        assert pool.get_attr("mark", env_ids=[2]) == [5]
+        assert "+3" not in builds.noted()
+        assert builds.noted().count("+2") == 2
+        assert pool.reset(env_ids=[3]).obs.tolist() == [[3, 1, 0, -1]]
+
+
+def test_a_build_that_fails_is_repeated_as_often_as_the_policy_has_it() -> None:
+    def fails() -> Any:
+        raise ValueError("no licence")
+
+    faults = FaultPolicy("restart", backoff=0, max_restarts=2)
+    with Pool([CountingEnv, fails], lazy=True, faults=faults) as pool:
+        pool.reset(env_ids=[0])
+        with pytest.raises(RestartLimitError, match="ValueError in build: no licence"):
+            pool.reset(env_ids=[1])
+        assert len(pool.step([1], env_ids=[0])) == 1
+
+
+def test_start_timeout_is_the_limit_of_each_build() -> None:
+    def hangs() -> Any:
+        signal.pause()
+
+    with Pool([CountingEnv, hangs], lazy=True, start_timeout=3.0) as pool:
+        pool.reset(env_ids=[0])
+        with pytest.raises(WorkerDiedError, match=r"died while in build .* longer than start_timeout=3.0 s"):
+            pool.reset(env_ids=[1])
+
+
+def test_a_death_in_a_build_is_told_as_one() -> None:
+    def dies() -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Pool([CountingEnv, dies], lazy=True) as pool, pytest.raises(WorkerDiedError, match="died while in build"):
+        pool.reset()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_vector_envs(mode: Any, num_workers: int, builds: Builds) -> None:
+    def build(first: int) -> PlainVector:
+        builds.note(f"+{first}")
+        return PlainVector(2, first, mode=mode)
+
+    env_fns = [partial(build, 0), partial(build, 2)]
+    with Pool(env_fns, vector_size=2, num_workers=num_workers, autoreset=mode, lazy=True) as pool:
+        assert builds.noted() == ["+0"]
+        pool.reset(env_ids=[2, 3])
+        assert builds.noted() == ["+0", "+2"]
+        pool.reset(env_ids=[0, 1])
+        assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_spares_are_built_when_they_reset_in_advance(builds: Builds) -> None:
+    with Pool(builds.env_fns(3, length=1), spares=1, lazy=True) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        assert len(pool.step([1, 1])) == 2
+        assert sorted(builds.noted()) == ["+0", "+1", "+2"]
+
+
+def test_replaced_renewed_and_unbuilt(builds: Builds) -> None:
+    with Pool(builds.env_fns(3, length=1), num_workers=1, lazy=True, faults=FaultPolicy(renew_every=1)) as pool:
+        pool.replace([1], [partial(builds.build, 10, length=1)])
+        assert builds.noted() == ["+0", "+10"]
+        assert pool.reset().obs[:, 0].tolist() == [0, 10, 2]
+        for _ in range(4):
+            batch = pool.step([1, 1, 1])
+        assert batch.obs[:, 0].tolist() == [0, 10, 2]
+        assert builds.noted().count("+10") > 1
+        assert "+1" not in builds.noted()
+
+
+def test_factories_know_their_worker_and_what_else_they_are_told() -> None:
+    def build() -> gymnasium.Env[Any, Any]:
+        info = worker_info()
+        assert info is not None
+        return CountingEnv(info.index)
+
+    for backend in ("process", "thread", "serial"):
+        with Pool([build] * 2, backend=backend, num_workers=2, lazy=True) as pool:  # type: ignore[arg-type]
+            assert pool.reset().obs[:, 0].tolist() == [0, 1]
+    with pytest.raises(TypeError, match="expected lazy to be True or False, got 1"):
+        Pool([build], lazy=1)  # type: ignore[arg-type]
+
+
+def test_nobody_is_built_for_a_trial_unless_that_is_asked_for(measured_by_default: None, builds: Builds) -> None:
+    with Pool(builds.env_fns(3), lazy=True) as pool:
+        assert pool.num_workers == 3
+        assert builds.noted() == ["+0"]

@@ -1,0 +1,58 @@
+"""Durations: what is counted in buckets tells means exactly, and quantiles nearly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda import Durations
+
+some = st.lists(st.floats(300e-9, 100.0), min_size=1, max_size=300)
+
+
+@given(some)
+def test_counts_and_means_are_exact_and_quantiles_known_nearly(seconds: list[float]) -> None:
+    durations = Durations.of(seconds)
+    assert durations.count == len(seconds)
+    assert durations.total == pytest.approx(sum(seconds))
+    assert durations.mean == pytest.approx(np.mean(seconds))
+    assert durations.max == max(seconds)
+    for share in (0.5, 0.99):
+        nth = sorted(seconds)[max(0, int(np.ceil(share * len(seconds))) - 1)]
+        assert durations.quantile(share) == pytest.approx(nth, rel=0.25)
+    assert durations.p50 <= durations.p99 <= durations.max
+
+
+@given(some, some)
+def test_a_difference_is_what_came_in_between(before: list[float], after: list[float]) -> None:
+    between = Durations.of(before + after) - Durations.of(before)
+    assert between.count == len(after)
+    assert between.total == pytest.approx(sum(after), abs=1e-6)
+    assert max(after) <= between.max * 1.0001 <= max(after) * 1.2502 or between.max <= max(before + after)
+    assert (Durations.of(before) + Durations.of(after)).count == len(before + after)
+
+
+def test_of_nothing_all_is_zero() -> None:
+    none = Durations()
+    assert (none.count, none.mean, none.max, none.p50, none.p99, none.slowest_of(8)) == (0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def test_what_is_shorter_or_longer_than_any_bucket_is_counted() -> None:
+    durations = Durations.of([1e-9, 1e6])
+    assert (durations.count, durations.max) == (2, 1e6)
+
+
+def test_the_slowest_of_many_is_slower_than_one() -> None:
+    seldom = Durations.of([1e-3] * 90 + [20e-3] * 10)
+    assert seldom.slowest_of(1) == pytest.approx(seldom.mean, rel=0.15)
+    assert seldom.slowest_of(16) == pytest.approx(1e-3 * 0.9**16 + 20e-3 * (1 - 0.9**16), rel=0.15)
+    same = Durations.of([5e-3] * 100)
+    assert same.slowest_of(64) == pytest.approx(5e-3, rel=0.15)
+
+
+def test_nobody_changes_them() -> None:
+    durations = Durations.of([1.0])
+    with pytest.raises(ValueError, match="read-only"):
+        durations._counts[0] = 1

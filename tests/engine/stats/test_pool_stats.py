@@ -1,0 +1,252 @@
+"""What a pool says that it has done is what was done to it: by every backend, in every mode, across restarts."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import CountingEnv, Gate, counting, gated, hooked
+from spare_envs import step, uneven
+from vector_envs import synced
+
+from remuda import ClosedError, EnvError, FaultPolicy, Pool, PoolStats
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+BACKENDS = [pytest.param("process", marks=on_linux), "thread", "serial"]
+MODES = ("next_step", "same_step", "disabled", "background")
+
+
+def totals(stats: PoolStats) -> list[tuple[int, int, int]]:
+    """Of each env: steps, resets, episodes."""
+    return [(env.steps, env.reset.count, env.episodes) for env in stats.envs]
+
+
+def play(pool: Pool, batches: int, mode: str = "next_step") -> None:
+    batch = pool.reset()
+    for _ in range(batches):
+        batch = step(pool, mode, batch)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_steps_resets_and_episodes_of_each_env(backend: Any) -> None:
+    with Pool([lambda: CountingEnv(0, 3), lambda: CountingEnv(1, 5)], backend=backend, num_workers=2) as pool:
+        play(pool, 8)
+        stats = pool.stats()
+    # 3 steps, a reset, 3 steps, a reset; and 5 steps, a reset, 2 steps.
+    assert totals(stats) == [(6, 3, 2), (7, 2, 1)]
+    assert [env.lengths for env in stats.envs] == [(3, 3), (5,)]
+    assert stats.batches == 9
+    assert stats.steps == 18
+    assert [worker.env_ids for worker in stats.workers] == [(0,), (1,)]
+    assert [env.worker for env in stats.envs] == [0, 1]
+    assert stats.episodes == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_returns_are_sums_of_rewards_in_every_mode(mode: Any) -> None:
+    rewards: list[list[float]] = [[], []]
+
+    with Pool([lambda: CountingEnv(0, 2), lambda: CountingEnv(1, 3)], autoreset=mode, num_workers=1) as pool:
+        batch, total = pool.reset(), [0.0, 0.0]
+        for _ in range(12):
+            batch = step(pool, mode, batch)
+            for env, reward, ended in zip(batch.env_ids, batch.reward, batch.terminated | batch.truncated, strict=True):
+                total[env] += reward
+                if ended:
+                    rewards[env].append(total[env])
+                    total[env] = 0.0
+        stats = pool.stats()
+    assert any(rewards)
+    for env in (0, 1):  # the last may have ended in a batch that was not received yet
+        assert list(stats.envs[env].returns[: len(rewards[env])]) == pytest.approx(rewards[env])
+        assert set(stats.envs[env].lengths) == {2 + env}
+
+
+def test_the_last_episodes_are_told() -> None:
+    with Pool(counting(1, length=1), autoreset="same_step", backend="serial") as pool:
+        pool.reset()
+        for action in range(40):
+            pool.step([action])
+        (env,) = pool.stats().envs
+    assert env.episodes == 40
+    assert len(env.returns) == len(env.lengths) == 15
+    assert set(env.lengths) == {1}
+
+
+def test_a_difference_is_what_was_done_in_between() -> None:
+    with Pool(counting(2, length=3), backend="thread", num_workers=1) as pool:
+        play(pool, 4)
+        before = pool.stats()
+        for _ in range(4):
+            pool.step([0, 0])
+        between = pool.stats() - before
+    assert totals(between) == [(3, 1, 1), (3, 1, 1)]
+    assert between.batches == 4
+    assert between.steps == 8
+    assert [len(env.returns) for env in between.envs] == [1, 1]
+    assert 0 < between.seconds == between.caller.seconds == between.workers[0].seconds
+    assert between.caller.waiting + between.caller.gathering + between.caller.own == pytest.approx(between.seconds)
+    with pytest.raises(ValueError, match="two snapshots of the same pool"):
+        between - dataclasses.replace(before, setup=dataclasses.replace(before.setup, envs_of_worker=(1, 1)))
+
+
+def test_a_snapshot_never_changes() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        play(pool, 2)
+        stats = pool.stats()
+        told = str(stats)
+        play(pool, 2)
+        assert str(stats) == told
+        assert pool.stats().steps == 2 * stats.steps
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        stats.seconds = 0.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_takes_long_is_told(backend: Any) -> None:
+    """Sleeping is no matter of a busy machine: it never takes less."""
+    reset, late = 0.03, 0.02
+
+    def sleepy(seconds: float) -> Callable[..., None]:
+        return lambda *_: time.sleep(seconds)
+
+    envs = hooked(2, length=3, reset=sleepy(reset), autoreset=sleepy(reset), step=sleepy(late))  # the second
+    with Pool(envs, backend=backend, num_workers=2, autoreset="same_step") as pool:
+        play(pool, 6, "same_step")
+        stats = pool.stats()
+    fast, slow = stats.envs
+    assert slow.step.p50 >= late * 0.8
+    assert slow.step.mean >= late
+    assert slow.reset.count == 3
+    assert slow.reset.mean >= reset
+    assert slow.step.p50 < late + reset  # a reset within a step is no part of it
+    assert slow.step.total + slow.reset.total <= stats.workers[1].busy * 1.001
+    assert fast.step.total < slow.step.total
+    assert stats.caller.waiting >= 6 * late
+    if backend != "serial":
+        assert stats.workers[0].idle.count >= 5
+        assert stats.workers[0].idle.p50 >= late * 0.5
+
+
+@on_linux
+def test_a_worker_that_is_killed_goes_on_counting_in_its_successor() -> None:
+    with Pool(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0), advise=False) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        first = pool.workers[1].pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        while not pool.step([0, 0]).truncated[1]:
+            pass
+        for _ in range(2):  # a reset, and a step
+            pool.step([0, 0])
+        stats = pool.stats()
+        assert [env.faults for env in stats.envs] == [0, 1]
+        assert [worker.restarts for worker in stats.workers] == [0, 1]
+        assert stats.restarts == stats.faults == 1
+        assert stats.workers[1].pid not in (None, first)
+        assert stats.envs[1].steps >= 2  # one of them its predecessor's
+        assert stats.envs[1].reset.count == 2
+
+
+@pytest.mark.parametrize("policy", ["raise", "restart"])
+def test_an_env_that_raises_has_had_a_fault(policy: Any) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("once")
+
+    with Pool(hooked(2, step=fail), num_workers=1, backend="thread", faults=policy, advise=False) as pool:
+        pool.reset()
+        if policy == "raise":
+            with pytest.raises(EnvError):
+                pool.step([0, 0])
+        else:
+            assert pool.step([0, 0]).truncated.tolist() == [False, True]
+        assert [env.faults for env in pool.stats().envs] == [0, 1]
+
+
+@on_linux
+def test_spares_are_envs_like_any_other() -> None:
+    with Pool(uneven(6), spares=2) as pool:
+        play(pool, 12)
+        stats = pool.stats()
+    assert len(stats.envs) == len(stats.workers) == 6
+    assert stats.setup.num_envs == 4
+    assert all(env.steps for env in stats.envs)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_vector_env_is_timed_as_a_whole(mode: Any) -> None:
+    with Pool(
+        synced(counting(4, length=3), 2, mode), vector_size=2, backend="thread", num_workers=2, autoreset=mode
+    ) as pool:
+        pool.reset()
+        for _ in range(6):
+            pool.step(np.zeros(4, int))
+        stats = pool.stats()
+    assert [env.steps for env in stats.envs] == [6, 6, 6, 6]
+    assert stats.step.count == 12  # of two vector envs
+    assert stats.envs[0].step.total == stats.envs[1].step.total
+    ended = 2 if mode == "same_step" else 1
+    assert [(env.episodes, env.lengths) for env in stats.envs] == [(ended, (3,) * ended)] * 4
+
+
+def test_parts_and_partial_batches_are_counted_together() -> None:
+    with Pool(counting(4), backend="thread", num_workers=2) as pool:
+        left, right = pool.split(2)
+        for part in (left, right):
+            part.reset()
+            part.step([0, 0])
+        stats = pool.stats()
+        assert stats.setup.parts == 2
+        assert stats.batches == 4
+        assert [env.steps for env in stats.envs] == [1] * 4
+        pool.split(1)
+        pool.send([0, 0, 0, 0])
+        received = 0
+        while received < 4:
+            received += len(pool.recv(min_envs=1))
+        assert [env.steps for env in pool.stats().envs] == [2] * 4
+
+
+@on_linux
+def test_processes_have_memory_and_a_place_in_the_queue() -> None:
+    with Pool(counting(2), num_workers=2) as pool:
+        play(pool, 2)
+        stats = pool.stats()
+        assert [worker.pid for worker in stats.workers] == [worker.pid for worker in pool.workers]
+    assert all(worker.memory is not None and worker.memory > 1 << 20 for worker in stats.workers)
+    assert all(worker.queued >= 0 for worker in stats.workers)
+    assert stats.machine.cores >= 1
+    assert stats.caller.memory is not None
+
+
+@on_linux
+def test_it_tells_what_workers_do_at_this_moment(tmp_path: Any) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([gate, None]), num_workers=2) as pool:
+        pool.reset()
+        pool.send([0, 0])
+        gate.await_arrival()
+        worker = pool.stats().workers[0]
+        assert (worker.doing, worker.doing_env) == ("step", 0)
+        assert worker.doing_since >= 0
+        gate.open()
+        pool.recv()
+
+
+def test_nothing_was_done_yet() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        stats = pool.stats()
+        assert (stats.seconds, stats.batches, stats.steps, stats.steps_per_second) == (0.0, 0, 0, 0.0)
+        assert stats.verdict.cause == "unknown"
+        assert stats.scalars()["remuda/steps"] == 0.0
+        assert "2 envs" in str(stats)
+    with pytest.raises(ClosedError):
+        pool.stats()

@@ -1,0 +1,59 @@
+"""Snapshots as tables and as scalars."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+from made_up_stats import each, snapshot
+
+from remuda import Durations
+
+MS = 1e-3
+GAMES = snapshot(steps=[each(5 * MS)] * 8, workers=1, cpu=0.01, waited=40 * MS, resets=[each(9 * MS, 10)] * 8)
+
+
+@pytest.fixture(params=["rich", "plain"])
+def shown(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "plain":
+        monkeypatch.setitem(sys.modules, "rich", None)
+    else:
+        pytest.importorskip("rich")
+    return str(GAMES)
+
+
+def test_a_table_has_workers_envs_the_callers_time_and_the_verdict(shown: str) -> None:
+    lines = shown.splitlines()
+    assert lines[0].startswith("8 envs in 1 process workers on 2 cores: 8080 steps")
+    assert "waits for envs 100%" in lines[1]
+    assert any(line.split()[:3] == ["0", "1000", "0-7"] for line in lines)  # a worker, its pid, its envs
+    assert sum("5 ms" in line for line in lines) >= 8
+    assert GAMES.verdict.text in shown
+    assert f"    {GAMES.verdict.code}" in lines
+
+
+def test_of_many_envs_the_slowest_are_shown() -> None:
+    stats = snapshot(steps=[each(1 * MS)] * 99 + [each(9 * MS)], workers=50, waited=10 * MS)
+    text = str(stats)
+    assert "envs: 12 of 100, the slowest" in text
+    assert "workers: 12 of 50, the slowest" in text
+    assert any(line.split()[:1] == ["99"] and "9 ms" in line for line in text.splitlines())
+
+
+def test_scalars_are_flat_numbers_with_a_prefix() -> None:
+    scalars = GAMES.scalars()
+    assert all(name.startswith("remuda/") and type(value) is float for name, value in scalars.items())
+    assert all(math.isfinite(value) for value in scalars.values())
+    assert scalars["remuda/steps"] == 8080
+    assert scalars["remuda/step/mean_seconds"] == pytest.approx(5 * MS)
+    assert scalars["remuda/caller/waiting_share"] == pytest.approx(1.0, abs=1e-3)
+    assert "remuda/idle/p99_seconds" not in scalars  # nobody was idle
+    assert "remuda/episode_return_mean" not in scalars
+    assert set(GAMES.scalars("")) == {name.removeprefix("remuda/") for name in scalars}
+
+
+def test_nothing_done_is_shown_as_such() -> None:
+    nothing = snapshot(steps=[Durations()] * 2, workers=1, waited=0.0, gathering=0.0, batches=0)
+    assert "0 steps, 0 a second" in str(nothing)
+    assert nothing.scalars()["remuda/steps"] == 0.0

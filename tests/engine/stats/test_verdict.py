@@ -1,0 +1,177 @@
+"""What the verdict says of made-up figures: each cause by its name, with the figures, and code to paste."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up_stats import BATCHES, US, each, snapshot
+
+from remuda import Durations, PoolStats
+from remuda._engine.startup.choice import best_num_workers
+from remuda._worker.measuring import StepCost
+
+MS = 1e-3
+
+CARTPOLES = [each(6 * US)] * 8
+GAMES = [each(5 * MS)] * 8  # each waits for a game of its own
+RARELY_SLOW = Durations.of([1 * MS] * (BATCHES * 9 // 10) + [20 * MS] * (BATCHES // 10))
+RESETS = Durations.of([300 * MS] * (BATCHES // 100))  # an episode has a hundred steps
+
+CASES: dict[str, tuple[PoolStats, str, str]] = {
+    "a policy that takes ten times as long as the envs": (
+        snapshot(steps=CARTPOLES, workers=2, waited=50 * US, own=500 * US),
+        "policy",
+        "env_fns * 2",
+    ),
+    "a policy that takes as long as the envs": (
+        snapshot(steps=[each(5 * MS)] * 8, workers=8, cpu=0.02, waited=5 * MS, own=6 * MS),
+        "policy",
+        "env_fns * 2",
+    ),
+    "envs that take a bit longer than the policy": (
+        snapshot(steps=[each(5 * MS)] * 8, workers=8, cpu=0.02, waited=5.1 * MS, own=4 * MS),
+        "env step",
+        "pool.split(2)",
+    ),
+    "envs that keep all cores busy": (
+        snapshot(steps=[each(4 * MS)] * 4, workers=2, waited=8.1 * MS, own=0.1 * MS),
+        "env step",
+        "cProfile",
+    ),
+    "one slow env among sixteen": (
+        snapshot(steps=[each(1 * MS)] * 15 + [each(10 * MS)], workers=16, cpu=0.02, waited=10.1 * MS),
+        "slow env",
+        "min_envs=15",
+    ),
+    "any env is slow now and then": (
+        snapshot(steps=[RARELY_SLOW] * 16, workers=16, cpu=0.02, waited=17 * MS),
+        "stragglers",
+        "min_envs=12",
+    ),
+    "resets as long as three hundred steps": (
+        snapshot(steps=[each(1 * MS)] * 8, resets=[RESETS] * 8, workers=8, cpu=0.02, waited=24 * MS),
+        "slow resets",
+        "spares=",
+    ),
+    "sixty-four workers on two cores": (
+        snapshot(steps=[each(23 * US)] * 64, workers=64, waited=1400 * US, own=95 * US, queued=100 * US),
+        "too many workers",
+        "num_workers=2",
+    ),
+    "one worker for eight games": (
+        snapshot(steps=GAMES, workers=1, cpu=0.01, waited=40 * MS, own=0.1 * MS),
+        "too few workers",
+        "num_workers=8",
+    ),
+    "others have a core and a half": (
+        snapshot(steps=[each(1 * MS)] * 8, workers=2, waited=8.5 * MS, own=0.2 * MS, queued=4.3 * MS, others=1.5),
+        "busy machine",
+        "num_workers=1",
+    ),
+    "the pool's own work takes longest": (
+        snapshot(steps=CARTPOLES, workers=2, waited=20 * US, own=30 * US, gathering=400 * US),
+        "pool",
+        'backend="auto"',
+    ),
+    "to wake workers takes longer than to step": (
+        snapshot(steps=[each(2 * US)] * 8, workers=2, waited=60 * US, own=10 * US),
+        "pool",
+        'backend="auto"',
+    ),
+    "too little to say anything": (snapshot(steps=CARTPOLES, workers=2, waited=1.0, batches=3), "unknown", ""),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_cause_has_its_name(case: str) -> None:
+    stats, cause, code = CASES[case]
+    verdict = stats.verdict
+    assert verdict.cause == cause, verdict.text
+    assert code in (verdict.code or "")
+    assert str(verdict) == verdict.text
+    assert "\n" not in verdict.text
+    if cause != "unknown":
+        assert verdict.text.startswith(f"{cause}: ")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_code_can_be_pasted(case: str) -> None:
+    stats, _, _ = CASES[case]
+    ast.parse(stats.verdict.code or "")
+
+
+def test_it_names_the_slow_env_and_what_it_takes() -> None:
+    stats, _, _ = CASES["one slow env among sixteen"]
+    assert stats.verdict.text == (
+        "slow env: env 15 takes 10000 us a step, the others 1000 us, and every batch of 10105 us waits for that; take "
+        "the others' results without it"
+    )
+
+
+def test_it_speaks_of_what_the_pool_was_made_with() -> None:
+    stats = snapshot(
+        steps=GAMES, workers=1, cpu=0.01, waited=40 * MS, make="envs = AsyncVectorEnv({env_fns}, {options})"
+    )
+    assert stats.verdict.code == "envs = AsyncVectorEnv(env_fns, num_workers=8)"
+
+
+def test_it_saves_no_more_than_is_waited_for() -> None:
+    for stats, _, _ in CASES.values():
+        assert 0 <= stats.verdict.saves <= 1
+        assert (
+            stats.verdict.cause == "pool"
+            or stats.verdict.saves * stats.seconds <= max(stats.caller.waiting, stats.caller.own) * 1.001
+        )
+
+
+@pytest.mark.parametrize("case", ["sixty-four workers on two cores", "one worker for eight games"])
+@pytest.mark.parametrize("setup", [{"is_chosen": True}, {"spares": 1}])
+def test_whom_auto_has_served_is_never_told_another_number_of_workers(case: str, setup: dict[str, Any]) -> None:
+    told = {
+        "sixty-four workers on two cores": {"steps": [each(23 * US)] * 64, "workers": 64, "waited": 1400 * US},
+        "one worker for eight games": {"steps": GAMES, "workers": 1, "waited": 40 * MS, "cpu": 0.01},
+    }
+    verdict = snapshot(**told[case], **setup).verdict  # type: ignore[arg-type]
+    assert "workers" not in verdict.cause
+    assert "num_workers" not in (verdict.code or "")
+
+
+@given(st.floats(1 * US, 0.1), st.floats(0.01, 1), st.integers(1, 32), st.integers(1, 64), st.floats(1, 3), st.data())
+def test_it_says_of_workers_what_auto_would(
+    wall: float, cpu: float, num_envs: int, cores: int, slack: float, data: st.DataObject
+) -> None:
+    """Within the cores, where nothing has to be guessed."""
+    num_workers = data.draw(st.integers(1, min(num_envs, cores)))
+    waited = slack * wall * -(-num_envs // num_workers)
+    stats = snapshot(
+        steps=[each(wall, 50)] * num_envs, workers=num_workers, cpu=cpu, waited=waited, batches=50, cores=cores
+    )
+    best = best_num_workers(StepCost(wall, wall * cpu), num_envs, cores)
+    verdict = stats.verdict
+    if "workers" in verdict.cause:
+        assert f"num_workers={best})" in (verdict.code or "")
+        assert best != num_workers
+
+
+def test_simulators_that_wait_are_no_busy_machine() -> None:
+    """Their games take all the cores, and the workers none."""
+    verdict = snapshot(steps=GAMES, workers=8, cpu=0.01, waited=5.2 * MS, others=2.0).verdict
+    assert verdict.cause == "env step"
+
+
+@pytest.mark.parametrize("setup", [{"autoreset": "background"}, {"spares": 2}])
+def test_resets_that_nobody_waits_for_are_not_blamed(setup: dict[str, Any]) -> None:
+    steps = [each(1 * MS)] * 8
+    assert snapshot(steps=steps, resets=[RESETS] * 8, workers=8, cpu=0.02, waited=1.1 * MS, **setup).verdict.cause in {
+        "env step",
+        "unknown",
+    }
+
+
+def test_nobody_who_steps_in_the_callers_thread_is_told_to_split() -> None:
+    stats = snapshot(steps=CARTPOLES, workers=1, waited=50 * US, own=60 * US, backend="serial")
+    assert "split" not in (stats.verdict.code or "")

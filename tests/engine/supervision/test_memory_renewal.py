@@ -1,0 +1,192 @@
+"""max_worker_memory: a worker that grows past it is replaced between two episodes."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from failing import MODES
+from pool_envs import CountingEnv
+from programs import kill, pids_of
+
+from remuda import FaultPolicy, Pool
+from remuda._engine.startup.memory_limit import memory_limit
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+
+LEAK = 64 << 20  # bytes an episode
+LIMIT = "256MiB"  # far more than a worker takes that leaks nothing
+
+
+class LeakyEnv(CountingEnv):
+    """Each of its episodes keeps memory; in a process of its own, if that is asked for."""
+
+    def __init__(self, tag: int, length: int, *, outside: bool = False) -> None:
+        super().__init__(tag, length)
+        self.outside, self.leaked, self.started = outside, list[Any](), list[Any]()
+
+    def reset(self, **arguments: Any) -> Any:
+        if self.outside:
+            program = f"x = bytearray({LEAK}); print(1, flush=True); input()"
+            simulator = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1)
+            assert simulator.stdout is not None
+            simulator.stdout.readline()  # it has its memory by now
+            self.started.append(simulator)
+        else:
+            self.leaked.append(np.ones(LEAK, np.uint8))
+        return super().reset(**arguments)
+
+
+def leaky(*leaks: bool, length: int = 2, outside: bool = False) -> list[Any]:
+    return [
+        partial(LeakyEnv, tag, length, outside=outside) if leak else partial(CountingEnv, tag, length)
+        for tag, leak in enumerate(leaks)
+    ]
+
+
+def play_until_replaced(pool: Pool, env: int, pid: int) -> list[Any]:
+    """Rows of the env, from a reset on until it lives in another process, and to the end of that episode."""
+    rows = [pool.reset()]
+    while pids_of(pool)[env] == pid:
+        rows += step_or_reset(pool)
+    rows += step_or_reset(pool)
+    while not rows[-1].terminated[env] and not rows[-2].terminated[env]:
+        rows += step_or_reset(pool)
+    return [(row.obs[env].tolist(), bool(row.terminated[env]), bool(row.truncated[env])) for row in rows]
+
+
+def step_or_reset(pool: Pool) -> list[Any]:
+    batch = pool.step([1] * pool.num_envs)
+    if pool.autoreset == "disabled" and batch.terminated.any():
+        return [batch, pool.reset()]
+    return [batch]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_it_goes_between_two_episodes(mode: Any, on_fault: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with Pool(leaky(False, True), autoreset=mode, faults=on_fault, max_worker_memory=LIMIT) as pool:
+        before = pids_of(pool)
+        rows = play_until_replaced(pool, 1, before[1])
+        assert pids_of(pool)[0] == before[0]
+        assert not any(truncated for _, _, truncated in rows)
+        steps = [obs[2] for obs, _, _ in rows]
+        whole = [0, 1] if mode == "same_step" else [0, 1, 2]
+        assert steps[: len(whole) * 3] == whole * 3  # no episode was cut off
+        assert pool.stats().memory_renewals == 1
+        assert pool.stats().restarts == 1
+    told = [record.getMessage() for record in caplog.records if "max_worker_memory" in record.getMessage()]
+    assert len(told) == 1
+    assert "worker 1 takes" in told[0]
+    assert "256 MiB; it is replaced between two episodes" in told[0]
+
+
+def test_what_it_has_started_counts_too() -> None:
+    with Pool(leaky(True, outside=True), max_worker_memory=LIMIT) as pool:
+        before = pids_of(pool)[0]
+        play_until_replaced(pool, 0, before)
+        assert pool.stats().memory_renewals == 1
+
+
+def test_one_that_does_not_grow_stays(caplog: pytest.LogCaptureFixture) -> None:
+    with Pool(leaky(False, False, length=1), max_worker_memory=LIMIT) as pool:
+        before = pids_of(pool)
+        pool.reset()
+        for _ in range(200):
+            pool.step([1, 1])
+        assert pids_of(pool) == before
+        assert pool.stats().memory_renewals == 0
+    assert not caplog.records
+
+
+def test_a_limit_that_is_too_low_lets_each_worker_live_for_an_episode() -> None:
+    with Pool(leaky(False, length=3), max_worker_memory=1, autoreset="same_step") as pool:
+        pool.reset()
+        for _ in range(3):
+            before = pids_of(pool)
+            batches = [pool.step([1]) for _ in range(3)]
+            assert [bool(batch.terminated[0]) for batch in batches] == [False, False, True]
+            assert pids_of(pool) != before
+        assert pool.stats().memory_renewals == 3
+
+
+def test_a_reset_in_mid_episode_is_a_boundary_with_its_seed_and_options() -> None:
+    with Pool(leaky(False, length=100), max_worker_memory=1) as pool:
+        pool.reset()
+        pool.step([1])
+        before = pids_of(pool)
+        pool.reset(seed=7, options={"level": 2})
+        assert pids_of(pool) != before
+        assert (pool.get_attr("last_seed"), pool.get_attr("last_options")) == ([7], [{"level": 2}])
+
+
+def test_deaths_and_renewals() -> None:
+    faults = FaultPolicy("restart", backoff=0, max_restarts=100, renew_every=3)
+    with Pool(leaky(False, False), max_worker_memory=1, faults=faults) as pool:
+        pool.reset()
+        for i in range(12):
+            if i in (3, 7):
+                kill(pool, 1)
+            pool.step([1, 1])
+        assert all(worker.is_alive() for worker in pool.workers)
+
+
+def test_spares_and_background_resets() -> None:
+    with Pool(leaky(False, False, False), max_worker_memory=1, spares=1) as pool:
+        pool.reset(seed=3)
+        for _ in range(9):
+            pool.step([1, 1])
+        assert pool.stats().memory_renewals > 1
+    with Pool(leaky(False, False), max_worker_memory=1, autoreset="background") as pool:
+        pool.reset(seed=3)
+        for _ in range(6):
+            pool.step([1, 1])
+            while pool.pending:
+                pool.recv()
+        assert pool.stats().memory_renewals > 1
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [(12345, 12345), ("12345", 12345), ("2GiB", 2 << 30), ("1.5 g", 3 << 29), ("500MB", 500_000_000), ("7KiB", 7168)],
+)
+def test_sizes(written: Any, size: int) -> None:
+    assert memory_limit(written) == size
+    with Pool([CountingEnv], max_worker_memory=written) as pool:
+        assert pool.options["max_worker_memory"] == size
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_worker_memory": "much"}, ValueError, "expected max_worker_memory such as .* got 'much'"),
+        ({"max_worker_memory": 0}, ValueError, "expected max_worker_memory such as .* got 0"),
+        ({"max_worker_memory": 1.5}, TypeError, "expected max_worker_memory to be bytes, .* got 1.5"),
+        ({"max_worker_memory": 1, "num_workers": 1}, ValueError, "expected num_workers=None .* of several envs"),
+        ({"max_worker_memory": 1, "backend": "thread"}, ValueError, "expected max_worker_memory=None for backend="),
+        ({"max_worker_memory": 1, "backend": "serial"}, ValueError, "expected max_worker_memory=None for backend="),
+        ({"max_worker_memory": 1, "vector_size": 1}, ValueError, "expected max_worker_memory=None with vector_size=1"),
+    ],
+)
+def test_what_cannot_be(options: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Pool([CountingEnv] * 2, **options)
+
+
+def test_nothing_is_measured_for_it(measured_by_default: None) -> None:
+    for options in ({}, {"num_workers": "auto"}):
+        with Pool([CountingEnv] * 3, max_worker_memory="1TiB", **options) as pool:  # type: ignore[arg-type]
+            assert pool.num_workers == 3
+
+
+def test_the_log_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with Pool(leaky(False, length=1), max_worker_memory=1) as pool:
+        pool.reset()
+        pool.step([1])
+        pool.step([1])
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}

@@ -1,0 +1,140 @@
+"""Envs that fail after they were put into a state, or while they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import accidents
+import pytest
+from failing import once
+from pool_envs import HookedEnv, hooked
+from programs import kill
+
+from remuda import EnvError, FaultPolicy, Pool, StateError, load_record
+from remuda.errors import RecordError
+
+ACTS = {"death": accidents.kill_myself, "exception": accidents.raise_value_error}
+
+
+def take(env: Any) -> Any:
+    return env.steps, env.episodes
+
+
+class Putting:
+    """Puts the state of a HookedEnv, and does something else first."""
+
+    def __init__(self, hook: Callable[..., Any] = lambda env: None) -> None:
+        self.hook = hook
+
+    def __call__(self, env: HookedEnv, state: Any) -> None:
+        self.hook(env)
+        env.steps, env.episodes = state
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("kind", ACTS)
+def test_a_failure_after_it_ends_the_episode_at_the_state(mode: Any, kind: str, tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", ACTS[kind], lambda env: env.last_action == 9)
+    policy = FaultPolicy("restart", backoff=0)
+    with Pool(hooked(2, step=fail), autoreset=mode, faults=policy, extras={"steps": lambda env: env.steps}) as pool:
+        pool.reset(seed=0)
+        pool.step([1, 1])
+        states = pool.get_state(state_fns=(take, Putting()))
+        for _ in range(4):
+            pool.step([1, 1])
+        put = pool.set_state(states)
+        assert put.obs[:, 2].tolist() == [1, 1]
+        batch = pool.step([0, 9])
+        assert batch.truncated.tolist() == [False, True]
+        last = batch.final_obs if mode == "same_step" else batch.obs
+        assert last[1].tolist() == put.obs[1].tolist()
+        assert batch.extras["steps"].tolist() == [2, 0 if mode == "same_step" else 1]
+        if mode == "disabled":
+            pool.reset(env_ids=[1])
+        assert pool.step([0, 0]).obs[1, 2] == (0 if mode == "next_step" else 1)
+
+
+def test_an_idle_death_after_it_does_so_too() -> None:
+    with Pool(hooked(2), faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset(seed=0)
+        pool.step([1, 1])
+        put = pool.set_state(pool.get_state(state_fns=(take, Putting())))
+        kill(pool, 1)
+        batch = pool.step([0, 0])
+        assert batch.truncated.tolist() == [False, True]
+        assert batch.obs[1].tolist() == put.obs[1].tolist()
+
+
+@pytest.mark.parametrize("kind", ACTS)
+def test_an_env_that_fails_in_it_is_built_anew_and_put_there(kind: str, tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", ACTS[kind], lambda env: env.tag == 1)
+    with Pool(hooked(2), faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset(seed=0)
+        pool.step([1, 1])
+        states = pool.get_state(state_fns=(take, Putting(fail)))
+        pool.step([1, 1])
+        batch = pool.set_state(states)
+        assert (batch.obs[:, 2].tolist(), batch.truncated.any()) == ([1, 1], False)
+        assert pool.stats().restarts == (kind == "death")
+        assert pool.step([0, 0]).obs[:, 2].tolist() == [2, 2]
+
+
+def test_without_restarts_it_must_be_reset(tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.tag == 1)
+    with Pool(hooked(2), num_workers=1) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        states = pool.get_state(state_fns=(take, Putting(fail)))
+        with pytest.raises(EnvError, match="env 1 .* in reset"):
+            pool.set_state(states)
+        with pytest.raises(StateError, match="expected envs that have been reset, got env 1"):
+            pool.step([0, 0])
+        pool.discard()  # the other one has been put there
+        assert pool.set_state(states).obs[:, 2].tolist() == [1, 1]
+
+
+def test_reports_count_the_steps_from_there(tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
+    with Pool(hooked(2, step=fail), num_workers=1) as pool:
+        pool.reset()
+        for _ in range(3):
+            pool.step([1, 1])
+        states = pool.get_state(state_fns=(take, Putting()))
+        pool.reset()
+        pool.set_state(states)
+        with pytest.raises(EnvError, match="step 4"):
+            pool.step([0, 9])
+
+
+def test_a_record_says_why_it_cannot_be_replayed(tmp_path: Path) -> None:
+    from remuda._replay.plan import extents
+
+    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9, skip=1)
+    policy = FaultPolicy("restart", backoff=0)
+    with Pool(hooked(2, step=fail), faults=policy, record=tmp_path / "records") as pool:
+        pool.reset(seed=0)
+        pool.step([1, 1])
+        pool.step([1, 9])  # the first time it does nothing
+        pool.set_state(pool.get_state(state_fns=(take, Putting())))
+        batch = pool.step([1, 9])
+        (path,) = (tmp_path / "records").glob("*.remuda")
+        assert batch.truncated[1]
+        record = load_record(path)
+        assert record.kinds.tolist()[-2:] == [5, 4]
+        with pytest.raises(RecordError, match=r"was put into a state \(set_state\) in its last episode"):
+            extents(record)
+
+
+def test_the_record_of_an_episode_after_that_can_be(tmp_path: Path) -> None:
+    from remuda._replay.plan import extents
+
+    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
+    with Pool(hooked(2, step=fail), faults=FaultPolicy("restart", backoff=0), record=tmp_path / "records") as pool:
+        pool.reset(seed=0)
+        pool.set_state(pool.get_state(state_fns=(take, Putting())))
+        pool.reset(seed=1)
+        pool.step([1, 9])
+        (path,) = (tmp_path / "records").glob("*.remuda")
+        assert "episode" in extents(load_record(path))

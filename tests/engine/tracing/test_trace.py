@@ -1,0 +1,284 @@
+"""What a trace tells of a pool: steps, resets, waits, faults, restarts and spans, each in its place."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import CountingEnv, Gate, HookedEnv
+from programs import kill, step_until_all_are_back
+from traces import is_within, lines, load, names, slices
+from vector_envs import plain
+
+import remuda
+from remuda import EnvError, FaultPolicy, Pool, StateError
+
+needs_processes = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+EVERYWHERE = ["process", "thread", "serial"] if sys.platform == "linux" else ["thread", "serial"]
+
+
+def run(pool: Pool, steps: int) -> None:
+    pool.reset(seed=0)
+    for _ in range(steps):
+        pool.step(np.zeros(pool.num_envs, np.int64))
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_every_step_and_reset_of_every_env_is_there(backend: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    with Pool([CountingEnv] * 5, num_workers=1 if backend == "serial" else 2, backend=backend) as pool:
+        with pool.trace(path):
+            run(pool, 3)
+        run(pool, 1)  # that is not
+    counts = dict.fromkeys(("step", "reset"), 0)
+    for event in slices(path):
+        if event["cat"] in counts:
+            counts[event["cat"]] += envs_in(event["name"])
+    assert counts == {"step": 15, "reset": 5}
+    assert names(path, "batch") == ["batch of 5"] * 4
+
+
+def envs_in(name: str) -> int:
+    first, _, last = name.rsplit(maxsplit=1)[-1].partition("-")
+    return int(last or first) - int(first) + 1
+
+
+def test_what_workers_do_lies_between_the_callers_call_and_his_batch(tmp_path: Path) -> None:
+    with Pool([CountingEnv] * 4, num_workers=2, backend="thread") as pool, pool.trace(tmp_path / "run.json") as trace:
+        pool.reset()
+        for _ in range(5):
+            pool.step(np.zeros(4, np.int64))
+    batches = slices(trace.path, "batch")[1:]  # a reset is sent before it is asked for
+    for step in slices(trace.path, "step"):
+        assert sum(is_within(step, batch) for batch in batches) == 1
+    for wait in slices(trace.path, "wait"):
+        assert any(is_within(wait, batch) for batch in slices(trace.path, "batch"))
+
+
+@needs_processes
+def test_a_slow_env_is_named_and_so_is_the_batch_that_waited_for_it(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    slow = {2: lambda: HookedEnv(step=lambda *_: gate.wait())}
+    with Pool([slow.get(i, CountingEnv) for i in range(4)], num_workers=2) as pool, pool.trace(tmp_path / "t") as trace:
+        pool.reset()
+        pool.send(np.zeros(4, np.int64))
+        gate.await_arrival()
+        with remuda.span("the env stands before the door"):
+            pool.recv(min_envs=2)
+        gate.open()
+        pool.recv()
+    (held,) = (event for event in slices(trace.path, "step") if event["name"] == "step env 2")
+    (span,) = slices(trace.path, "span")
+    assert held["ts"] <= span["ts"] and held["ts"] + held["dur"] >= span["ts"] + span["dur"]
+    assert slices(trace.path, "batch")[-1]["args"]["last"] in ("env 2 of worker 1", "env 3 of worker 1")
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_an_autoreset_is_shown_within_its_step(autoreset: Any, tmp_path: Path) -> None:
+    fns = [lambda: CountingEnv(length=2)]
+    with Pool(fns, backend="serial", autoreset=autoreset) as pool, pool.trace(tmp_path / "run.json") as trace:
+        run(pool, 6)
+    steps = slices(trace.path, "step")
+    resets = [event for event in slices(trace.path, "reset") if any(is_within(event, step) for step in steps)]
+    assert len(resets) == {"next_step": 2, "same_step": 3}[autoreset]
+    assert {event["name"] for event in resets} == {"reset env 0"}
+
+
+def test_a_reset_in_advance_is_shown_where_it_was(tmp_path: Path) -> None:
+    gates = Gate(tmp_path, "reset"), Gate(tmp_path, "other")
+    fns = [
+        lambda: HookedEnv(length=1, autoreset=lambda _: gates[0].wait()),
+        lambda: HookedEnv(step=lambda *_: gates[1].wait()),
+    ]
+    with Pool(fns, backend="thread", resets_ahead=True) as pool, pool.trace(tmp_path / "run.json") as trace:
+        pool.reset()
+        pool.send(np.zeros(2, np.int64))
+        gates[0].let_pass()  # it resets while the other still steps
+        gates[1].let_pass()
+        pool.recv()
+        pool.send(np.zeros(2, np.int64))
+        gates[1].let_pass()
+        pool.recv()
+    (ahead,) = (event for event in slices(trace.path, "reset") if "advance" in event["name"])
+    assert ahead["name"] == "reset env 0 (in advance)"
+    second = slices(trace.path, "batch")[1]
+    assert ahead["ts"] < second["ts"] + second["dur"]  # while the other one still stepped
+
+
+@needs_processes
+def test_a_death_and_the_worker_that_takes_its_place_are_there(tmp_path: Path) -> None:
+    with Pool([CountingEnv] * 4, num_workers=2, faults="restart") as pool, pool.trace(tmp_path / "run.json") as trace:
+        pool.reset()
+        pid = kill(pool, 1)
+        step_until_all_are_back(pool, 1, pid)
+    restart = slices(trace.path, "restart")
+    assert [event["name"] for event in restart] == ["dead", "starts", "builds its envs"]
+    assert len({event["tid"] for event in restart}) == 1
+    assert "remuda-1" in lines(trace.path)[restart[0]["pid"], restart[0]["tid"]]
+    (fault,) = (event for event in load(trace.path)["traceEvents"] if event["ph"] == "i")
+    assert fault["name"].startswith("death") and "killed by SIGKILL" in fault["args"]["error"]
+
+
+@needs_processes
+def test_a_step_that_never_ended_is_drawn_to_the_fault(tmp_path: Path) -> None:
+    fns = [CountingEnv, lambda: HookedEnv(step=lambda *_: Gate(tmp_path).wait())]
+    faults = FaultPolicy("restart", step_timeout=0.05)
+    with Pool(fns, faults=faults) as pool, pool.trace(tmp_path / "run.json") as trace:
+        pool.reset()
+        pool.step(np.zeros(2, np.int64))
+    (hung,) = slices(trace.path, "fault")
+    assert hung["name"] == "step env 1 (timeout)"
+    assert hung["dur"] >= 0.05 * 1e6
+    assert "step_timeout=0.05" in hung["args"]["error"]
+
+
+def test_an_exception_is_there(tmp_path: Path) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("broken")
+
+    fns = [CountingEnv, lambda: HookedEnv(step=broken)]
+    with Pool(fns, backend="serial", num_workers=1) as pool, pool.trace(tmp_path / "run.json") as trace:
+        pool.reset()
+        with pytest.raises(EnvError):
+            pool.step(np.zeros(2, np.int64))
+    (fault,) = (event for event in load(trace.path)["traceEvents"] if event["ph"] == "i")
+    assert (fault["name"], "broken" in fault["args"]["error"]) == ("exception env 1", True)
+    assert [event["name"] for event in slices(trace.path, "step") if "failed" in event["args"]] == ["step env 1"]
+
+
+@needs_processes
+def test_parts_spares_and_vector_envs_are_traced_alike(tmp_path: Path) -> None:
+    with Pool([CountingEnv] * 4, num_workers=2) as pool, pool.trace(tmp_path / "parts.json") as trace:
+        for half in pool.split(2):
+            half.reset()
+    assert names(trace.path, "batch") == ["batch of 2"] * 2
+    with Pool([lambda: CountingEnv(length=2)] * 3, spares=1) as pool, pool.trace(tmp_path / "spares.json") as trace:
+        run(pool, 6)
+    assert {event["name"].split()[2] for event in slices(trace.path, "reset")} == {"0", "1", "2"}
+    with (
+        Pool(plain(2, 3), vector_size=3, num_workers=1) as pool,
+        pool.trace(tmp_path / "vectors.json") as trace,
+    ):
+        run(pool, 2)
+    assert {envs_in(name) for name in names(trace.path, "step")} <= {3, 6}
+
+
+# -- beginning and ending ------------------------------------------------------------------------------
+
+
+def test_only_the_latest_events_are_kept(tmp_path: Path) -> None:
+    with Pool([CountingEnv], backend="serial", num_workers=1) as pool, pool.trace(tmp_path / "t", events=4) as trace:
+        run(pool, 10)
+    assert names(trace.path, "batch") == ["batch of 1"] * 2
+    assert names(trace.path, "step") == ["step env 0"] * 2
+
+
+def test_a_trace_of_all_pools_has_those_that_were_closed_and_those_that_were_open_before(tmp_path: Path) -> None:
+    options: Any = {"backend": "serial", "num_workers": 1}
+    with Pool([CountingEnv], name="before", **options) as before:
+        with remuda.trace(tmp_path / "run.json") as trace:
+            run(before, 1)
+            with Pool([CountingEnv] * 2, name="within", **options) as within:
+                run(within, 2)
+        run(before, 1)
+    assert sorted(names(trace.path, "batch")) == ["batch of 1"] * 2 + ["batch of 2"] * 3
+    assert {"pool before", "pool within"} <= set(lines(trace.path).values())
+
+
+def test_two_traces_of_one_pool_have_each_their_own_time(tmp_path: Path) -> None:
+    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
+        outer = pool.trace(tmp_path / "outer.json")
+        run(pool, 1)
+        with pool.trace(tmp_path / "inner.json"):
+            run(pool, 2)
+        run(pool, 3)
+        outer.stop()
+    assert len(names(tmp_path / "inner.json", "batch")) == 3
+    assert len(names(tmp_path / "outer.json", "batch")) == 9
+
+
+def test_it_ends_with_its_pool_and_stopping_again_does_nothing(tmp_path: Path) -> None:
+    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
+        trace = pool.trace(tmp_path / "run.json")
+        run(pool, 2)
+    assert not trace.path.exists()
+    trace.stop()
+    written = trace.path.read_text()
+    trace.path.write_text("")
+    assert trace.stop() == trace.path and trace.path.read_text() == ""
+    assert len(json.loads(written)["traceEvents"]) > 5
+    with pytest.raises(StateError, match="expected an open pool to trace"):
+        pool.trace(tmp_path / "again.json")
+
+
+def test_a_pool_that_nobody_closes_is_let_go_of(tmp_path: Path) -> None:
+    with remuda.trace(tmp_path / "run.json") as trace:
+        pool = Pool([CountingEnv], backend="serial", num_workers=1)
+        run(pool, 2)
+        gone = weakref.ref(pool)
+        del pool
+        gc.collect()
+        assert gone() is None
+    assert names(trace.path, "batch") == ["batch of 1"] * 3
+
+
+def test_what_cannot_be_is_told_before_anything_is_run(tmp_path: Path) -> None:
+    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
+        with pytest.raises(ValueError, match="expected events to be an int from 1 up, got 0"):
+            pool.trace(tmp_path / "t", events=0)
+        with pytest.raises(TypeError, match="expected events to be an int, got 1.5"):
+            pool.trace(tmp_path / "t", events=1.5)  # type: ignore[arg-type]
+        with pytest.raises(FileNotFoundError, match="make it first"):
+            pool.trace(tmp_path / "nowhere" / "t")
+        with pytest.raises(IsADirectoryError, match="expected the name of a file"):
+            pool.trace(tmp_path)
+        run(pool, 1)
+
+
+@needs_processes
+def test_a_program_that_forgets_to_stop_it_has_it_written_at_its_end(script: Any, tmp_path: Path) -> None:
+    program = script(
+        """
+pool = Pool([CountingEnv] * 2, num_workers=1)
+kept = trace(os.environ["REMUDA_TEST"] + "/forgotten.json")
+pool.reset()
+if os.fork() == 0:  # a copy has no part in it
+    sys.exit()
+os.wait()
+"""
+    )
+    code, _, err = program.await_end()
+    assert code == 0, err
+    assert names(tmp_path / "forgotten.json", "batch") == ["batch of 2"]
+
+
+# -- clocks --------------------------------------------------------------------------------------------
+
+
+def test_times_are_those_of_the_wall_clock(tmp_path: Path) -> None:
+    with remuda.trace(tmp_path / "run.json") as trace:
+        before = time.time_ns()
+        with remuda.span("now"):
+            pass
+        after = time.time_ns()
+    (span,) = slices(trace.path, "span")
+    at = load(trace.path)["baseTimeNanoseconds"] + span["ts"] * 1000
+    assert before - 1e6 <= at <= after + 1e6  # the two clocks are read one after the other
+
+
+def test_an_interrupt_ends_it_as_the_block_ends(tmp_path: Path) -> None:
+    with (
+        Pool([CountingEnv], backend="serial", num_workers=1) as pool,
+        pytest.raises(KeyboardInterrupt),
+        pool.trace(tmp_path / "run.json"),
+    ):
+        run(pool, 1)
+        raise KeyboardInterrupt
+    assert (tmp_path / "run.json").exists()

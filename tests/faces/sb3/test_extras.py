@@ -1,0 +1,241 @@
+"""Columns of `extras` in the place of answers of the envs, above all the masks of sb3-contrib's MaskablePPO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from pool_envs import assert_same
+from stable_baselines3.common.vec_env import VecMonitor
+
+from remuda import FaultPolicy, _core
+from remuda.sb3 import EnvError, SubprocVecEnv
+
+
+class MaskedEnv(gymnasium.Env[Any, Any]):
+    """Walks along a line. Off its ends, and onto a field that is drawn anew each episode, there is no way."""
+
+    def __init__(self, length: int = 7) -> None:
+        self.observation_space = spaces.Box(-1, length, (2,), np.float32)
+        self.action_space = spaces.Discrete(4)
+        self.length, self.place, self.hole, self.steps, self.asked = length, 0, -1, 0, 0
+        self.strict = True
+
+    def _observe(self) -> Any:
+        return np.array([self.place, self.hole], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.steps, self.hole = 0, 0, int(self.np_random.integers(2, self.length - 1))
+        return self._observe(), {}
+
+    def action_masks(self) -> Any:
+        self.asked += 1
+        targets = self.place + np.array([-2, -1, 1, 2])
+        return (targets >= 0) & (targets < self.length) & (targets != self.hole)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        target = self.place + (-2, -1, 1, 2)[int(action)]
+        if self.strict and not (0 <= target < self.length and target != self.hole):
+            raise ValueError(f"no way to {target}")
+        self.place, self.steps = target, self.steps + 1
+        return self._observe(), float(target), target == self.length - 1, self.steps == 20, {}
+
+
+def masks_of(env: Any) -> Any:
+    return env.action_masks()
+
+
+def make(num_envs: int = 3, **options: Any) -> SubprocVecEnv:
+    return SubprocVecEnv([MaskedEnv] * num_envs, num_workers=1, **options)
+
+
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Those that are sent to workers: calls, and all else but steps and resets."""
+    from remuda._engine.pool.exchange import Exchange
+
+    sent: list[Any] = []
+    post = Exchange._post
+
+    def counting(self: Exchange, *args: Any, **kwargs: Any) -> int:
+        sent.append(args)
+        return post(self, *args, **kwargs)
+
+    monkeypatch.setattr(Exchange, "_post", counting)
+    return sent
+
+
+def drive(envs: Any, steps: int) -> list[Any]:
+    """With the first action that is valid; what was seen."""
+    envs.seed(0)
+    told = [envs.reset()]
+    for _ in range(steps):
+        masks = envs.env_method("action_masks")
+        told += [masks, envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in masks]))]
+    return told
+
+
+@pytest.mark.parametrize("name", ["action_masks", "action_mask"])
+def test_masks_come_from_the_columns_and_nobody_is_asked(name: str, messages: list[Any]) -> None:
+    envs = make(extras={name: masks_of})
+    asking = make()
+    del messages[:]  # of the constructors
+    try:
+        ours = drive(envs, 30)
+        assert envs.has_attr("action_masks")
+        assert messages == []
+        assert_same(ours, drive(asking, 30))
+        assert len(messages) == 3 * 30
+        assert_same(envs.extras[name], np.array(envs.env_method("action_masks")))
+        assert_same(envs.get_attr(name), list(envs.extras[name]))
+        assert_same(envs.env_method("action_masks", indices=[-1, 0, 0]), [envs.extras[name][i] for i in (2, 0, 0)])
+        assert_same(envs.env_method("action_masks", indices=1), [envs.extras[name][1]])
+        assert len(messages) == 3 * 30
+    finally:
+        envs.close()
+        asking.close()
+
+
+def test_what_is_returned_is_the_callers() -> None:
+    envs = make(extras={"action_masks": masks_of})
+    try:
+        envs.reset()
+        first = envs.env_method("action_masks")
+        first[0][:] = False
+        assert envs.env_method("action_masks")[0].any()
+    finally:
+        envs.close()
+
+
+def test_where_something_was_done_to_the_envs_they_are_asked_until_the_next_step(messages: list[Any]) -> None:
+    envs = make(extras={"action_mask": masks_of})
+    try:
+        holes = envs.reset()[:, 1].astype(int).tolist()
+        envs.set_attr("place", 3)
+        del messages[:]
+        masks = envs.env_method("action_masks")
+        assert len(messages) == 3
+        assert [mask.tolist() for mask in masks] == [[hole != place for place in (1, 2, 4, 5)] for hole in holes]
+        envs.step(np.array([int(np.flatnonzero(mask)[0]) for mask in masks]))
+        del messages[:]
+        envs.env_method("action_masks")
+        assert messages == []
+        envs.env_method("action_masks", indices=[0])
+        envs.env_method("_observe")
+        del messages[:]
+        assert len(envs.env_method("action_masks", indices=[0])) == 1
+        assert len(messages) == 1
+    finally:
+        envs.close()
+
+
+def test_before_the_first_reset_and_during_a_step_the_envs_are_asked(messages: list[Any]) -> None:
+    envs = make(extras={"action_masks": masks_of})
+    try:
+        assert len(envs.env_method("action_masks")) == 3
+        envs.reset()
+        envs.step_async(np.array([2, 2, 2]))
+        del messages[:]
+        during = envs.env_method("action_masks")
+        assert len(messages) == 3
+        envs.step_wait()
+        assert_same(during, envs.env_method("action_masks"))
+    finally:
+        envs.close()
+
+
+class Bare(MaskedEnv):
+    """Has no method for its masks."""
+
+    action_masks = None  # type: ignore[assignment]
+
+
+def bare_masks(env: Bare) -> Any:
+    assert type(env) is Bare
+    return MaskedEnv.action_masks(env)
+
+
+def test_envs_need_no_such_method() -> None:
+    envs = SubprocVecEnv([Bare] * 2, num_workers=1, extras={"action_mask": bare_masks})
+    try:
+        before = envs.env_method("action_masks")
+        envs.reset()
+        envs.set_attr("place", 0)
+        assert [len(mask) for mask in (*before, *envs.env_method("action_masks"))] == [4] * 4
+    finally:
+        envs.close()
+
+
+def test_parts_answer_from_their_own_columns(messages: list[Any]) -> None:
+    envs = make(4, extras={"action_masks": masks_of})
+    try:
+        envs.reset()
+        halves = envs.split(2)
+        del messages[:]
+        for half in halves:
+            half.reset()
+            assert_same(half.env_method("action_masks"), list(half.extras["action_masks"]))
+        assert messages == []
+        assert len(envs.env_method("action_masks")) == 4  # of the whole, which the parts have reset since
+        assert len(messages) == 4
+        envs.set_attr("place", 2)
+        del messages[:]
+        halves[0].env_method("action_masks")
+        assert len(messages) == 2
+    finally:
+        envs.close()
+
+
+def test_in_the_row_that_ends_an_episode_is_the_mask_of_the_next_one() -> None:
+    envs = make(2, extras={"action_masks": masks_of}, faults=FaultPolicy("restart", backoff=0))
+    try:
+        envs.reset()
+        ended = 0
+        for _ in range(40):
+            masks = envs.extras["action_masks"]
+            obs, _, dones, _ = envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in masks]))
+            for place, hole, mask in zip(obs[:, 0], obs[:, 1], envs.extras["action_masks"], strict=True):
+                targets = place + np.array([-2, -1, 1, 2])
+                assert mask.tolist() == ((targets >= 0) & (targets < 7) & (targets != hole)).tolist()
+            ended += dones.sum()
+        assert ended > 2
+    finally:
+        envs.close()
+
+
+def test_an_action_that_the_mask_forbids_is_the_envs_affair() -> None:
+    envs = make(1, extras={"action_masks": masks_of})
+    try:
+        envs.reset()
+        assert envs.extras["action_masks"][0].tolist()[:2] == [False, False]
+        with pytest.raises(EnvError, match="no way to -1"):
+            envs.step([1])
+    finally:
+        envs.close()
+
+
+def learned(envs: Any, messages: list[Any]) -> tuple[dict[str, Any], int]:
+    """The weights, and how many messages to envs that took."""
+    from sb3_contrib import MaskablePPO
+
+    torch.manual_seed(0)
+    model = MaskablePPO("MlpPolicy", VecMonitor(envs), n_steps=32, batch_size=32, n_epochs=2, seed=3, device="cpu")
+    del messages[:]
+    model.learn(200)
+    to_envs = [args for args in messages if args[1] != _core.WHOLE_WORKER]  # else: which numbers in infos have columns
+    envs.close()
+    return {name: tensor.numpy() for name, tensor in model.policy.state_dict().items()}, len(to_envs)
+
+
+def test_maskable_ppo_learns_the_same_from_columns_and_asks_nobody(messages: list[Any]) -> None:
+    pytest.importorskip("sb3_contrib")
+    ours, asked = learned(make(extras={"action_masks": masks_of}), messages)
+    theirs, asked_by_theirs = learned(make(), messages)
+    assert_same(ours, theirs)
+    assert asked == 0
+    assert asked_by_theirs >= 200

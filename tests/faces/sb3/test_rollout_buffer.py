@@ -1,0 +1,121 @@
+"""``RolloutBuffer``: SB3's algorithms learn the same with it, from observations that nobody has copied."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from sb3_face_envs import GoalEnv, NoiseEnv
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
+
+import remuda
+from remuda.sb3 import RolloutBuffer, SubprocVecEnv
+
+N = 4
+
+
+def train(algorithm: Any, policy: str, make: Callable[[], Any], buffer: Any, total: int, **options: Any) -> Any:
+    envs = make()
+    model = algorithm(policy, envs, seed=1, device="cpu", rollout_buffer_class=buffer, **options)
+    model.learn(total)
+    envs.close()
+    return model
+
+
+def weights(model: Any) -> dict[str, torch.Tensor]:
+    return {key: value.clone() for key, value in model.policy.state_dict().items()}
+
+
+def poles() -> Any:
+    return SubprocVecEnv([lambda: gymnasium.make("CartPole-v1", max_episode_steps=20)] * N, num_workers=2)
+
+
+def pictures() -> Any:
+    return SubprocVecEnv([NoiseEnv] * N, num_workers=2)
+
+
+def goals() -> Any:
+    return SubprocVecEnv([GoalEnv] * N, num_workers=2)
+
+
+SHORT = {"n_steps": 16, "batch_size": 32, "n_epochs": 2}
+CASES: dict[str, tuple[Any, str, Callable[[], Any], int, dict[str, Any], bool]] = {
+    "PPO": (PPO, "MlpPolicy", poles, 256, SHORT, True),
+    "A2C": (A2C, "MlpPolicy", poles, 100, {"n_steps": 5}, True),
+    "pictures, which SB3 transposes": (PPO, "CnnPolicy", pictures, 192, SHORT, True),
+    "a dict": (PPO, "MultiInputPolicy", goals, 256, SHORT, True),
+    "normalised": (PPO, "MlpPolicy", lambda: VecNormalize(poles()), 256, SHORT, False),
+    "stacked": (PPO, "MlpPolicy", lambda: VecFrameStack(poles(), 3), 256, SHORT, False),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_weights_are_the_same(case: str) -> None:
+    algorithm, policy, make, total, options, stays = CASES[case]
+    theirs = weights(train(algorithm, policy, make, None, total, **options))
+    model = train(algorithm, policy, make, RolloutBuffer, total, **options)
+    ours = weights(model)
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert (model.rollout_buffer.rollout is not None) == stays
+
+
+def test_observations_are_not_copied() -> None:
+    envs = pictures()
+    model = PPO("CnnPolicy", envs, seed=1, device="cpu", rollout_buffer_class=RolloutBuffer, **SHORT)
+    model.learn(2 * 16 * N)
+    buffer: Any = model.rollout_buffer
+    assert envs._pool.owns(buffer.rollout.obs)
+    assert np.shares_memory(buffer.observations, buffer.rollout.obs)
+    assert buffer.observations.shape == (16, N, 3, 36, 40)
+    np.testing.assert_array_equal(buffer.observations, buffer.rollout.obs[:-1].transpose(0, 1, 4, 2, 3))
+    envs.close()
+    del model, buffer, envs
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        assert "memfd:remuda" not in maps.read()
+
+
+def test_other_envs_are_learned_from_as_ever() -> None:
+    def make() -> Any:
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        return DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * N)  # type: ignore[list-item]
+
+    theirs = weights(train(PPO, "MlpPolicy", make, None, 128, **SHORT))
+    ours = weights(train(PPO, "MlpPolicy", make, RolloutBuffer, 128, **SHORT))
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_a_rollout_that_was_broken_off_is_followed_by_another() -> None:
+    envs = poles()
+    model = PPO("MlpPolicy", envs, seed=1, device="cpu", rollout_buffer_class=RolloutBuffer, **SHORT)
+    model.learn(2 * 16 * N)
+    model.learn(3 * 16 * N, callback=lambda found, _: model.num_timesteps < 3 * 16 * N + 20)
+    model.learn(2 * 16 * N)
+    buffer: Any = model.rollout_buffer
+    assert buffer.rollout.valid.all()
+    envs.close()
+
+
+def test_a_face_has_rollouts_of_its_own() -> None:
+    envs = poles()
+    with pytest.raises(remuda.StateError, match="reset"):
+        envs.rollout(3)
+    envs.reset()
+    rollout = envs.rollout(6)
+    for step in rollout:
+        step.act(np.zeros(N, int))
+    assert rollout.obs.shape == (7, N, 4) and rollout.valid.all()
+    obs = envs.step(np.zeros(N, int))[0]
+    assert envs._pool.owns(obs)
+    envs.step_async(np.zeros(N, int))
+    with pytest.raises(remuda.StateError, match="in flight"):
+        envs.rollout(3)
+    envs.step_wait()
+    envs.close()

@@ -1,0 +1,79 @@
+"""Every face tells what its pool has done, and what a verdict suggests in its own words."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from fault_table import FACES, NEEDS
+from made_up_stats import US, each, snapshot
+
+from remuda import ClosedError, FaultPolicy, PoolStats, StateError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # originals are old
+    pytest.mark.parametrize("face", sorted(FACES)),
+]
+
+
+@contextmanager
+def made(face: str) -> Iterator[Any]:
+    """Two envs."""
+    pytest.importorskip(NEEDS.get(face, face), reason=f"{face} is not tested in this environment")
+    envs = FACES[face].make("step", _nothing, FaultPolicy(), None)
+    try:
+        yield envs
+    finally:
+        envs.close()
+
+
+def _nothing(*_: Any) -> None:
+    """What env 1 does in its step."""
+
+
+def step(face: str, envs: Any) -> None:
+    """Reset and step, once started."""
+    if hasattr(envs, "launch"):
+        envs.launch()
+    FACES[face].go_on(envs)
+
+
+def stats_of(face: str) -> PoolStats:
+    """After a reset and a step."""
+    with made(face) as envs:
+        step(face, envs)
+        stats: PoolStats = envs.stats()
+        return stats
+
+
+def test_it_tells_of_its_envs(face: str) -> None:
+    stats = stats_of(face)
+    assert stats.setup.num_envs == len(stats.envs) == 2
+    assert stats.steps >= 4
+    assert stats.seconds > 0
+    assert "2 envs" in str(stats)
+
+
+def test_it_has_words_of_its_own(face: str) -> None:
+    setup = stats_of(face).setup
+    games = snapshot(steps=[each(5000 * US)] * 8, workers=1, cpu=0.01, waited=40_000 * US)
+    seen = dataclasses.replace(games, setup=dataclasses.replace(setup, envs_of_worker=(8,), is_chosen=False, spares=0))
+    assert "num_workers=8" in (seen.verdict.code or "")
+    assert (seen.verdict.code or "").startswith(setup.make.split("(")[0])
+    for words in (setup.make, setup.spare, setup.split, setup.partial):
+        filled = words.replace("{env_fns}", "env_fns").replace("{options}", "num_workers=1")
+        ast.parse(filled.replace("{spares}", "1").replace("{enough}", "1"))
+
+
+def test_one_that_is_closed_or_not_started_has_nothing_to_tell(face: str) -> None:
+    with made(face) as envs:
+        with suppress(StateError):  # those that start when they are first used
+            envs.stats()
+        step(face, envs)
+        envs.close()
+        with pytest.raises((ClosedError, StateError)):
+            envs.stats()

@@ -1,0 +1,77 @@
+"""Snapshots of pools that never ran, with figures made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from remuda import CallerStats, Durations, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
+
+BATCHES = 1000
+US = 1e-6
+
+
+def snapshot(
+    *,
+    steps: Sequence[Durations],
+    workers: int,
+    waited: float,
+    own: float = 0.0,
+    gathering: float = 5 * US,
+    resets: Sequence[Durations] = (),
+    cpu: float = 1.0,
+    queued: float = 0.0,
+    cores: int = 2,
+    others: float = 0.0,
+    batches: int = BATCHES,
+    **setup: Any,
+) -> PoolStats:
+    """Of so many batches, each of one step of every env.
+
+    Args:
+        steps, resets: Of each env, all batches together.
+        workers: How many share the envs.
+        waited, own, gathering: Seconds of the caller a batch.
+        cpu: What share of the time in envs is CPU time.
+        queued: Seconds a batch in which each worker has no core.
+        others: So many cores are busy with something else.
+    """
+    resets = resets or [Durations()] * len(steps)
+    share, rest = divmod(len(steps), workers)
+    hosted = [share + (w < rest) for w in range(workers)]
+    of_worker = [w for w, count in enumerate(hosted) for _ in range(count)]
+    seconds = batches * (waited + own + gathering)
+    envs = tuple(
+        EnvStats(env, of_worker[env], step, reset, reset.count)
+        for env, (step, reset) in enumerate(zip(steps, resets, strict=True))
+    )
+    return PoolStats(
+        seconds,
+        envs,
+        tuple(
+            _worker(
+                w,
+                setup.get("vector_size") or 1,
+                [env for env in envs if env.worker == w],
+                seconds,
+                cpu,
+                queued * batches,
+            )
+            for w in range(workers)
+        ),
+        CallerStats(seconds, batches, waited * batches, gathering * batches),
+        MachineStats(cores, busy=others * seconds + 0.5 * seconds, own=0.5 * seconds),
+        Setup(tuple(hosted), **setup),
+    )
+
+
+def _worker(index: int, width: int, envs: Sequence[EnvStats], seconds: float, cpu: float, queued: float) -> WorkerStats:
+    in_envs = sum(env.step.total + env.reset.total for env in envs[::width])
+    steps = sum(env.step.count + env.reset.count for env in envs)
+    ids = tuple(env.env_id for env in envs)
+    return WorkerStats(index, ids, 1000 + index, seconds, steps, in_envs + queued, in_envs * cpu, queued)
+
+
+def each(seconds: float, count: int = BATCHES) -> Durations:
+    """All take as long."""
+    return Durations.of([seconds] * count)

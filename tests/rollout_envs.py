@@ -1,0 +1,73 @@
+"""Envs for the tests of rollouts, and how these are looked at. Workers import this module by name, as `pool_envs`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+from pool_envs import CountingEnv, EnvFn
+
+if TYPE_CHECKING:
+    from remuda import Rollout
+
+
+def ending(lengths: Sequence[int]) -> list[EnvFn]:
+    """CountingEnvs whose episodes have so many steps each."""
+    return [(lambda tag=i, length=length: CountingEnv(tag, length)) for i, length in enumerate(lengths)]  # type: ignore[misc]
+
+
+class TellingEnv(CountingEnv):
+    """Tells numbers, and at times something else."""
+
+    def __init__(self) -> None:
+        super().__init__(length=5)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        info: dict[str, Any] = {"last": float(action)}
+        if self.steps % 2 == 0:
+            info["even"] = {"steps": self.steps, "pair": np.array([1.0, action])}
+        if terminated:
+            info["word"] = "end"
+        return obs, reward, terminated, truncated, info
+
+
+class ImageEnv(CountingEnv):
+    """Observes pictures of the number of steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+
+    def observe(self) -> Any:
+        return np.full((64, 64, 3), self.steps % 256, np.uint8)
+
+
+class FailingEnv(CountingEnv):
+    """Raises where it is told to do 4."""
+
+    def step(self, action: Any) -> Any:
+        if action == 4:
+            raise RuntimeError("four")
+        return super().step(action)
+
+
+# -- looking at rollouts -----------------------------------------------------------------------------------
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def is_in_an_arena(array: Any) -> bool:
+    with open("/proc/self/maps") as maps:
+        bounds = [line.split()[0].split("-") for line in maps if "memfd:remuda" in line]
+    return any(int(first, 16) <= address(array) < int(end, 16) for first, end in bounds)
+
+
+def fill(rollout: Rollout, action: int = 1) -> Rollout:
+    for step in rollout:
+        step.act(np.full(len(step.env_ids), action))
+    return rollout

@@ -1,0 +1,121 @@
+"""Envs whose state can be taken in one way or another. Workers import this module by name."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import EzPickle
+from pool_envs import DiceEnv, Info, StepResult
+
+
+class WalkEnv(gymnasium.Env[Any, Any]):
+    """Walks at random: observes (tag, place, steps), in one array, time and again. An episode ends off 5 or -5."""
+
+    def __init__(self, tag: int = 0) -> None:
+        self.observation_space = spaces.Box(-100, 100, (3,), np.int64)
+        self.action_space = spaces.Discrete(10)
+        self.tag, self.place, self.steps = tag, 0, 0
+        self.buffer = np.zeros(3, np.int64)
+
+    def _observe(self) -> Any:
+        self.buffer[:] = self.tag, self.place, self.steps
+        return self.buffer
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.place, self.steps = int(self.np_random.integers(-2, 3)), 0
+        return self._observe(), {"start": self.place}
+
+    def step(self, action: Any) -> StepResult:
+        self.steps += 1
+        self.place += int(self.np_random.integers(-1, 2)) + int(action) % 3 - 1
+        return self._observe(), float(self.place), abs(self.place) >= 5, False, {"place": self.place}
+
+
+class SavingWalkEnv(WalkEnv):
+    """Has methods for its state, and no other attributes than those are worth anything."""
+
+    def __init__(self, tag: int = 0) -> None:
+        super().__init__(tag)
+        self.lock = threading.Lock()  # cannot be pickled
+
+    def get_state(self) -> Any:
+        return {"place": self.place, "steps": self.steps, "random": self.np_random.bit_generator.state}
+
+    def set_state(self, state: Any) -> None:
+        self.place, self.steps = state["place"], state["steps"]
+        self.np_random.bit_generator.state = state["random"]
+
+
+class CloningWalkEnv(WalkEnv):
+    """As ale_py's: what it clones is no more than the simulator's."""
+
+    def __init__(self, tag: int = 0) -> None:
+        super().__init__(tag)
+        self.lock = threading.Lock()
+
+    def clone_state(self, include_rng: bool = False) -> Any:
+        assert include_rng
+        return self.place, self.steps
+
+    def restore_state(self, state: Any) -> None:
+        self.place, self.steps = state
+
+
+class EzEnv(EzPickle, DiceEnv):  # type: ignore[misc]
+    """Its own pickles have forgotten where it was."""
+
+    def __init__(self, tag: int = 0) -> None:
+        EzPickle.__init__(self, tag)
+        DiceEnv.__init__(self)
+        self.inner = Inner(tag)
+
+    def step(self, action: Any) -> StepResult:
+        self.inner.count += 1
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward + self.inner.count, terminated, truncated, info
+
+
+class Inner(EzPickle):
+    def __init__(self, tag: int) -> None:
+        EzPickle.__init__(self, tag)
+        self.count = 0
+
+
+class Recent(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Observes the last two observations; knows the env within by other names, too."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.core, self.look = env.unwrapped, env.unwrapped._observe
+        self.observation_space = spaces.Box(-100, 100, (2, 3), np.int64)
+        self.recent: list[Any] = []
+
+    def _note(self, obs: Any) -> Any:
+        assert self.core is self.env.unwrapped
+        assert (self.look() == obs).all()
+        self.recent = [*self.recent[-1:], obs.copy()]
+        return np.stack([self.recent[0], self.recent[-1]])
+
+    def reset(self, **arguments: Any) -> Any:
+        self.recent = []
+        obs, info = self.env.reset(**arguments)
+        return self._note(obs), info
+
+    def step(self, action: Any) -> Any:
+        obs, *others = self.env.step(action)
+        return self._note(obs), *others
+
+
+def take(env: Any) -> Any:
+    core = env.unwrapped
+    return core.place, core.steps, core.np_random.bit_generator.state
+
+
+def put(env: Any, state: Any) -> None:
+    core = env.unwrapped
+    core.place, core.steps, core.np_random.bit_generator.state = state

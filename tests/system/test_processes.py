@@ -1,0 +1,51 @@
+"""What the kernel tells of processes: of ours as it is, and of made-up ones what stands in their files."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from remuda._system.processes import Usage, busy_seconds, usage_of
+
+TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
+
+
+def test_it_reads_what_stands_in_the_files(tmp_path: Path) -> None:
+    folder = tmp_path / "proc" / "7"
+    folder.mkdir(parents=True)
+    numbers = " ".join(["0"] * 10 + ["150", "50"] + ["0"] * 20)
+    (folder / "stat").write_text(f"7 (a name) with) S {numbers}")
+    (folder / "statm").write_text("1000 200 30 1 0 100 0")
+    (folder / "schedstat").write_text("5000000000 250000000 17")
+    assert usage_of(7, tmp_path) == Usage(200 * TICK, 0.25, 200 * os.sysconf("SC_PAGE_SIZE"))
+
+
+@pytest.mark.parametrize("pid", [None, 8])
+def test_of_nobody_nothing_is_told(pid: int | None, tmp_path: Path) -> None:
+    assert usage_of(pid, tmp_path) == Usage(0.0, 0.0, None)
+    assert busy_seconds([0], tmp_path) == 0.0
+
+
+def test_cores_that_are_not_ours_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    lines = ["cpu 999 0 0 0", "cpu0 10 20 30 4000 500 1 2 3 0 0", "cpu1 100 0 0 4000 0 0 0 0 0 0", "intr 1 2 3"]
+    (tmp_path / "proc" / "stat").write_text("\n".join(lines))
+    assert busy_seconds([0], tmp_path) == pytest.approx(66 * TICK)
+    assert busy_seconds([0, 1], tmp_path) == pytest.approx(166 * TICK)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
+def test_of_ourselves_it_tells_what_we_have_used() -> None:
+    before = usage_of(os.getpid())
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    after = usage_of(os.getpid())
+    assert after.cpu - before.cpu >= 0.1 - 2 * TICK
+    assert after.queued >= before.queued
+    assert (after.memory or 0) > 1 << 20
+    assert busy_seconds(os.sched_getaffinity(0)) > 0

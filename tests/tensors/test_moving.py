@@ -1,0 +1,439 @@
+"""Tensors of a batch: shared on the CPU; copied to a GPU while its frame stays leased, by one that a test can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import mmap
+import os
+import re
+import signal
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cuda_stand_in import Gpu, gpu  # noqa: F401 - a fixture
+from gymnasium import spaces
+from pool_envs import NestedEnv, TextEnv, counting
+from programs import kill
+
+import remuda
+from remuda import MissingFrameworkError, Pool, TensorBatch, _core
+from remuda._tensors import page_locks
+
+BACKENDS = ("process", "thread", "serial")
+
+
+def is_leased(pool: Pool) -> bool:
+    """Whether the only frame that may be lent is: then a batch is copied out."""
+    return _core.arena_of(pool.step(np.zeros(pool.num_envs, int)).obs) is None
+
+
+def as_arrays(nest: Any) -> Any:
+    """What a nest of tensors was made of."""
+    if isinstance(nest, dict):
+        return {key: as_arrays(value) for key, value in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(map(as_arrays, nest))
+    return nest.numpy() if isinstance(nest, torch.Tensor) else nest
+
+
+# -- on the CPU -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_on_the_cpu_tensors_share_the_frame_and_hold_it(backend: Any) -> None:
+    with Pool(counting(3), backend=backend, num_workers=2, frames=2) as pool, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pool.reset()
+        batch = pool.step([5, 6, 7])
+        tensors = batch.to("cpu", non_blocking=True)
+        assert isinstance(tensors, TensorBatch) and len(tensors) == 3
+        for name in ("obs", "reward", "terminated", "truncated"):
+            assert getattr(tensors, name).data_ptr() == getattr(batch, name).ctypes.data
+        assert (tensors.env_ids.tolist(), tensors.valid.tolist()) == ([0, 1, 2], [True] * 3)
+        del batch
+        assert is_leased(pool)
+        assert tensors.obs[:, 3].tolist() == [5, 6, 7]
+        del tensors
+        assert not is_leased(pool)
+
+
+def test_nests_keep_their_form_and_their_dtypes() -> None:
+    with Pool([NestedEnv] * 3, backend="serial", autoreset="same_step") as pool:
+        pool.reset(seed=1)
+        for _ in range(12):
+            batch = pool.step({"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))})
+            tensors = batch.to("cpu")
+            assert str(as_arrays(tensors.obs)) == str(batch.obs)
+            assert str(as_arrays(tensors.final_obs)) == str(batch.final_obs)
+            assert tensors.obs["pose"][0].dtype == torch.float64
+            assert tensors.obs["deep"]["flags"].numpy().tolist() == batch.obs["deep"]["flags"].tolist()
+            assert type(tensors.obs["pose"]) is tuple
+
+
+def test_what_is_no_array_stays() -> None:
+    with Pool([TextEnv] * 2, backend="serial") as pool:
+        pool.reset()
+        tensors = pool.step(("a", "bc")).to("cpu")
+        assert (tensors.obs, tensors.reward.tolist()) == (("a", "bc"), [1.0, 2.0])
+    graph = spaces.Graph(spaces.Box(0, 1, (2,)), None).sample()
+    assert remuda.to_torch([graph, None, "text", 3]) == [graph, None, "text", 3]
+
+
+def test_arrays_that_torch_cannot_share_are_copied() -> None:
+    fixed = np.arange(3)
+    fixed.flags.writeable = False
+    assert remuda.to_torch({"fixed": fixed})["fixed"].tolist() == [0, 1, 2]
+    assert remuda.to_torch(np.arange(3)[::-1]).tolist() == [2, 1, 0]
+    assert remuda.to_torch([]) == []
+
+
+def test_a_dtype_that_torch_has_not_is_named_with_its_place() -> None:
+    with pytest.raises(TypeError, match=r"expected arrays of a dtype that torch has, got >f4 at \['a'\]\[1\]; convert"):
+        remuda.to_torch({"a": [np.zeros(2), np.zeros(2, ">f4")]})
+    with pytest.raises(TypeError, match=r"got <U1; convert"):
+        remuda.to_torch(np.array("x"))
+
+
+def test_out_is_written_to_and_must_fit() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        out = pool.step([1, 2]).to("cpu")
+        out = dataclasses.replace(out, **{name: getattr(out, name).clone() for name in ("obs", "reward", "valid")})
+        where = out.obs.data_ptr()
+        tensors = pool.step([3, 4]).to("cpu", out=out)
+        assert tensors.obs is out.obs and out.obs.data_ptr() == where
+        assert out.obs[:, 3].tolist() == [3, 4]
+        batch = pool.step([5, 6])
+        for wrong, text in (
+            (
+                out.obs[:1],
+                r"out\['obs'\] to be a tensor of shape \(2, 4\) and torch.int64 on cpu, got one of shape \(1, 4\)",
+            ),
+            (out.obs.float(), r"got one of shape \(2, 4\) and torch.float32 on cpu"),
+            (out.obs.to("meta"), r"torch.int64 on meta"),
+            (None, r"torch.int64 on cpu, got NoneType"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                batch.to("cpu", out=dataclasses.replace(out, obs=wrong))
+        assert out.obs[:, 3].tolist() == [3, 4]
+
+
+def test_other_devices_get_what_torch_makes_for_them() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        tensors = pool.reset().to("meta")
+        assert (tensors.obs.device.type, tensors.obs.shape) == ("meta", (2, 4))
+
+
+def test_what_the_faces_return_can_be_moved_too() -> None:
+    envs = remuda.make_vec("CartPole-v1", num_envs=3, backend="serial")
+    obs, _ = envs.reset(seed=0)
+    assert remuda.to_torch((obs,))[0].data_ptr() == obs.ctypes.data
+    envs.close()
+
+
+def test_a_missing_torch_is_named_with_the_command_that_installs_it() -> None:
+    code = "import sys; sys.modules['torch'] = None\nimport numpy, remuda\nremuda.to_torch(numpy.zeros(1))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingFrameworkError: tensors need torch, which is not installed: pip install torch" in done.stderr
+    assert issubclass(MissingFrameworkError, ImportError)
+
+
+# -- on a GPU that a test can hold ------------------------------------------------------------------------
+
+
+def note_when_its_turn_comes(gpu: Gpu, obs: Any, seen: list[int]) -> None:  # noqa: F811
+    """A kernel of the caller's, that reads the action in the first row."""
+    read = obs.reader()
+    gpu.callers.launch(lambda: seen.append(int(read()[0, 3])))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_lease_is_held_until_the_copy_is_done(gpu: Gpu, backend: Any) -> None:  # noqa: F811
+    """The stream is slow: meanwhile the pool steps, and what is copied at last is whole."""
+    with (
+        Pool(counting(3), backend=backend, num_workers=2, frames=2) as pool,
+        Pool(counting(3), backend="serial", frames=9) as other,
+    ):
+        pool.reset()
+        other.reset().to("cuda")
+        batch = pool.step([5, 6, 7])
+        tensors = batch.to("cuda", non_blocking=True)
+        del batch
+        gc.collect()
+        for _ in range(3):
+            assert is_leased(pool)
+            other.step([0, 0, 0]).to("cuda", non_blocking=True)  # each copy looks which ones are done
+        assert not (tensors.obs.values() == 5).any()  # nothing was copied yet
+        (copies,) = gpu.streams[1:]
+        copies.go_on()
+        assert tensors.obs.values()[:, 3].tolist() == [5, 6, 7]
+        assert tensors.reward.values().tolist() == [5.0, 6.0, 7.0]
+        other.step([0, 0, 0]).to("cuda", non_blocking=True)
+        assert not is_leased(pool)
+
+
+def test_the_callers_stream_waits_for_the_copy_and_the_program_does_not(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(2), backend="serial", frames=8) as pool:
+        pool.reset().to("cuda", non_blocking=True)  # what never changes is copied the first time, and awaited
+        gpu.waits, seen = 0, []
+        for i in range(3):
+            tensors = pool.step([i, i]).to("cuda", non_blocking=True)
+            note_when_its_turn_comes(gpu, tensors.obs, seen)
+        gpu.callers.go_on()
+        assert (gpu.waits, seen) == (0, [])
+        gpu.go_on()
+        assert seen == [0, 1, 2]
+
+
+def test_frames_come_back_while_the_loop_goes_on(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(2), backend="serial", frames=3) as pool:
+        pool.reset().to("cuda")
+        gpu.waits = 0
+        for i in range(20):
+            pool.step([i, i]).to("cuda", non_blocking=True)
+            gpu.go_on()
+        assert gpu.waits == 0
+
+
+def test_without_a_free_frame_the_copy_waits(gpu: Gpu) -> None:  # noqa: F811
+    """The batch was copied out, into memory that is not page-locked."""
+    with Pool(counting(2), backend="serial", frames=2) as pool:
+        pool.reset().to("cuda")
+        gpu.waits, held = 0, []
+        for i in range(2):
+            held.append(pool.step([i, i]).to("cuda", non_blocking=True))
+            assert (gpu.waits > 0) == (i == 1)
+        gpu.callers.synchronize()
+        assert [tensors.reward.values().tolist() for tensors in held] == [[0, 0], [1, 1]]
+
+
+def test_a_copy_that_blocks_is_done_when_it_returns(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(2), backend="serial", frames=2) as pool:
+        pool.reset()
+        tensors = pool.step([8, 9]).to("cuda")
+        assert tensors.obs.values()[:, 3].tolist() == [8, 9]
+        assert tensors.env_ids.values().tolist() == [0, 1]
+        assert tensors.valid.values().tolist() == [True, True]
+        assert not is_leased(pool)
+
+
+def test_the_pools_memory_is_page_locked_once_and_until_it_goes(gpu: Gpu) -> None:  # noqa: F811
+    pool = Pool(counting(2), backend="serial")
+    pool.reset().to("cuda")
+    batch, locked = pool.reset(), dict(gpu.runtime.locked)
+    assert gpu.runtime.calls == len(locked) > 0
+    for _ in range(4):
+        pool.reset().to("cuda")
+    assert gpu.runtime.locked == locked and gpu.runtime.calls == len(locked)
+    assert gpu.runtime.has(batch.obs) and gpu.runtime.has(batch.reward)
+    kept = batch.truncated[:1]
+    del batch
+    pool.close()
+    assert gpu.runtime.locked == locked  # an array is still held
+    del kept
+    assert (gpu.runtime.locked, gpu.runtime.calls) == ({}, 2 * len(locked))
+
+
+def test_addresses_without_memory_are_not_page_locked(gpu: Gpu) -> None:  # noqa: F811
+    """Those that rollouts may have some day: as many as the machine has memory."""
+    with Pool(counting(2), num_workers=1) as pool:
+        batch = pool.reset()
+        batch.to("cuda")
+        arena = _core.arena_of(batch.obs)
+        assert arena is not None
+        pages = gpu.runtime.locked.items()
+        assert all(address % mmap.PAGESIZE == size % mmap.PAGESIZE == 0 for address, size in pages)
+        assert (
+            sum(gpu.runtime.locked.values()) <= sum(size for _, size in arena.lasting) + 2 * len(pages) * mmap.PAGESIZE
+        )
+        assert not _core.Arena.is_sparse or sum(gpu.runtime.locked.values()) < arena.bytes
+        del arena
+
+
+def test_neighbours_in_a_page_are_page_locked_together() -> None:
+    page = mmap.PAGESIZE
+    assert page_locks._whole_pages([(0, 10), (20, page), (3 * page + 5, 2)]) == [(0, 2 * page), (3 * page, page)]
+    assert page_locks._whole_pages([(page, page), (2 * page, 1)]) == [(page, 2 * page)]
+
+
+def test_steps_of_a_rollout_are_copied_too(gpu: Gpu) -> None:  # noqa: F811
+    """From memory that is not page-locked, for it comes and goes: the call waits."""
+    with Pool(counting(2), num_workers=1) as pool:
+        pool.reset()
+        seen = []
+        for step in pool.rollout(3):
+            obs = remuda.to_torch(step.obs, "cuda", non_blocking=True)
+            gpu.callers.synchronize()
+            seen.append(obs.values()[:, 3].tolist())
+            step.act([7, 8])
+        assert seen == [[-1, -1], [7, 8], [7, 8]]  # before the first step there is no action
+
+
+def test_memory_that_cannot_be_page_locked_is_told_once(gpu: Gpu) -> None:  # noqa: F811
+    gpu.runtime.refuses = True
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for i in range(3):
+                assert pool.step([i, i]).to("cuda").obs.values()[:, 3].tolist() == [i, i]
+        assert re.search(r"could not be page-locked: error 712 \(\d+ MB\); copies", str(told[0].message))
+        assert told[0].category is RuntimeWarning
+        assert (len(told), gpu.runtime.calls) == (1, 1)
+    assert gpu.runtime.calls == 1  # nothing to undo
+
+
+def test_closing_a_pool_waits_for_its_copies_and_leaves_nothing(gpu: Gpu) -> None:  # noqa: F811
+    pool = Pool(counting(2), num_workers=1)
+    pool.reset()
+    tensors = pool.step([3, 4]).to("cuda", non_blocking=True)
+    pool.close()
+    assert tensors.obs.values()[:, 3].tolist() == [3, 4]
+    assert gpu.runtime.locked == {}  # and the mapping is gone, as after every test
+
+
+def test_device_memory_is_used_again_but_never_while_it_is_read(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset().to("cuda")
+        seen: list[Any] = []
+        for i in range(20):
+            tensors = pool.step([i, i]).to("cuda", non_blocking=True)
+            note_when_its_turn_comes(gpu, tensors.obs, seen)
+            del tensors
+            if i % 3 == 2:  # else the caller's stream is behind
+                gpu.go_on()
+        gpu.callers.synchronize()
+        assert seen == list(range(20))
+        assert gpu.blocks < 5 * 6
+
+
+def test_out_keeps_its_addresses_and_is_not_overwritten_while_it_is_read(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(2), backend="serial", frames=8) as pool:
+        out, seen = pool.reset().to("cuda"), []
+        where, gpu.waits = out.obs.block, 0
+        for i in range(4):
+            assert pool.step([i, i]).to("cuda", non_blocking=True, out=out).obs is out.obs
+            note_when_its_turn_comes(gpu, out.obs, seen)
+        assert (gpu.waits, out.obs.block) == (0, where)
+        gpu.callers.synchronize()
+        assert seen == [0, 1, 2, 3]
+
+
+def test_partial_batches_and_copies_of_others_are_whole(gpu: Gpu) -> None:  # noqa: F811
+    """Their memory is their own, and not page-locked: the call waits."""
+    with Pool(counting(4), backend="serial") as pool:
+        pool.reset()
+        pool.send([7, 8], env_ids=[3, 1])
+        batch = pool.recv()
+        tensors = batch.to("cuda", non_blocking=True)
+        gpu.callers.synchronize()
+        assert tensors.env_ids.values().tolist() == batch.env_ids.tolist()
+        assert tensors.reward.values().tolist() == batch.reward.tolist()
+        assert gpu.runtime.calls == 0
+
+
+def test_a_copy_that_fails_half_way_holds_what_is_under_way(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    def copy(target: Any, source: Any) -> Any:
+        if source.dtype == torch.float64:
+            raise RuntimeError("CUDA error: an illegal memory access")
+        return enqueue(target, source)
+
+    with Pool(counting(2), backend="serial", frames=2) as pool:
+        pool.reset().to("cuda")
+        enqueue = gpu.enqueue_copy
+        monkeypatch.setattr(gpu, "enqueue_copy", copy)
+        with pytest.raises(RuntimeError, match="an illegal memory access"):
+            pool.step([3, 4]).to("cuda", non_blocking=True)
+        assert is_leased(pool)
+        monkeypatch.undo()
+        gpu.streams[1].go_on()
+
+
+def test_a_dead_worker_changes_nothing_of_what_is_being_copied(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(4), num_workers=2, faults="restart", frames=3) as pool:
+        pool.reset()
+        tensors = pool.step([5, 6, 7, 8]).to("cuda", non_blocking=True)
+        kill(pool, 0, signal.SIGKILL)
+        after = pool.step([1, 1, 1, 1]).to("cuda", non_blocking=True)
+        gpu.callers.synchronize()
+        assert tensors.reward.values().tolist() == [5, 6, 7, 8]
+        assert after.reward.values()[2:].tolist() == [1, 1]
+        assert after.truncated.values().tolist() == [True, True, False, False]
+
+
+def test_parts_share_what_never_changes(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(4), num_workers=2) as pool:
+        for part in pool.split(2):
+            part.reset().to("cuda")
+            gpu.waits = 0
+            tensors = part.step([1, 2]).to("cuda", non_blocking=True)
+            assert gpu.waits == 0
+            gpu.callers.synchronize()
+            assert tensors.env_ids.values().tolist() == part.env_ids.tolist()
+            assert tensors.reward.values().tolist() == [1.0, 2.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_unlocks_nothing(gpu: Gpu) -> None:  # noqa: F811
+    """CUDA cannot be used there. (It has the batch as its own copy, and the pool is not its own.)"""
+    pool = Pool(counting(2), num_workers=1)
+    batch = pool.reset()
+    batch.to("cuda")
+    calls = gpu.runtime.calls
+    ends: list[int] = []
+    arena = _core.arena_of(batch.obs)
+    assert arena is not None
+    arena.before_end(lambda: ends.append(1))
+    del arena
+    pid = os.fork()
+    if pid == 0:
+        try:
+            del pool, batch
+            gc.collect()
+            os._exit(0 if (len(ends), gpu.runtime.calls) == (1, calls) else 1)
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    pool.close()
+    del batch
+    assert (len(ends), gpu.runtime.calls, gpu.runtime.locked) == (1, 2 * calls, {})
+
+
+# -- programs that are compiled for one shape -------------------------------------------------------------
+
+
+def test_a_compiled_policy_is_compiled_once_for_padded_batches() -> None:
+    from torch._dynamo.testing import CompileCounter  # type: ignore[import-untyped, unused-ignore]
+
+    def compilations(**padding: int) -> int:
+        torch._dynamo.reset()
+        counter = CompileCounter()
+        policy = torch.compile(lambda obs: obs.sum(1), backend=counter, fullgraph=True, dynamic=False)
+        with Pool(counting(4), backend="serial") as pool:
+            pool.reset()
+            for count in (1, 2, 3, 4, 1, 2):
+                tensors = pool.step([0] * count, list(range(count)), **padding).to("cpu")
+                policy(tensors.obs)
+        return int(counter.frame_count)
+
+    assert (compilations(), compilations(pad_to=4)) == (4, 1)
+
+
+def test_padded_batches_are_copied_without_a_wait(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(4), backend="serial", frames=8) as pool:
+        pool.reset()
+        pool.step([0], [0], pad_to=2).to("cuda")
+        gpu.waits = 0
+        held = [pool.step([i], [3], pad_to=2).to("cuda", non_blocking=True) for i in range(4)]
+        assert gpu.waits == 0
+        gpu.callers.synchronize()
+        for i, tensors in enumerate(held):
+            assert tensors.reward.values().tolist() == [i, 0]
+            assert tensors.env_ids.values().tolist() == [3, -1]
+            assert tensors.valid.values().tolist() == [True, False]

@@ -1,0 +1,159 @@
+"""remuda.collect: rollouts that a policy fills, in whatever way is the fastest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import counting
+from rollout_envs import ending
+
+import remuda
+from remuda import Pool, Rollout
+from remuda._training import collect as collecting
+from remuda._training.collect import PLAIN, Collector, Way
+
+
+def policy(obs: Any) -> tuple[Any, dict[str, Any]]:
+    """By what the envs show: whoever has other rows than he should acts differently."""
+    actions = (obs[:, 0] * 3 + obs[:, 2]) % 7
+    return actions, {"value": actions / 2, "pair": np.stack([obs[:, 0], obs[:, 2]], 1)}
+
+
+def by_env(rollout: Rollout) -> dict[int, Any]:
+    return {
+        env_id: (rollout.obs[:, i], rollout.actions[:, i], rollout.rewards[:, i], rollout.valid[:, i])
+        for i, env_id in enumerate(rollout.env_ids.tolist())
+    }
+
+
+WAYS: list[dict[str, Any]] = [{}, {"parts": 1}, {"parts": 2}, {"parts": 3}, {"min_envs": 1}, {"min_envs": 4}]
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_each_env_does_the_same_however_they_are_stepped(way: dict[str, Any], autoreset: Any) -> None:
+    lengths = [2, 3, 5, 7, 11, 50]
+    with (
+        Pool(ending(lengths), num_workers=2, autoreset=autoreset) as pool,
+        Pool(ending(lengths), backend="serial", autoreset=autoreset) as serial,
+    ):
+        pool.reset(seed=1)
+        serial.reset(seed=1)
+        ours, theirs = (remuda.collect(each, policy, steps=9, **way) for each in (pool, serial))
+        for _ in range(5):
+            rollout, twin = by_env(next(ours)), by_env(next(theirs))
+            for env_id, arrays in rollout.items():
+                for array, expected in zip(arrays, twin[env_id], strict=True):
+                    np.testing.assert_array_equal(array, expected)
+        assert ours.filled == 5
+
+
+def test_what_the_policy_gives_beside_lies_where_its_actions_do() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        for way in WAYS:
+            rollout = next(remuda.collect(pool, policy, steps=6, **way))
+            np.testing.assert_array_equal(rollout.columns["value"], rollout.actions / 2)
+            np.testing.assert_array_equal(rollout.columns["pair"], rollout.obs[:-1][..., [0, 2]])
+            assert rollout.valid.all() and not rollout.is_open
+
+
+def test_a_policy_may_return_actions_alone() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        rollout = next(remuda.collect(pool, lambda obs: np.full(len(obs), 2), steps=3))
+        assert (rollout.rewards == 2).all() and rollout.columns == {}
+
+
+def test_vector_envs_of_the_faces_are_collected_from_too() -> None:
+    envs: Any = remuda.gymnasium.AsyncVectorEnv(counting(4), num_workers=2)
+    envs.reset()
+    collector = remuda.collect(envs, policy, steps=5)
+    assert [next(collector).valid.all() for _ in range(5)] == [True] * 5
+    obs, *_ = envs.step(np.zeros(4, int))
+    assert obs[:, 2].tolist() == [26] * 4
+    envs.close()
+
+
+class Clock:
+    """Tells the time that it is told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Stopwatch(Collector):
+    """Fills nothing, and takes so long for each way."""
+
+    def __init__(self, ways: list[Way], clock: Clock, seconds: dict[Way, float]) -> None:
+        super().__init__(None, policy, 8, ways)  # type: ignore[arg-type]
+        self._clock, self.takes, self.went = clock, seconds, list[Way]()
+
+    def _fill(self, way: Way) -> Any:
+        self.went.append(way)
+        self._clock.now += self.takes[way] + (100.0 if self.filled == 0 else 0.0)
+
+
+HALVES, READY = Way(parts=2), Way(min_envs=4)
+
+
+@pytest.mark.parametrize("best", [PLAIN, HALVES, READY])
+def test_the_fastest_way_is_taken_when_each_was_tried(best: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(collecting, "time", clock)
+    watch = Stopwatch(
+        [PLAIN, HALVES, READY], clock, {way: 1.0 if way == best else 2.0 for way in (PLAIN, HALVES, READY)}
+    )
+    for _ in range(50):
+        next(watch)
+    assert watch.went[:4] == [PLAIN, PLAIN, HALVES, READY]
+    assert set(watch.went[4:]) == {best}
+    watch.takes = {way: 1.0 if way == HALVES else 2.0 for way in (PLAIN, HALVES, READY)}
+    for _ in range(54):  # it has become another one
+        next(watch)
+    assert (watch.parts, watch.min_envs) == (2, None)
+
+
+def test_the_plain_way_is_left_only_for_a_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(collecting, "time", clock)
+    watch = Stopwatch([PLAIN, HALVES, READY], clock, {PLAIN: 1.0, HALVES: 0.95, READY: 0.99})
+    for _ in range(30):
+        next(watch)
+    assert Counter(watch.went) == {PLAIN: 28, HALVES: 1, READY: 1}
+
+
+def test_there_is_nothing_to_choose_where_the_caller_steps() -> None:
+    with Pool(counting(4), backend="serial") as pool:
+        pool.reset()
+        collector = remuda.collect(pool, policy, steps=2)
+        for _ in range(6):
+            next(collector)
+            assert (collector.parts, collector.min_envs) == (1, None)
+
+
+def test_what_goes_wrong_is_told_and_the_pool_goes_on() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        with pytest.raises(ValueError, match="expected parts or min_envs, got both"):
+            remuda.collect(pool, policy, steps=2, parts=2, min_envs=3)
+        with pytest.raises(remuda.StateError, match="reset"):
+            next(remuda.collect(pool, policy, steps=2))
+        pool.reset()
+        for way in WAYS:
+            calls = []
+
+            def failing(obs: Any, calls: list[Any] = calls) -> Any:
+                calls.append(obs)
+                if len(calls) == 3:
+                    raise ZeroDivisionError
+                return np.zeros(len(obs), int)
+
+            with pytest.raises(ZeroDivisionError):
+                next(remuda.collect(pool, failing, steps=4, **way))
+            assert next(remuda.collect(pool, policy, steps=2)).valid.all()

@@ -1,0 +1,116 @@
+"""A pool that is looked at from outside: it is found by its process alone, and only read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_envs import CountingEnv
+
+from remuda import Pool
+
+if sys.platform != "linux":
+    pytest.skip("it reads /proc", allow_module_level=True)
+
+from remuda._watch.finding import NotFoundError, find_pools
+from remuda._watch.watched_pool import output_of
+from remuda._wire.card import Card, NoCardError, start_of
+
+
+def only(pid: int) -> Any:
+    (pool,) = find_pools(pid)
+    return pool
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_its_figures_are_those_that_it_has_itself(backend: Any) -> None:
+    workers = 1 if backend == "serial" else 2
+    with Pool([lambda: CountingEnv(length=3)] * 4, num_workers=workers, backend=backend, name="herd") as pool:
+        pool.reset()
+        for _ in range(10):
+            pool.step(np.zeros(4, np.int64))
+        watched = only(os.getpid())
+        ours, theirs = pool.stats(), watched.stats()
+        assert (watched.card.name, theirs.setup) == ("herd", ours.setup)
+        assert [env.steps for env in theirs.envs] == [env.steps for env in ours.envs]
+        assert [env.episodes for env in theirs.envs] == [env.episodes for env in ours.envs] != [0] * 4
+        assert [worker.pid for worker in theirs.workers] == [worker.pid for worker in ours.workers]
+        watched.close()
+
+
+def test_its_memory_is_mapped_to_be_read_alone() -> None:
+    with Pool([CountingEnv] * 2, num_workers=1) as pool:
+        pool.reset()
+        before = Path("/proc/self/maps").read_text()
+        watched = only(os.getpid())
+        new = [line for line in Path("/proc/self/maps").read_text().splitlines() if line not in before.splitlines()]
+        assert [line.split()[1] for line in new if "memfd:remuda" in line] == ["r--s"]
+        watched.close()
+
+
+def test_several_pools_of_a_process_come_in_the_order_of_their_making() -> None:
+    options: Any = {"backend": "serial", "num_workers": 1}
+    with Pool([CountingEnv], name="first", **options), Pool([CountingEnv], name="second", **options):
+        pools = find_pools(os.getpid())
+        assert [pool.card.name for pool in pools] == ["first", "second"]
+        for pool in pools:
+            pool.close()
+
+
+def test_one_that_is_closed_is_not_found_although_a_batch_is_held() -> None:
+    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
+        obs = pool.reset().obs
+        watched = only(os.getpid())
+        assert watched.is_open
+    assert obs.shape == (1, 4)
+    assert "was closed" in watched.end_in_words()
+    with pytest.raises(NotFoundError, match="which has none"):
+        find_pools(os.getpid())
+    watched.close()
+
+
+def test_parts_are_told_of_and_the_worker_of_a_restart() -> None:
+    with Pool([CountingEnv] * 4, num_workers=2) as pool:
+        pool.split(2)
+        watched = only(os.getpid())
+        assert watched.card.setup["parts"] == 2
+        watched.close()
+
+
+def test_output_is_read_where_it_is_kept(tmp_path: Path) -> None:
+    def make() -> CountingEnv:
+        print("built here", flush=True)
+        return CountingEnv()
+
+    for where in ("capture", str(tmp_path)):
+        with Pool([make], num_workers=1, worker_output=where) as pool:
+            assert output_of(pool.workers[0].pid) == "built here\n"
+    assert output_of(None) is None
+
+
+def test_what_is_no_arena_has_no_card(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for data, message in [(b"", "it is empty"), (b"x" * 64, "it is no arena")]:
+        path.write_bytes(data)
+        with path.open("rb") as file, pytest.raises(NoCardError, match=message):
+            Card.read(file.fileno())
+    card = Card(1, 2, "name", {}, {})
+    header = (0x616475_6D6572).to_bytes(8, "little") + (1).to_bytes(8, "little") + (64).to_bytes(8, "little")
+    path.write_bytes(header.ljust(64, b"\0"))
+    with path.open("r+b") as file:
+        with pytest.raises(NoCardError, match="it has no card"):
+            Card.read(file.fileno())
+        card.write(file.fileno(), 64)
+        assert Card.read(file.fileno()) == card
+        Card(1, 2, "name", {}, {}, version=99).write(file.fileno(), 64)
+        with pytest.raises(NoCardError, match="it is of version 99"):
+            Card.read(file.fileno())
+
+
+def test_a_process_is_known_by_its_start() -> None:
+    assert start_of(os.getpid()) == start_of(os.getpid()) is not None
+    assert start_of(4194304) is None

@@ -1,0 +1,122 @@
+"""A pool in a program of its own, and a terminal that somebody looks at it in."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyte
+
+# It steps until it is told to end: env 3 takes long, env 5 hangs in its step once it is told so.
+PROGRAM = """
+import time
+class Slow(CountingEnv):
+    def step(self, action):
+        time.sleep(0.002)
+        return super().step(action)
+class Hanging(CountingEnv):
+    def step(self, action):
+        if action == 9:
+            hang_here()
+        return super().step(action)
+def hang_here():
+    while True:
+        pass
+fns = [CountingEnv, CountingEnv, CountingEnv, Slow, CountingEnv, Hanging]
+with Pool(fns, num_workers=3, name="herd", worker_output="capture", **options) as pool:
+    pool.reset()
+    say(pids(pool))
+    def run(action):
+        global going
+        while going:
+            pool.step(np.full(6, action))
+    going = True
+    thread = threading.Thread(target=run, args=(1,))
+    thread.start()
+    input()
+    going = False
+    thread.join()
+    if hangs:
+        pool.send(np.full(6, 9))
+        pool.recv(min_envs=4)  # env 4 comes with env 5, whose worker it shares
+        while [worker.doing_env for worker in pool.stats().workers] != [None, None, 5]:
+            pass
+        say("hangs")
+        input()
+        os.kill(pool.workers[2].pid, 9)
+say("closed")
+input()
+"""
+
+
+def program(hangs: bool = False, options: str = "{}") -> str:
+    return f"hangs, options = {hangs!r}, {options}\n{PROGRAM}"
+
+
+class Terminal:
+    """A command in a pseudo-terminal of so many columns and lines, as a person would see it."""
+
+    def __init__(self, arguments: list[str], columns: int, lines: int, cwd: Path) -> None:
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self._fd, side = pty.openpty()
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+        environment |= {"TERM": "xterm-256color"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "remuda", *arguments], stdin=side, stdout=side, stderr=side, cwd=cwd, env=environment
+        )
+        os.close(side)
+
+    def text(self) -> str:
+        return "\n".join(self.screen.display)
+
+    def await_text(self, is_there: Callable[[str], object]) -> str:
+        """Reads until what is on the screen is as wanted; a test that waits in vain is ended by the watchdog."""
+        while not is_there(self.text()):
+            if not self._read():
+                raise AssertionError(f"it has ended, with this on the screen:\n{self.text()}")
+        return self.text()
+
+    def press(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def await_end(self) -> tuple[int, str]:
+        """Its exit status, and what is on the screen then."""
+        while self._read():
+            pass
+        return self.process.wait(), self.text()
+
+    def _read(self) -> bool:
+        select.select([self._fd], [], [])
+        try:
+            data = os.read(self._fd, 1 << 16)
+        except OSError:  # EIO: nobody has the other side any more
+            return False
+        self._stream.feed(data)
+        return bool(data)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        os.close(self._fd)
+
+
+@contextmanager
+def terminal(*arguments: str, columns: int = 80, lines: int = 24, cwd: Path) -> Iterator[Terminal]:
+    one = Terminal(list(arguments), columns, lines, cwd)
+    try:
+        yield one
+    finally:
+        one.close()
