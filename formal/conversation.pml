@@ -1,4 +1,4 @@
-// The pool and its workers, from the first command to the last answer: src/core/pool/hub*.cpp, src/core/worker/loop.cpp.
+// The pool and its workers, from the first command to the last answer: src/core/pool/hub/*.cpp, src/core/worker/loop.cpp.
 //
 // Rings are what ring.pml has shown them to be: queues whose records appear when they are published.  Doorbells are
 // what doorbell.pml has shown them to be: whoever sleeps until a count has reached a goal is woken by the ringer who

@@ -1,6 +1,6 @@
 // An op is late when it has taken more than its limit, of the time in which we were awake.
 #include "check.hpp"
-#include "pool/deadlines.hpp"
+#include "pool/workers/deadlines.hpp"
 
 using namespace remuda;
 using namespace std::chrono_literals;

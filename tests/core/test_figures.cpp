@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "pool/caller_meter.hpp"
+#include "pool/hub/caller_meter.hpp"
 #include "shm/figures.hpp"
 
 using namespace remuda;

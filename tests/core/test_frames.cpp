@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "pool/frames.hpp"
+#include "pool/batches/frames.hpp"
 #include "random.hpp"
 #include "shared_ring.hpp"
 

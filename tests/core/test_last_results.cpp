@@ -1,7 +1,7 @@
 // Results made by the pool have the last observation, no reward, and the flags they should.
 #include "check.hpp"
 #include "planned_arena.hpp"
-#include "pool/last_results.hpp"
+#include "pool/slots/last_results.hpp"
 
 using namespace remuda;
 

@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "check.hpp"
-#include "pool/obstacles.hpp"
+#include "pool/hub/obstacles.hpp"
 
 using remuda::Obstacles;
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "pool/part.hpp"
+#include "pool/slots/part.hpp"
 #include "random.hpp"
 
 using namespace remuda;

@@ -4,7 +4,7 @@
 
 #include "check.hpp"
 #include "planned_arena.hpp"
-#include "pool/port.hpp"
+#include "pool/workers/port.hpp"
 
 using namespace remuda;
 

@@ -1,7 +1,7 @@
 // What becomes of slots whose env failed: their states, their rows, and what of their part is pending.
 #include "check.hpp"
 #include "planned_arena.hpp"
-#include "pool/resolution.hpp"
+#include "pool/slots/resolution.hpp"
 
 using namespace remuda;
 

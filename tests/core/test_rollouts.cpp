@@ -7,9 +7,9 @@
 
 #include "check.hpp"
 #include "os/platform.hpp"
-#include "pool/part.hpp"
-#include "pool/rollout.hpp"
-#include "pool/rollout_store.hpp"
+#include "pool/rollouts/rollout.hpp"
+#include "pool/rollouts/rollout_store.hpp"
+#include "pool/slots/part.hpp"
 
 using namespace remuda;
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "pool/seating.hpp"
+#include "pool/slots/seating.hpp"
 #include "random.hpp"
 
 using namespace remuda;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "pool/slots.hpp"
+#include "pool/slots/slots.hpp"
 
 using namespace remuda;
 

@@ -1,7 +1,7 @@
 // Whatever a worker writes, only what answers something is acted upon.
 #include "check.hpp"
 #include "planned_arena.hpp"
-#include "pool/soundness.hpp"
+#include "pool/workers/soundness.hpp"
 #include "random.hpp"
 #include "results.hpp"
 

@@ -1,6 +1,6 @@
 // Of all pools of a process, one has the right, and it changes hands only when it is not used.
 #include "check.hpp"
-#include "pool/spin_right.hpp"
+#include "pool/workers/spin_right.hpp"
 
 using namespace remuda;
 

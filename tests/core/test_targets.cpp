@@ -1,6 +1,6 @@
 // Slots are taken as callers name them, in their order, or not at all.
 #include "check.hpp"
-#include "pool/targets.hpp"
+#include "pool/slots/targets.hpp"
 
 using remuda::as_targets;
 using remuda::Slots;

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "pool/trace_log.hpp"
+#include "pool/tracing/trace_log.hpp"
 
 using namespace remuda;
 

@@ -1,7 +1,7 @@
 // Messages that are under way go on when their sockets are ready; where none is, nobody sleeps for them.
 #include "check.hpp"
 #include "os/platform.hpp"
-#include "pool/transfers.hpp"
+#include "pool/workers/transfers.hpp"
 
 using namespace remuda;
 using namespace std::chrono_literals;

@@ -1,7 +1,7 @@
 // Descriptors that become readable are told for as long as they are, the alarm when it is time.
 #include "check.hpp"
 #include "os/platform.hpp"
-#include "pool/watch.hpp"
+#include "pool/workers/watch.hpp"
 
 using namespace remuda;
 using namespace std::chrono_literals;

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "check.hpp"
-#include "pool/whole_numbers.hpp"
+#include "pool/actions/whole_numbers.hpp"
 
 using remuda::Choices;
 using remuda::IntegerType;

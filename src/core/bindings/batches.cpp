@@ -5,8 +5,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.hpp"
-#include "pool/batch.hpp"
-#include "pool/rollout_views.hpp"
+#include "pool/batches/batch.hpp"
+#include "pool/rollouts/rollout_views.hpp"
 
 using namespace nb::literals;
 

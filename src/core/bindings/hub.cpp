@@ -1,5 +1,5 @@
 // The hub, and what it is made of.
-#include "pool/hub.hpp"
+#include "pool/hub/hub.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>

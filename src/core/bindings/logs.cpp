@@ -6,7 +6,7 @@
 
 #include "bindings/bindings.hpp"
 #include "ipc/running_clock.hpp"
-#include "pool/trace_log.hpp"
+#include "pool/tracing/trace_log.hpp"
 #include "worker/episode_log.hpp"
 
 using namespace nb::literals;

@@ -5,7 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.hpp"
-#include "pool/lease_base.hpp"
+#include "pool/batches/lease_base.hpp"
 #include "python/figures.hpp"
 #include "python/interpreter.hpp"
 #include "shm/columns.hpp"

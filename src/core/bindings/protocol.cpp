@@ -7,7 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.hpp"
-#include "pool/frames.hpp"
+#include "pool/batches/frames.hpp"
 #include "shm/infos.hpp"
 #include "worker/episode_log.hpp"
 #include "worker/loop.hpp"

@@ -22,9 +22,9 @@
 // (slots, ...) array, and consecutive frames are a (frames, slots, ...) one.  Frame 0 is the scratch
 // frame: it takes the results of commands that went to some of the slots only.
 //
-// Rollouts take their rows further on (pool/rollout_store.hpp).  There are as many as the machine could ever hold, and
-// none of them has memory until a rollout takes it: they are addresses and nothing else.  So a row is found where it
-// ever was, and who writes rows need not know what a rollout is.
+// Rollouts take their rows further on (pool/rollouts/rollout_store.hpp).  There are as many as the machine could ever
+// hold, and none of them has memory until a rollout takes it: they are addresses and nothing else.  So a row is found
+// where it ever was, and who writes rows need not know what a rollout is.
 #pragma once
 
 #include <atomic>

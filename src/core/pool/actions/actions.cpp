@@ -1,0 +1,27 @@
+#include "pool/actions/actions.hpp"
+
+namespace remuda {
+
+std::optional<Actions::Leaves> Actions::take_apart(nb::handle actions, std::uint32_t count) const {
+  Leaves leaves;
+  leaves.reserve(columns_.size());
+  if (!nest_.split(actions, leaves)) return std::nullopt;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    leaves[i] = columns_[i].convert(leaves[i], count);
+    if (!leaves[i].is_valid()) return std::nullopt;
+  }
+  return leaves;
+}
+
+void Actions::write(const Leaves& leaves, const std::vector<std::uint32_t>& targets, const Part& part,
+                    const Slots& slots) const {
+  for (std::size_t i = 0; i < leaves.size(); ++i) columns_[i].write(leaves[i], targets, part, slots);
+}
+
+std::vector<Column> Actions::columns() const {
+  std::vector<Column> columns;
+  for (const ActionColumn& column : columns_) columns.push_back(column.column());
+  return columns;
+}
+
+}  // namespace remuda

@@ -1,0 +1,170 @@
+#include "pool/batches/lendings.hpp"
+
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+#include <pthread.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace remuda {
+
+// All lendings of this process, and what it does about them around a fork.
+class Forks {
+ public:
+  static Forks& all() {
+    static auto* forks = new Forks;  // never destroyed: somebody may fork while the process ends
+    return *forks;
+  }
+
+  template <class Change>
+  void change(Change change) {
+    std::lock_guard lock(mutex_);
+    change(lendings_);
+  }
+
+ private:
+  struct Copy {
+    std::shared_ptr<Arena> arena;
+    std::byte* copy;  // null: nothing is held
+    bool shared;      // there is no memory for a copy: the child sees what it would have seen without us
+  };
+
+  Forks() {
+    pthread_atfork([] { all().prepare(); }, [] { all().go_on(); }, [] { all().begin_child(); });
+  }
+
+  // Before the fork: afterwards the pool may go on before the child has looked.  The lock is ours until it is over.
+  void prepare() {
+    mutex_.lock();
+    std::erase_if(lendings_, [](const auto& one) { return one->arena_.expired(); });
+    for (const auto& lendings : lendings_) {
+      std::shared_ptr<Arena> arena = lendings->arena_.lock();
+      if (!arena) continue;
+      Copy copy{std::move(arena), nullptr, false};
+      if (lendings->any_taken()) {
+        copy.copy = copy.arena->reserve_copy();
+        copy.shared = copy.copy == nullptr;
+        if (!copy.shared) lendings->copy_taken(*copy.arena, copy.copy);
+      }
+      copies_.push_back(std::move(copy));
+    }
+  }
+
+  void go_on() {
+    for (const Copy& copy : copies_)
+      if (copy.copy != nullptr) copy.arena->drop_copy(copy.copy);
+    copies_.clear();
+    mutex_.unlock();
+  }
+
+  void begin_child() {
+    for (const Copy& copy : copies_) {
+      if (!copy.shared) copy.arena->become(copy.copy);
+      copy.arena->close_fd();
+    }
+    copies_.clear();
+    lendings_.clear();  // they are private from now on, and the child's own forks copy them like any other memory
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Lendings>> lendings_;
+  std::vector<Copy> copies_;  // between the handlers of one fork
+};
+
+std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
+                                         std::uint32_t first_frame) {
+  std::shared_ptr<Lendings> lendings(new Lendings(arena, slots, first_frame));
+  Forks::all().change([&](auto& all) {
+    std::erase_if(all, [](const auto& one) { return one->arena_.expired(); });
+    all.push_back(lendings);
+  });
+  return lendings;
+}
+
+void Lendings::add_column(std::byte* rows, std::size_t row_bytes) {
+  Forks::all().change([&](auto&) { columns_.push_back({rows, row_bytes}); });
+}
+
+void Lendings::add_book(const std::shared_ptr<FrameBook>& book, std::uint32_t first, std::uint32_t count) {
+  Forks::all().change([&](auto&) {
+    std::erase_if(books_, [](const Book& one) { return one.book.expired(); });
+    books_.push_back({book, first, count});
+  });
+}
+
+void Lendings::add_rollout(const std::shared_ptr<Rollout>& rollout) {
+  Forks::all().change([&](auto&) {
+    std::erase_if(rollouts_, [](const auto& one) { return one.expired(); });
+    rollouts_.push_back(rollout);
+  });
+}
+
+void Lendings::add_action_column(std::byte* rows, std::size_t row_bytes) {
+  Forks::all().change([&](auto&) { actions_.push_back({rows, row_bytes}); });
+}
+
+bool Lendings::any_taken() const {
+  if (std::any_of(rollouts_.begin(), rollouts_.end(), [](const auto& one) { return !one.expired(); })) return true;
+  return std::any_of(books_.begin(), books_.end(), [](const Book& one) {
+    const auto book = one.book.lock();
+    return book && book->taken() != 0;
+  });
+}
+
+void Lendings::copy_taken(const Arena& arena, std::byte* copy) const {
+  copy_frames(arena, copy);
+  copy_rollouts(arena, copy);
+}
+
+void Lendings::copy_frames(const Arena& arena, std::byte* copy) const {
+  const auto* base = arena.at<std::byte>(0);
+  for (const Book& one : books_) {
+    const auto book = one.book.lock();
+    for (std::uint64_t taken = book ? book->taken() : 0; taken != 0; taken &= taken - 1) {
+      const std::size_t frame = static_cast<std::size_t>(std::countr_zero(taken)) + first_frame_;
+      for (const Rows& rows : columns_) {
+        const std::byte* from = rows.at + (frame * slots_ + one.first) * rows.bytes;
+        std::memcpy(copy + (from - base), from, one.count * rows.bytes);
+      }
+    }
+  }
+}
+
+void Lendings::copy_rollouts(const Arena& arena, std::byte* copy) const {
+  const auto* base = arena.at<std::byte>(0);
+  auto copy_rows = [&](const Rows& rows, std::uint64_t first, std::uint64_t count) {
+    const std::byte* from = rows.at + first * rows.bytes;
+    std::memcpy(copy + (from - base), from, count * rows.bytes);
+  };
+  for (const auto& one : rollouts_) {
+    const auto rollout = one.lock();
+    if (!rollout) continue;
+    for (const Rows& rows : columns_) copy_rows(rows, rollout->first_row(), rollout->rows());
+    for (const Rows& rows : actions_) copy_rows(rows, rollout->first_row() - first_rollout_row_, rollout->rows());
+  }
+}
+
+}  // namespace remuda
+
+#else  // Without workers that are processes there is nothing that is shared.
+
+namespace remuda {
+
+std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
+                                         std::uint32_t first_frame) {
+  return std::shared_ptr<Lendings>(new Lendings(arena, slots, first_frame));
+}
+void Lendings::add_column(std::byte*, std::size_t) {}
+void Lendings::add_book(const std::shared_ptr<FrameBook>&, std::uint32_t, std::uint32_t) {}
+void Lendings::add_rollout(const std::shared_ptr<Rollout>&) {}
+void Lendings::add_action_column(std::byte*, std::size_t) {}
+
+}  // namespace remuda
+
+#endif

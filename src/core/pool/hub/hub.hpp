@@ -1,0 +1,420 @@
+// The pool's end of the protocol: hands commands to the workers, gathers their results into batches.
+//
+// One thread at a time may call it.  It knows slots, envs, rows and records; what a message or a failure
+// means is its Python owner's business.
+//
+// A slot is a place in the batch, an env is what a worker hosts; which backs which, `Seating` says.
+//
+// Slots that one env backs are neighbours, and are commanded, answer and fail together; the first of them stands for
+// all.
+//
+// The slots are divided into parts, which are sent and received apart from each other: one part unless it is `split`.
+//
+// What it knows is kept by others, and it passes things on between them:
+//
+//   who backs a slot, who gets a spare   Seating            states of commands and episodes   Slots
+//   whose turn it is to run              Turns              workers: rings, bells, states     Port
+//   what does not ring                   Watch              frames, and what is ready         Part
+//   who may spin                         SpinPolicy, SpinRight
+//   how long anything may take           Deadlines          batches                           FrameTaker
+//   what sockets have in part            Transfers          what becomes of failed envs       Resolution
+//   actions and env ids of callers       Actions, targets   what keeps slots from stepping    Obstacles
+//   each env's last result               LastResults        what has happened of late         Tracing
+//   rollouts: their memory, their rows   RolloutStore, Rollout
+//   where the caller's time goes         CallerMeter
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ipc/ringer.hpp"
+#include "pool/actions/actions.hpp"
+#include "pool/batches/batch.hpp"
+#include "pool/batches/frame_taker.hpp"
+#include "pool/batches/lendings.hpp"
+#include "pool/hub/caller_meter.hpp"
+#include "pool/hub/inbox.hpp"
+#include "pool/hub/obstacles.hpp"
+#include "pool/hub/refusal.hpp"
+#include "pool/rollouts/rollout_store.hpp"
+#include "pool/rollouts/rollout_views.hpp"
+#include "pool/slots/last_results.hpp"
+#include "pool/slots/part.hpp"
+#include "pool/slots/resolution.hpp"
+#include "pool/slots/seating.hpp"
+#include "pool/slots/slots.hpp"
+#include "pool/slots/turns.hpp"
+#include "pool/tracing/tracing.hpp"
+#include "pool/workers/deadlines.hpp"
+#include "pool/workers/port.hpp"
+#include "pool/workers/spin_right.hpp"
+#include "pool/workers/transfers.hpp"
+#include "pool/workers/watch.hpp"
+#include "shm/columns.hpp"
+#include "shm/plan.hpp"
+
+namespace remuda {
+
+class Hub {
+ public:
+  // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
+  // `receive(w) -> (parts, take) | None (it died) | False (nonsense) | True (some of it is still to come)` reads from
+  // worker w's socket the message that is the next one until `take()`, a function in C, `send(w, parts) -> whether some
+  // of it is still to be written` writes to it, and `send(w, None)` goes on with that; neither waits. `columns`:
+  // reward, terminated, truncated, info mask, then the observation's leaves; `computed`: the caller's own.
+  // `action_nest`: how an action is made of `actions`. `max_running`: how many workers may have commands at once; the
+  // others' wait here for their turn. `spin_ns`, `spins_heedlessly`: see `SpinPolicy`; `one_sleeps`: whether one of the
+  // workers is to leave its core to the caller.
+  Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
+      std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed,
+      std::vector<ActionColumn> actions, nb::object action_nest, nb::object receive, nb::object send,
+      std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly);
+
+  // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.  Returns the
+  // number of the first; the others' follow.  No number is given twice, so those of parts that are gone stand for none.
+  // Until then all slots are part 0.
+  std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
+  bool has_part(std::uint32_t number) const { return number - first_part_ < parts_.size(); }
+  // The slots of a part: an array of int64 that cannot be written to.
+  nb::object env_ids(std::uint32_t part) const { return env_ids_.at(part - first_part_); }
+  // Batches are objects of `type`, `Batch` or a subclass, and know `source`.  `look(batch)` is called with each that
+  // has rows with infos without a column, and with the one that `look_at` names by its number, from 1.  `obs_is_array`:
+  // an observation is its one leaf; else `type` knows how to build it.
+  void set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array);
+  void look_at(std::uint64_t number) { look_at_ = number; }
+  std::uint64_t batches() const { return caller_meter_.batches(); }  // that were handed out
+  // Is called before each wait, where workers run in the caller's thread.
+  void set_pump(nb::object pump) { pump_ = std::move(pump); }
+  const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
+
+  // -- rollouts --------------------------------------------------------------------------------------
+
+  // Steps of so many parts from this one on, of which nothing is pending, fill a rollout from now on, each slot so many
+  // times, or until they are sent a reset.  First they are to be sent an observe.  What has no column is put into
+  // `extras`, as `take` has it, by row.  Returns the lease.  Throws std::system_error when there is no memory.
+  nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
+  // Steps of these parts fill it no more.
+  void end_rollout(std::uint32_t first_part, std::uint32_t parts);
+  // How many bytes the next one, of so many rows, has to reserve.
+  std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
+  // Whether the episode of a slot is over, and the next one has not begun; whether its last observation is the first of
+  // an episode.  As its worker has it, or had.
+  bool needs_reset(std::uint32_t slot) const;
+  bool has_begun(std::uint32_t slot) const;
+
+  // -- out -------------------------------------------------------------------------------------------
+
+  // One command for each of `slots`: a list, tuple or array of ints, or None for all of the part.  `actions`: of a
+  // step, a batch of as many in the structure of `action_nest`, of anything that NumPy makes arrays from.  `blobs`:
+  // None, or one list of parts (or None) per env.  All is checked before the first command is sent; says which check
+  // failed first, if any did.
+  std::optional<Refusal> send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t part);
+  // A whole step in one call: `send`, then `receive` for all of them, in the order of `slots`.  A refusal, where
+  // nothing was sent; None, where `receive` has none.  Nothing else may be pending where slots are named.
+  nb::object step(nb::handle actions, nb::handle slots, std::uint32_t part);
+  // Sends a message (or kClose) to `worker` concerning `env`; returns the number its answer will carry, under which
+  // `addressee` is put into the dict `addressees`, unless that is None.
+  std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
+                             nb::handle addressee);
+  // Slot i is backed by env i again, and the spares wait in order.  No slot is pending.
+  void seat_in_order() { seating_.seat_in_order(); }
+
+  // -- in --------------------------------------------------------------------------------------------
+
+  // Waits until `wanted` slots of a part are done (ready or failed), or somebody needs attention (an answer to a
+  // message, a dead worker, words from the relay), or `timeout_ns` (negative: none) is over.  Sleeps
+  // without the GIL; lets signal handlers run.  True when `wanted` slots are done.  No part: there are none to wait
+  // for.
+  bool wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> part);
+
+  // Waits until so many pending slots of a part are done (0: all of them), and takes what is there.  None when anything
+  // is out of the ordinary: nothing is pending, somebody needs attention, or is to be told of a fault, or has said what
+  // was not heard.  Then nothing was taken.
+  nb::object receive(std::uint32_t wanted, std::uint32_t part);
+  // Removes up to `limit` ready slots of a part, the first to arrive, and returns a batch of them: in that order, or by
+  // slot, or in the order of `slots`, which are those (else None).  See `Batch` for what it has, and for
+  // it `extras`: {position: (flags, parts | None, terminal | None)} of the envs with a final observation or a blob, by
+  // their first rows; terminal: what `reset_into_row` was given.
+  // With background autoreset the slots whose episode is over are told to reset, and are pending again.
+  // `pad_to` (0: none): the batch has so many rows, which `make_padding` has made room for.
+  nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part, std::uint32_t pad_to);
+  // The bytes that `make_padding` would reserve; 0: it has been called.  That throws std::system_error when there is no
+  // memory for them.
+  std::uint64_t padding_bytes(std::uint32_t rows) const { return frame_taker_.padding_bytes(rows, plan_.frames - 1); }
+  void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows, plan_.frames - 1); }
+  // Removes everything ready of a part without looking at it.
+  void drop_ready(std::uint32_t part);
+
+  // -- what goes wrong ---------------------------------------------------------------------------------
+
+  // What has to be dealt with comes one by one, and stays until it is removed: whoever deals with it may be
+  // interrupted, and then begins with it again.  It is removed together with whatever else he changes, see `call_all`.
+  //
+  // The first of the answers to messages, the failures and the due renewals, or None:
+  // (worker, slot | None, sequence, flags, parts).  The slot of a failure, or of a result that waits for a
+  // renewal, is orphaned.
+  nb::object first_message() const;
+  void remove_message();
+  // Watches a process: `wait` notices its death, and when its socket (-1: it has none) is ready for the rest of a
+  // message.  The descriptors stay the caller's.
+  void watch(std::uint32_t worker, int pidfd, int socket);
+  // Looks at this descriptor too, for good: what workers log comes there.  It stays the caller's.
+  void relay(int fd) { watch_.set_relay(fd); }
+  // What the workers have logged and warned is handed on before the results of what they said it in: how often they
+  // have spoken so far, whether that is more than was heard, and up to which of these the caller has.
+  std::uint32_t said() const { return words_->said.load(std::memory_order_relaxed); }
+  bool has_unheard() const { return said() != heard_; }
+  void note_heard(std::uint32_t said) { heard_ = said; }
+  // The first worker that was found dead, or None: (worker, [slots in flight], [sequences of messages without an
+  // answer]).  Who is sent something when dead is found once more.
+  nb::object first_dead() const;
+  void remove_dead();  // its slots are orphaned from then on
+  // Makes `wait` return when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0:
+  // never).  Both stay in force until they are replaced; what was news until now is none any more.
+  void listen(std::vector<int> fds, std::int64_t alarm_ns) {
+    watch_.listen(std::move(fds), Clock::time_point(Nanoseconds(alarm_ns)));
+  }
+  bool has_news() const { return watch_.has_news(); }
+  void raise_news() { watch_.raise_news(); }  // until the next `listen`
+  // Nanoseconds that an env may take for a reset, a step, a message; 0: any time.
+  void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns);
+  // The first worker that was found late (worker, op), or whose results make no sense (worker, None); or None.  Each is
+  // told once.
+  nb::object first_late() const;
+  void remove_late() { late_.pop_front(); }
+  // What a worker does, or did when it died: (op | None, env | None).
+  nb::tuple doing(std::uint32_t worker) const;
+  // Since when, of CLOCK_MONOTONIC; 0 where it does nothing.
+  std::uint64_t busy_since(std::uint32_t worker) const;
+  // (resets, steps since the last one) of an env so far.
+  nb::tuple progress(std::uint32_t env) const;
+  // (base, n, resets): which base the seeds of an env are derived from, by the pool's count; that the latest was the
+  // n-th, from 0; and how many resets came after that.
+  nb::tuple seeded(std::uint32_t env) const;
+  // Who backs a slot, whose worker that is, and which slot an env backs, if any.
+  std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
+  std::uint32_t worker_of(std::uint32_t slot) const { return workers_[env_of(slot)]; }
+  std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
+  // The row of a slot's action.
+  std::uint32_t action_row(std::uint32_t slot) const {
+    const Slots::Slot& its = slots_[slot];
+    return parts_[its.part].action_row(its.row, its.position);
+  }
+  // Whether nothing that a slot was sent is pending.
+  bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
+  // The op that a slot was sent last.
+  Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
+
+  // An orphaned slot is pending, without a command: one of these ends that, see `Resolution`.
+  void drop(std::uint32_t slot);
+  void resend(std::uint32_t slot);
+  // `parts` is handed out with the result that is made here.
+  void repeat_last(std::uint32_t slot, nb::handle parts);
+  void end_episode(std::uint32_t slot, nb::handle parts);
+  // `terminal` is handed out with the result.
+  void reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete);
+  // A slot that is idle, or ready, and whose episode was cut off.  `ending` is handed out with the result that tells
+  // so.
+  void defer_end(std::uint32_t slot, nb::handle ending, bool into_reset);
+  bool is_deferred(std::uint32_t slot) const { return slots_.is_cut_off(slot); }
+  // Whether its env was built anew since its last result and has not reset yet, so that it knows of no observation: an
+  // observe is answered by `repeat_last`, with the parts it was sent with.
+  bool is_fresh(std::uint32_t slot) const { return last_results_.is_fresh(env_of(slot)); }
+
+  // The last observation of a slot: (the row of the columns where it is kept, the parts that came with it | None).
+  // With `keeps_last` only, as what follows.
+  nb::tuple last(std::uint32_t slot) const;
+  // Whether its last result ended the episode (and no same-step autoreset began the next one).
+  bool is_over(std::uint32_t slot) const { return last_results_.is_over(env_of(slot)); }
+  bool has_results(std::uint32_t slot) const { return last_results_.results(env_of(slot)) != 0; }
+
+  // For a successor of a dead worker: its port is as new, and what is sent waits there until it `arrives`.
+  void reopen(std::uint32_t worker);
+  // There will be none: it counts as dead from now on.
+  void give_up(std::uint32_t worker);
+  void arrive(std::uint32_t worker, int pidfd, int socket);
+
+  // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
+  // None are where there is no such part any more.
+  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? part_at(part).pending() : 0; }
+  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? part_at(part).ready() : 0; }
+  bool any_pending() const {
+    return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.pending() != 0; });
+  }
+  // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
+  bool needs_attention() const { return inbox_.has_faults() || attention(); }
+  // For statistics, which see figures.hpp: an env has failed, a worker is replaced.
+  void count_fault(std::uint32_t env) { add(arena_->at<EnvFigures>(plan_.env_figures)[env].faults, 1); }
+  void count_memory_renewal(std::uint32_t worker) {
+    add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].memory_renewals, 1);
+  }
+  void count_restart(std::uint32_t worker) { add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].restarts, 1); }
+  // From now on what happens is noted there; null: no more.
+  void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
+  // How much time there has been, all told, in which we were not running, or did not look: it counts for no deadline.
+  std::int64_t lost_ns();
+  bool has_room(std::uint32_t worker) const;  // for one more message
+
+  // What Python's garbage collector has to know: whom we hold that may hold us.
+  int visit(visitproc visit, void* arg) const {
+    Py_VISIT(receive_.ptr());
+    for (const nb::object* one : {&send_, &pump_, &batch_type_, &look_}) Py_VISIT(one->ptr());
+    Py_VISIT(frame_taker_.source().ptr());
+    for (const RolloutOfPart& one : rollouts_) Py_VISIT(one.extras.ptr());
+    return 0;
+  }
+  void clear() {
+    receive_.reset();
+    for (nb::object* one : {&send_, &pump_, &batch_type_, &look_}) one->reset();
+    frame_taker_.set_source({}, false);
+    for (RolloutOfPart& one : rollouts_) one.extras.reset();
+  }
+
+  // Throws std::system_error when there is no memory for it.
+  void add_info_column(Column column);
+  std::size_t num_info_columns() const { return frame_taker_.num_info_columns(); }
+
+ private:
+  using Way = Transfers::Way;
+  struct Objects {                // of Python's, that go with a slot's command and its result; null: there is none
+    nb::object command;           // parts of the command in flight
+    nb::object result;            // parts of the result that is held, or ready
+    nb::object terminal, ending;  // see `reset_into_row` and `defer_end`
+  };
+  // The clock, read once in a call that needs it, however often.
+  class TimeOfCall {
+   public:
+    Clock::time_point get() {
+      if (!now_) now_ = Clock::now();
+      return *now_;
+    }
+
+   private:
+    std::optional<Clock::time_point> now_;
+  };
+  struct RolloutOfPart {
+    nb::object lease, extras;  // null: there is none
+  };
+  struct Late {
+    std::uint32_t worker;
+    std::optional<Op> op;  // none: its results make no sense
+  };
+  // How much of a result is here: all of it; not yet; it never will be, for its worker died while it wrote; or what is
+  // makes no sense.
+  enum class Arrival { kWhole, kPartial, kLost, kNonsense };
+
+  Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
+  const Part& part_at(std::uint32_t number) const { return parts_.at(number - first_part_); }
+  Part& part_at(std::uint32_t number) { return parts_.at(number - first_part_); }
+  std::optional<Refusal> send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
+                                 std::vector<std::uint32_t>& some, TimeOfCall& now);
+  bool read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const;
+  std::optional<Refusal> obstacle(Op op, const std::vector<std::uint32_t>& targets) const;
+  void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
+  bool extends_run(std::uint32_t slot, std::uint32_t next) const;
+  std::vector<std::uint32_t> rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part);
+  bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
+  void swap_in_spare(std::uint32_t slot);
+  void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts);
+  void push_again(std::uint32_t slot);
+  std::uint64_t push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts);
+  void push(std::uint32_t worker, const Command& command, nb::handle parts);
+  void publish(std::uint32_t worker, TimeOfCall& now, bool at_once = false);
+  void finish_turn(std::uint32_t worker);
+  void raise_interrupt();
+  void write_on();
+
+  std::uint32_t in_flight() const;  // slots, of all parts
+  bool ask_for_all(bool all);
+  bool wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
+                 std::optional<std::uint32_t> number);
+  nb::object receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_t number,
+                          const std::vector<std::uint32_t>& order);
+  nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order, std::uint32_t number,
+                       std::uint32_t pad_to = 0);
+  nb::object hand_over(Batch batch, bool has_new_keys);
+  bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
+  void drain();
+  bool accept(std::uint32_t worker, const Result& result);
+  Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);
+  Arrival read_from_socket(std::uint32_t worker, nb::object& parts);
+  void accept_rows(std::uint32_t worker, const Result& result);
+  void finish_rows(std::uint32_t first, const Result& result);
+  void serve_spares();
+  void tell(Message message);
+  bool attention() const { return inbox_.has_others() || !dead_.empty() || !late_.empty() || has_news(); }
+  std::vector<Run> take_ready(Part& part, std::uint32_t limit);
+  nb::object take_extras(const std::vector<Run>& runs);
+  void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
+  void forget_rollout(std::uint32_t number);
+  std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
+
+  void poll(Clock::time_point now);
+  void find_dead(Clock::time_point now);
+  void find_late(Clock::time_point now);
+  void mark_corrupt(std::uint32_t worker);
+  std::vector<std::uint32_t> slots_in_flight(const Port& port) const;
+  void orphan(std::uint32_t first);
+  Op oldest_op(const Port& port) const;
+
+  bool deliver_end(std::uint32_t slot);
+  bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
+  void keep_result(std::uint32_t slot, nb::handle parts);
+  void follow(Resolution::Next next, std::uint32_t slot, nb::handle ending);
+
+  std::shared_ptr<Arena> arena_;
+  const Plan plan_;
+  std::shared_ptr<Lendings> lendings_;
+  const Autoreset autoreset_;
+  Progress* progress_;  // by env
+  Bell* bell_;
+  Words* words_;
+  SharedCores* cores_;
+  std::uint32_t heard_ = 0;  // of the words that were said
+
+  std::vector<Port> ports_;
+  std::vector<std::uint32_t> workers_;  // by env
+  Seating seating_;
+  Slots slots_;
+  std::vector<Objects> objects_;  // by slot
+  std::shared_ptr<Obstacles> obstacles_;
+  std::vector<Part> parts_;
+  std::vector<nb::object> env_ids_;  // by part: its slots
+  std::shared_ptr<RolloutStore> rollout_store_;
+  std::vector<RolloutOfPart> rollouts_;  // by part
+  std::uint32_t first_part_ = 0;         // its number
+  // Of how the pool was divided before: their rows lie elsewhere now, but some are still held.
+  std::vector<std::shared_ptr<FrameBook>> books_before_;
+  LastResults last_results_;
+  Resolution resolution_;
+  std::vector<nb::object> last_parts_;  // by env: of its last result, where observations have parts without a column
+  FrameTaker frame_taker_;
+  Actions actions_;
+
+  Turns turns_;
+  Watch watch_;
+  Transfers transfers_;
+  Deadlines deadlines_;
+  RunningClock clock_;
+  SpinPolicy spin_policy_;
+  SpinRight spin_right_;
+  CallerMeter caller_meter_;
+  Tracing tracing_;
+  bool asks_for_all_ = false;  // of the workers, see `want_all`
+
+  Inbox inbox_;
+  std::deque<std::uint32_t> dead_;  // workers that were found dead, or were sent something when they were
+  std::deque<Late> late_;
+  std::uint64_t sequence_ = 0;  // of the last command or message
+  std::uint32_t awaited_ = 0;   // messages without an answer yet
+  nb::object receive_, send_, pump_;
+  nb::object batch_type_, look_;
+  std::uint64_t look_at_ = 0;
+  std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
+};
+
+}  // namespace remuda

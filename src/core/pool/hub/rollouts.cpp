@@ -1,0 +1,100 @@
+// The hub's rollouts: where steps fill rows of one piece of memory, frame after frame.
+#include <algorithm>
+#include <stdexcept>
+
+#include "pool/hub/hub.hpp"
+
+namespace remuda {
+
+nb::object RolloutViews::is_filled() const {
+  auto rows = static_cast<npy_intp>(rollout_->rows());
+  nb::object filled = nb::steal(PyArray_SimpleNew(1, &rows, NPY_UINT8));
+  if (!filled.is_valid()) nb::raise_python_error();
+  auto* to = static_cast<std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(filled.ptr())));
+  std::copy(rollout_->is_filled().begin(), rollout_->is_filled().end(), to);
+  return filled;
+}
+
+nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std::uint32_t steps, nb::object extras) {
+  const std::uint32_t first_position = part_at(first_part).first_position();
+  std::uint32_t width = 0;
+  for (std::uint32_t number = first_part; number < first_part + count; ++number) {
+    if (part_at(number).pending() != 0) throw std::logic_error("a rollout begins while nothing is pending");
+    width += static_cast<std::uint32_t>(part_at(number).slots().size());
+  }
+  const std::uint32_t base = plan_.first_rollout_row();
+  std::shared_ptr<Rollout> rollout;
+  {
+    nb::gil_scoped_release release;  // reserving gigabytes takes a while
+    rollout = std::make_shared<Rollout>(rollout_store_, base, first_position, width, steps);
+  }
+  lendings_->add_rollout(rollout);
+  // The action whose result fills a row lies a frame before it, in columns of fewer rows.
+  const std::uint32_t shift = width + base - plan_.slots;
+  nb::object views = nb::inst_alloc(nb::type<RolloutViews>());
+  new (nb::inst_ptr<RolloutViews>(views))
+      RolloutViews(rollout, frame_taker_.columns(), actions_.columns(), rollout->first_row() + width - shift);
+  nb::inst_mark_ready(views);
+  for (std::uint32_t number = first_part; number < first_part + count; ++number) {
+    part_at(number).begin(rollout, shift);
+    rollouts_[number - first_part_] = {nb::borrow(nb::inst_ptr<RolloutViews>(views)->lease()), extras};
+  }
+  return views;
+}
+
+void Hub::end_rollout(std::uint32_t first_part, std::uint32_t count) {
+  for (std::uint32_t number = first_part; number < first_part + count; ++number) {
+    part_at(number).end_rollout();
+    forget_rollout(number);
+  }
+}
+
+// Unless results that fill it are still to come.
+void Hub::forget_rollout(std::uint32_t number) {
+  if (!part_at(number).rollout()) rollouts_[number - first_part_] = {};
+}
+
+std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part) {
+  if (op == Op::kReset) {
+    const std::uint32_t number = first_part_ + slots_[targets[0]].part;
+    end_rollout(number, 1);
+    return {};
+  }
+  return part.send_to_rollout(op, targets, slots_);
+}
+
+// `extras`: of these runs, by position.
+void Hub::note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras) {
+  Part& part = part_at(number);
+  part.fill(runs);
+  if (!extras.is_valid()) return;
+  std::uint32_t position = 0;
+  for (const Run& run : runs) {
+    const nb::int_ key(position);
+    if (part.is_in_rollout(run.row) && PyDict_Contains(extras.ptr(), key.ptr()) == 1)
+      nb::borrow<nb::dict>(rollouts_[number - first_part_].extras)[nb::int_(run.row - part.rollout()->first_row())] =
+          nb::borrow<nb::dict>(extras)[key];
+    position += run.count;
+  }
+}
+
+// Where faults are restarted, the results that the pool has made count too.
+bool Hub::needs_reset(std::uint32_t slot) const {
+  if (plan_.keeps_last && last_results_.is_over(env_of(slot))) return true;
+  return progress_[env_of(slot)].needs_reset.load(std::memory_order_relaxed) != 0;
+}
+
+bool Hub::has_begun(std::uint32_t slot) const {
+  return !needs_reset(slot) && progress_[env_of(slot)].steps.load(std::memory_order_relaxed) == 0;
+}
+
+void Hub::add_info_column(Column column) {
+  const auto offset = static_cast<std::uint64_t>(column.row(0) - arena_->at<std::byte>(0));
+  const std::uint64_t bytes = column.row_bytes(), before = plan_.first_rollout_row() * bytes;
+  if (plan_.rollout_rows != 0) arena_->reserve({offset, before});
+  rollout_store_->add_column({offset + before, bytes});
+  lendings_->add_column(column.row(0), bytes);
+  frame_taker_.add_info_column(std::move(column));
+}
+
+}  // namespace remuda

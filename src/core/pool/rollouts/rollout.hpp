@@ -1,0 +1,93 @@
+// A rollout: so many frames of neighbouring rows, one after another, that the steps of some parts fill in turn.
+//
+// Frame 0 has the observations that it begins with; the t-th step of a slot (from 0) takes its action from the action
+// columns' frame t, and its result fills frame t + 1.  Each slot has a clock of its own: which frame is its next one.
+// While a slot has frames left all its steps go there, and afterwards to the pool's own frames as ever.
+//
+// Whoever holds it keeps its rows; the last one gives them back.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ipc/protocol.hpp"
+#include "pool/batches/frames.hpp"
+#include "pool/rollouts/rollout_store.hpp"
+
+namespace remuda {
+
+class Rollout {
+ public:
+  // Of the slots at the positions `first_position`, ..., of which there are `width`; `base`: the row that the first row
+  // of the store is.  Throws std::system_error when there is no memory for it.
+  Rollout(std::shared_ptr<RolloutStore> store, std::uint32_t base, std::uint32_t first_position, std::uint32_t width,
+          std::uint32_t steps)
+      : store_(std::move(store)),
+        piece_(store_->take(width * (steps + 1))),
+        first_row_(base + piece_),
+        first_position_(first_position),
+        width_(width),
+        steps_(steps),
+        next_frame_(width),
+        is_filled_(width * (steps + 1)) {}
+  ~Rollout() { store_->give_back(piece_); }
+  Rollout(const Rollout&) = delete;
+  Rollout& operator=(const Rollout&) = delete;
+
+  std::uint32_t first_row() const { return first_row_; }
+  std::uint32_t width() const { return width_; }
+  std::uint32_t steps() const { return steps_; }
+  std::uint32_t rows() const { return width_ * (steps_ + 1); }
+  const std::shared_ptr<Arena>& arena() const { return store_->arena(); }
+
+  // Whether the result of such a command to the slot at a position goes into the rollout.
+  bool wants(Op op, std::uint32_t position) const {
+    const std::uint32_t next = next_frame_[position - first_position_];
+    return op == Op::kObserve ? next == 0 : op == Op::kStep && next != 0 && next <= steps_;
+  }
+  // The row that it goes to, and that it has been sent.
+  std::uint32_t next_row(std::uint32_t position) const {
+    const std::uint32_t i = position - first_position_;
+    return first_row_ + next_frame_[i] * width_ + i;
+  }
+  void advance(std::uint32_t position) { ++next_frame_[position - first_position_]; }
+  // Nothing more is to go there.
+  void close(std::uint32_t position) { next_frame_[position - first_position_] = steps_ + 1; }
+
+  // Whether so many slots from a position on are at the same frame.
+  bool is_even(std::uint32_t position, std::uint32_t count) const {
+    const auto from = next_frame_.begin() + (position - first_position_);
+    return std::all_of(from, from + count, [from](std::uint32_t frame) { return frame == *from; });
+  }
+  bool is_full(std::uint32_t position, std::uint32_t count) const {
+    const auto from = next_frame_.begin() + (position - first_position_);
+    return std::all_of(from, from + count, [this](std::uint32_t frame) { return frame > steps_; });
+  }
+
+  // The frame of a row.
+  std::uint32_t frame_of(std::uint32_t row) const { return (row - first_row_) / width_; }
+  // Results have been handed out.
+  void fill(std::uint32_t row, std::uint32_t count) {
+    std::fill_n(is_filled_.begin() + (row - first_row_), count, std::uint8_t{1});
+  }
+  const std::vector<std::uint8_t>& is_filled() const { return is_filled_; }  // by row
+
+ private:
+  const std::shared_ptr<RolloutStore> store_;
+  const std::uint32_t piece_, first_row_, first_position_, width_, steps_;
+  std::vector<std::uint32_t> next_frame_;  // by position
+  std::vector<std::uint8_t> is_filled_;    // by row
+};
+
+// Of a rollout.
+class RolloutLease final : public Lease {
+ public:
+  explicit RolloutLease(std::shared_ptr<Rollout> rollout) : Lease(rollout->arena()), rollout_(std::move(rollout)) {}
+
+ private:
+  std::shared_ptr<Rollout> rollout_;
+};
+
+}  // namespace remuda

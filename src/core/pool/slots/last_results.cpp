@@ -1,0 +1,43 @@
+#include "pool/slots/last_results.hpp"
+
+#include <cstring>
+
+namespace remuda {
+
+void LastResults::repeat(std::uint32_t env, std::uint32_t row) const {
+  copy_leaves(env, columns_.data() + kFirstOfLeaves, row);
+  for (const Rows& column : computed_) std::memcpy(column.row(row), column.row(row_of(env)), column.bytes);
+  set_flags(row, false);
+  *at<std::uint64_t>(kInfoMask, row) = 0;
+}
+
+void LastResults::end_episode(std::uint32_t env, std::uint32_t row) {
+  repeat(env, row);
+  set_fresh(env);
+  set_flags(row, true);
+  set_flags(row_of(env), true);
+}
+
+void LastResults::end_before_reset(std::uint32_t env, std::uint32_t row) {
+  copy_leaves(env, final_columns_.data(), row);
+  set_flags(row, true);
+  *at<std::uint64_t>(kInfoMask, row) = 0;
+  set_fresh(env);
+}
+
+void LastResults::copy_leaves(std::uint32_t env, const Rows* to, std::uint32_t row) const {
+  const std::uint32_t kept = row_of(env);
+  for (std::size_t leaf = 0; kFirstOfLeaves + leaf < columns_.size(); ++leaf) {
+    const Rows& from = columns_[kFirstOfLeaves + leaf];
+    std::memcpy(to[leaf].row(row), from.row(kept), from.bytes);
+  }
+}
+
+// There is no reward in a result made here, and no terminal state.
+void LastResults::set_flags(std::uint32_t row, bool truncated) const {
+  *at<double>(kReward, row) = 0.0;
+  *at<bool>(kTerminated, row) = false;
+  *at<bool>(kTruncated, row) = truncated;
+}
+
+}  // namespace remuda

@@ -1,0 +1,125 @@
+#include "pool/slots/part.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <unordered_map>
+
+namespace remuda {
+
+std::vector<Run> in_order(const std::vector<Run>& runs, const std::vector<std::uint32_t>& slots, std::uint32_t width) {
+  std::unordered_map<std::uint32_t, Run> row_of;
+  for (const Run& run : runs)
+    for (std::uint32_t i = 0; i < run.count; i += width)
+      row_of[run.slot + i] = {run.slot + i, run.row + i, width, run.flags};
+  std::vector<Run> ordered;
+  for (std::size_t i = 0; i < slots.size(); i += width) ordered.push_back(row_of.at(slots[i]));
+  return ordered;
+}
+
+std::uint32_t Part::send(std::uint32_t count) {
+  const std::uint32_t frame = count == slots_.size() && book_->any_free() ? book_->take() + 1 : 0;
+  rows_out_[frame] += count;
+  in_flight_ += count;
+  return frame;
+}
+
+void Part::begin(std::shared_ptr<Rollout> rollout, std::uint32_t action_shift) {
+  if (filling_ != 0) throw std::logic_error("a rollout begins when nothing is pending that fills another");
+  rollout_ = std::move(rollout);
+  first_result_ = rollout_->first_row() + rollout_->width();
+  action_shift_ = action_shift;
+}
+
+void Part::end_rollout() {
+  if (!rollout_) return;
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) rollout_->close(first_position_ + i);
+  if (filling_ == 0) rollout_.reset();
+}
+
+std::vector<std::uint32_t> Part::send_to_rollout(Op op, const std::vector<std::uint32_t>& targets, const Slots& slots) {
+  std::vector<std::uint32_t> rows;
+  if (!rollout_) return rows;
+  for (std::uint32_t slot : targets) {
+    const std::uint32_t position = slots[slot].position;
+    const bool is_there = rollout_->wants(op, position);
+    rows.push_back(is_there ? rollout_->next_row(position) : kNoRow);
+    if (!is_there) continue;
+    rollout_->advance(position);
+    ++filling_;
+    ++in_flight_;
+  }
+  return rows;
+}
+
+void Part::fill(std::span<const Run> runs) {
+  for (const Run& run : runs)
+    if (is_in_rollout(run.row)) rollout_->fill(run.row, run.count);
+}
+
+void Part::finish(const Run& run) {
+  in_flight_ -= run.count;
+  ready_count_ += run.count;
+  ready_.push_back(run);
+}
+
+void Part::drop(std::uint32_t row) {
+  --in_flight_;
+  free_rows(row, 1);
+}
+
+std::vector<Run> Part::take(std::uint32_t limit) {
+  std::vector<Run> taken;
+  if (limit >= ready_count_) {
+    ready_count_ = 0;
+    taken.reserve(ready_.size());  // the next ones will be about as many
+    std::swap(taken, ready_);
+    return taken;
+  }
+  ready_count_ -= limit;
+  auto next = ready_.begin();
+  for (; limit != 0; ++next) {
+    Run& run = taken.emplace_back(*next);
+    run.count = std::min(run.count, limit);
+    limit -= run.count;
+    if (run.count == next->count) continue;
+    next->slot += run.count;  // the rest of it stays
+    next->row += run.count;
+    next->count -= run.count;
+    break;
+  }
+  ready_.erase(ready_.begin(), next);
+  return taken;
+}
+
+bool Part::is_whole_frame(std::span<const Run> runs) const {
+  if (runs.empty()) return false;
+  const bool is_there = is_in_rollout(runs[0].row);
+  auto frame_of = [&](std::uint32_t row) { return is_there ? rollout_->frame_of(row) : row / frame_rows_; };
+  const std::uint32_t frame = frame_of(runs[0].row);
+  std::uint32_t count = 0;
+  for (const Run& run : runs) {
+    if (is_in_rollout(run.row) != is_there || frame_of(run.row) != frame) return false;
+    count += run.count;
+  }
+  return (is_there || frame != 0) && count == slots_.size();
+}
+
+void Part::free_rows_of_rollout(std::uint32_t count) {
+  filling_ -= count;
+  if (filling_ == 0 && rollout_->is_full(first_position_, static_cast<std::uint32_t>(slots_.size()))) rollout_.reset();
+}
+
+std::uint32_t Part::lend(std::uint32_t row) {
+  const std::uint32_t frame = row / frame_rows_;
+  rows_out_[frame] = 0;
+  return frame;
+}
+
+void Part::free_rows(std::uint32_t row, std::uint32_t count) {
+  if (is_in_rollout(row)) return free_rows_of_rollout(count);
+  const std::uint32_t frame = row / frame_rows_;
+  rows_out_[frame] -= count;
+  if (rows_out_[frame] == 0 && frame != 0) book_->give_back(frame - 1);
+}
+
+}  // namespace remuda

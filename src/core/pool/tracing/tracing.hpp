@@ -1,0 +1,64 @@
+// Notes what the hub does in a `TraceLog`, while there is one.  Nothing but `is_on` is to be called otherwise.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "ipc/clock.hpp"
+#include "ipc/protocol.hpp"
+#include "pool/tracing/trace_log.hpp"
+
+namespace remuda {
+
+class Tracing {
+ public:
+  bool is_on() const { return log_ != nullptr; }
+  // Null: to no log any more.
+  void set_log(std::shared_ptr<TraceLog> log) {
+    log_ = std::move(log);
+    begin_batch();
+  }
+
+  // The caller steps, and so asks for a batch.
+  void note_step(Clock::time_point now) { called_ = to_ns(now); }
+  // He asks for one; it may be the second time, after something else had to be dealt with.
+  void note_call(Clock::time_point now) {
+    if (called_ == 0) called_ = to_ns(now);
+  }
+  void note_wait(Clock::time_point before, Clock::time_point now, bool is_for_batch) {
+    if (!is_for_batch) {
+      log_->add({to_ns(before), to_ns(now), 0, 0, TraceEvent::Kind::kWait, TraceEvent::kNobody, 0, 0, 0, 0, 0, 0});
+      return;
+    }
+    if (waited_from_ == 0) waited_from_ = to_ns(before);
+    waited_until_ = to_ns(now);
+  }
+  void note_result(std::uint32_t worker, const Result& result) {
+    last_worker_ = worker;
+    last_env_ = result.env;
+    log_->add({result.begin_ns, result.end_ns, result.reset_begin_ns, result.reset_end_ns, TraceEvent::Kind::kResult,
+               worker, result.env, result.count, static_cast<std::uint32_t>(result.op), result.flags, result.reset_env,
+               0});
+  }
+  void note_batch(std::uint32_t rows) {
+    const std::uint64_t now = now_ns();
+    const std::uint64_t begin = called_ != 0 ? called_ : waited_from_ != 0 ? waited_from_ : now;
+    log_->add(
+        {begin, now, waited_from_, waited_until_, TraceEvent::Kind::kBatch, last_worker_, last_env_, rows, 0, 0, 0, 0});
+    begin_batch();
+  }
+
+ private:
+  void begin_batch() {
+    called_ = waited_from_ = waited_until_ = 0;
+    last_worker_ = TraceEvent::kNobody;
+  }
+
+  std::shared_ptr<TraceLog> log_;
+  // Of the batch to come; 0: not yet.
+  std::uint64_t called_ = 0, waited_from_ = 0, waited_until_ = 0;
+  std::uint32_t last_worker_ = TraceEvent::kNobody, last_env_ = 0;
+};
+
+}  // namespace remuda

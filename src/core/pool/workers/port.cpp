@@ -1,0 +1,61 @@
+#include "pool/workers/port.hpp"
+
+#include <stdexcept>
+#include <string>
+
+namespace remuda {
+
+namespace {
+
+constexpr const char* kNames[] = {"coming", "serving", "late", "corrupt", "dead"};
+
+constexpr unsigned bit(PortState state) { return 1U << static_cast<unsigned>(state); }
+
+// What may follow on each state.
+constexpr unsigned kNext[] = {
+    bit(PortState::kServing) | bit(PortState::kDead),
+    bit(PortState::kLate) | bit(PortState::kCorrupt) | bit(PortState::kDead),
+    bit(PortState::kCorrupt) | bit(PortState::kDead),
+    bit(PortState::kDead),
+    bit(PortState::kComing),
+};
+
+}  // namespace
+
+Port::Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint32_t first_env, std::uint32_t envs)
+    : first_env(first_env), envs(envs), width(plan.width) {
+  open_ends(arena, plan, worker);
+}
+
+void Port::become(PortState state) {
+  if ((kNext[static_cast<unsigned>(state_)] & bit(state)) == 0)
+    throw std::logic_error(std::string("a worker that is ") + kNames[static_cast<unsigned>(state_)] +
+                           " cannot become " + kNames[static_cast<unsigned>(state)]);
+  state_ = state;
+}
+
+void Port::open_ends(const Arena& arena, const Plan& plan, std::uint32_t worker) {
+  bell = arena.at<Bell>(plan.bell(worker));
+  meter = arena.at<Meter>(plan.meter(worker));
+  commands = {arena.at<RingHeader>(plan.commands(worker)), plan.ring_capacity};
+  results = {arena.at<RingHeader>(plan.results(worker)), plan.ring_capacity};
+  blobs_out = {arena.at<BlobHeader>(plan.blobs_in(worker)), plan.blob_bytes};
+  blobs_in = {arena.at<BlobHeader>(plan.blobs_out(worker)), plan.blob_bytes};
+}
+
+void Port::reopen(const Arena& arena, const Plan& plan, std::uint32_t worker) {
+  become(PortState::kComing);
+  for (std::uint64_t ring : {plan.commands(worker), plan.results(worker)}) arena.at<RingHeader>(ring)->reset();
+  for (std::uint64_t blobs : {plan.blobs_in(worker), plan.blobs_out(worker)})
+    arena.at<BlobHeader>(blobs)->consumed.store(0);
+  open_ends(arena, plan, worker);  // they begin where the rings do
+  bell->sleeping.store(0);         // its predecessor may have died in its sleep
+  meter->task.store(0);
+  outstanding = 0;
+  messages.clear();
+  has_unpublished = false;
+  heard = {};
+  last_end_ns = 0;
+}
+
+}  // namespace remuda
