@@ -9,7 +9,8 @@ import pytest
 
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.chronicle import Chronicle
-from remuda._engine.supervision.worker_state import FOLLOWERS, Life, Lives, WorkerState
+from remuda._engine.supervision.lives import Lives
+from remuda._engine.supervision.worker_state import FOLLOWERS, Life, WorkerState
 
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,16 +13,17 @@ from remuda._backends.base import PATIENCE_SECONDS, Assignment, death_of
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.inherited import register
 from remuda._backends.process.lateness import start_timeout
+from remuda._backends.process.process_worker import ProcessWorker
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
 from remuda._backends.process.worker_configs import WorkerConfigs
-from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, end_all, reap
+from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, end_all
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
 from remuda._system.cores import core_for
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
-from remuda._wire.channel import NonsenseError, Peeked, SocketChannel
+from remuda._wire.channel import NonsenseError, Peeked
 from remuda._wire.failures import build_error, load_failure, not_loaded
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
@@ -31,102 +31,17 @@ from remuda._wire.parcel import Address, Parcel
 from remuda._wire.pickling import Parts, dump, dump_for_worker, load, load_from_env
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import carry
-from remuda._worker.main import WorkerConfig
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
 from remuda.errors import (
     CloseTimeoutError,
     CorruptReplyError,
     Failure,
-    MemoryVerdict,
     RemudaError,
     WorkerDiedError,
 )
 
 _SLICE = 1.0  # seconds between two looks at a fork server that may not answer
-
-
-class ProcessWorker:
-    """A worker process, as its pool's user sees it."""
-
-    def __init__(
-        self, order: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
-    ):
-        self.index, self.env_ids, self.name = order.info.index, order.info.env_ids, order.name
-        self.process: WorkerProcess | None = None  # the latest that has been started
-        self.launching: Launching | None = launching  # the next one
-        self.pending_messages: list[Parts] | None = None  # for one that has no loop yet
-        self._output = output
-        self._siblings, self._oom = siblings, oom
-        self._verdict: MemoryVerdict | None = None
-
-    @property
-    def pid(self) -> int | None:
-        self._look()
-        return None if self.process is None else self.process.pid
-
-    @property
-    def exitcode(self) -> int | None:
-        if self.process is None:
-            return None
-        if not self.process.ended:
-            reap(self._siblings)  # where many end together, one look for what they have left does for all
-        return self.process.exitcode()
-
-    @property
-    def channel(self) -> SocketChannel:
-        assert self.process is not None  # whom we talk to has been started
-        return self.process.channel
-
-    def is_alive(self) -> bool:
-        self._look()
-        return self.process is not None and not self.process.wait(0)
-
-    def _look(self) -> None:
-        """Whoever asks for the process is told of the new one as soon as there is one."""
-        with suppress(Exception):  # the start is tried again, and fails again, where somebody waits for it
-            self.has_arrived()
-
-    def has_arrived(self) -> bool:
-        """Whether the process that is to be this worker has been started. Waits for nobody; raises as `poll` does."""
-        if self.launching is not None and (process := self.launching.poll()) is not None:
-            self._take_over(process)
-            self.launching = None
-        return self.launching is None
-
-    def _take_over(self, process: WorkerProcess) -> None:
-        """Where it is interrupted it is done anew: it lets go of the one before first."""
-        if self.process is not None and self.process is not process:
-            self._let_go(self.process)
-        self.process, self._verdict = process, None
-
-    def _let_go(self, process: WorkerProcess) -> None:
-        process.release()
-        if process.wait(0) and process in self._siblings:  # the end of the pool waits for one that will not die, too
-            self._siblings.remove(process)
-
-    def kill(self) -> None:
-        if self.launching is not None and self.launching.process is not None:
-            self.has_arrived()  # an interrupt came in between
-        if self.process is not None:
-            self.process.kill_group()
-        if self.launching is not None:
-            abandon([self.launching])
-            self.launching = None
-
-    def verdict(self) -> MemoryVerdict | None:
-        if self._verdict is None and self.exitcode == -signal.SIGKILL:
-            self._verdict = self._oom.judge()
-        return self._verdict
-
-    def output(self, limit: int = 65536) -> str:
-        return self._output.read(limit)
-
-    def output_tail(self) -> str:
-        return self._output.output_tail()
-
-    def __repr__(self) -> str:
-        return f"<{self.name} pid={self.pid} envs={list(self.env_ids)}>"
 
 
 class ProcessBackend:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from remuda._backends.process.process_worker import ProcessWorker
 from remuda.errors import StartTimeoutError
-
-if TYPE_CHECKING:
-    from remuda._backends.process.backend import ProcessWorker
 
 
 def start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTimeoutError:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from remuda._engine.supervision.changes import Changes
-
-if TYPE_CHECKING:
-    from remuda._engine.supervision.worker_state import WorkerState
+from remuda._engine.supervision.worker_state import WorkerState
 
 _KEPT = 4096
 

@@ -14,9 +14,10 @@ from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.charges import Charges
 from remuda._engine.supervision.fault_kinds import forget_frames
 from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.lives import Lives
 from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.standing import Standing
-from remuda._engine.supervision.worker_state import ABSENT, Life, Lives, WorkerState
+from remuda._engine.supervision.worker_state import ABSENT, Life, WorkerState
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.failures import build_error
 from remuda._worker.env_report import Reports

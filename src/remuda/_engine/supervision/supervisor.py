@@ -19,9 +19,10 @@ from remuda._engine.supervision.fault_kinds import kind_of, reason_of
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.lives import Lives
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.replacements import Replacements
-from remuda._engine.supervision.worker_state import ABSENT, Lives, WorkerState
+from remuda._engine.supervision.worker_state import ABSENT, WorkerState
 from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._wire.pickling import Parts
 from remuda._worker.reset_defaults import ResetDefaults

@@ -8,8 +8,6 @@ from enum import Enum
 from math import inf
 from typing import Any
 
-from remuda._engine.supervision.changes import Changes
-from remuda._engine.supervision.chronicle import Chronicle
 from remuda.errors import RemudaError
 
 
@@ -78,30 +76,3 @@ class Life:
         if state not in FOLLOWERS[self.state]:
             raise RuntimeError(f"expected one of {FOLLOWERS[self.state]} after {self.state}, got {state}")
         return Life(state, **details)
-
-
-class Lives:
-    """The lives of a pool's workers, by index."""
-
-    def __init__(self, num_workers: int, chronicle: Chronicle) -> None:
-        self._lives, self._chronicle = [Life()] * num_workers, chronicle
-
-    def __getitem__(self, worker: int) -> Life:
-        return self._lives[worker]
-
-    def state(self, worker: int) -> WorkerState:
-        return self._lives[worker].state
-
-    def enter(self, worker: int, state: WorkerState, **details: Any) -> None:
-        """At once."""
-        self._lives[worker] = self._lives[worker].then(state, **details)
-        self._chronicle.note_state(worker, state)
-
-    def plan(self, worker: int, state: WorkerState, changes: Changes, **details: Any) -> None:
-        """Together with the other changes."""
-        changes.do(self._lives.__setitem__, worker, self._lives[worker].then(state, **details))
-        self._chronicle.plan_state(worker, state, changes)
-
-    def among(self, *states: WorkerState) -> dict[int, Life]:
-        """The workers that are in one of these states."""
-        return {worker: life for worker, life in enumerate(self._lives) if life.state in states}
