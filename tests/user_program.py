@@ -62,7 +62,8 @@ def calls(pool: Pool) -> None:
     print(lengths, frames, call.result(timeout=5.0), pool.apply(lambda env: env.unwrapped))
     seconds: float = pool.stats().step_seconds
     pids: list[int | None] = [worker.pid for worker in pool.workers]
-    print(seconds, pids, pool.num_envs, pool.closed, pool.options.get("backend"))
+    print(seconds, pids, pool.num_envs, pool.closed, pool.options["backend"])
+    Pool([make] * 2, **pool.options).close()
 
 
 def faults() -> None:

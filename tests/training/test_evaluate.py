@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -182,20 +183,52 @@ def test_the_interval_holds_the_mean_and_narrows_with_less_confidence() -> None:
 
 
 def test_videos_show_whole_episodes(tmp_path: Path) -> None:
-    from moviepy import VideoFileClip
+    pytest.importorskip("moviepy")
+    from imageio_ffmpeg import count_frames_and_secs  # what moviepy writes with; its own reader leaves files open
 
     fns = [lambda: Lottery("rgb_array")] * 2
     result = evaluate(never, fns, episodes=6, seed=3, backend="serial", video_folder=tmp_path, video_episodes=range(6))
     assert sorted(result.videos) == sorted(tmp_path.glob("*.mp4")) and len(result.videos) == 6
     for episode in range(6):
-        with VideoFileClip(str(tmp_path / f"evaluation-episode-{episode}.mp4")) as clip:
-            assert (clip.fps, round(clip.duration * clip.fps)) == (10, result.lengths[episode] + 1)
+        frames, seconds = count_frames_and_secs(str(tmp_path / f"evaluation-episode-{episode}.mp4"))
+        assert (frames, round(frames / seconds)) == (result.lengths[episode] + 1, 10)
 
 
 def test_the_bar_counts_the_episodes(capfd: pytest.CaptureFixture[str]) -> None:
     evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial", progress=True)
     out, err = capfd.readouterr()
     assert not out and "5/5" in err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_terminal", "progress", "shown"),
+    [
+        (3.0, True, None, True),
+        (1.0, True, None, False),
+        (3.0, False, None, False),
+        (3.0, True, False, False),
+        (1.0, False, True, True),
+    ],
+)
+def test_nobody_need_ask_for_the_bar_where_it_takes_long(
+    seconds: float, is_terminal: bool, progress: bool | None, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stderr(io.StringIO):
+        def isatty(self) -> bool:
+            return is_terminal
+
+    stderr, times = Stderr(), iter([0.0, 0.0])
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr("remuda._training.progress.clock", lambda: next(times, seconds))
+    evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial", progress=progress)
+    assert ("5/5" in stderr.getvalue()) is shown
+
+
+def test_a_bar_that_nobody_asked_for_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda._training.progress.find_spec", lambda _: None)
+    monkeypatch.setattr("remuda._training.progress.PATIENCE", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert len(evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial")) == 5
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ void bind_batches(nb::module_& m) {
       .def_prop_rw("obs", &obs_of, &set_attribute<Batch::kObs>)
       .def_prop_ro("_source", &Batch::source)
       .def_prop_ro(
-          "_extras", [](const Batch& batch) { return none_or(batch.extras()); },
-          nb::for_getter(nb::sig("def _extras(self) -> dict | None")))
+          "_pickled", [](const Batch& batch) { return none_or(batch.extras()); },
+          nb::for_getter(nb::sig("def _pickled(self) -> dict | None")))
       .def_prop_ro(
           "_valid", [](const Batch& batch) { return none_or(batch.valid()); },
           nb::for_getter(nb::sig("def _valid(self) -> numpy.ndarray | None")))

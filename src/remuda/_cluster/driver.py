@@ -19,7 +19,7 @@ from remuda._cluster.replies import Legacy, Reply
 from remuda._cluster.rows import TRUNCATED, Array, Rows, ended_rows
 from remuda._cluster.shares import Share, Shares
 from remuda._cluster.standing import Standing
-from remuda._engine.pool.infos import Extras, RawExtra
+from remuda._engine.pool.infos import PickledRows, RawRow
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
@@ -235,7 +235,7 @@ class Driver:
         if self._autoreset == "same_step":
             ends = {env: faults[env] for env in ids.tolist()}
             return self._post(mail, Command(station, 0, "reset", ids, (None, None), ends))
-        extras: dict[int, RawExtra] = {
+        extras: dict[int, RawRow] = {
             row: (0, (self._objects(env), {"fault": faults[env]}, None, None), None)
             for row, env in enumerate(ids.tolist())
         }
@@ -243,7 +243,7 @@ class Driver:
 
     def _repeat(self, mail: Mail, ids: Ids) -> None:
         """The last observations once more, of episodes that are over."""
-        extras: dict[int, RawExtra] = {
+        extras: dict[int, RawRow] = {
             row: (0, (self._objects(env), {}, None, None), None) for row, env in enumerate(ids.tolist())
         }
         rows = ended_rows(ids, self._last(ids), extras)
@@ -276,7 +276,7 @@ class Driver:
         """The parts of an env's last observation that have no column."""
         if not self.codec.num_objects:
             return []
-        return Extras({0: self.ledger.last_extras[env]}).objects(0)
+        return PickledRows({0: self.ledger.last_extras[env]}).objects(0)
 
 
 def _fault(env: int, share: Share, death: ShardDiedError) -> Fault:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda._cluster.rows import Array, Rows
-from remuda._engine.pool.infos import RawExtra
+from remuda._engine.pool.infos import RawRow
 from remuda._engine.pool.seeding import Continued
 from remuda._wording import name_some
 from remuda.errors import BrokenPoolError, Fault, RemudaError, StateError
@@ -34,7 +34,7 @@ class Ledger:
         self.owed: dict[int, Fault] = {}
         self.lost: dict[int, RemudaError] = {}
         self.last: list[Array] | None = [] if keeps_last else None
-        self.last_extras: dict[int, RawExtra] = {}
+        self.last_extras: dict[int, RawRow] = {}
         self._autoreset, self._per_episode = autoreset, per_episode
         self._bases: dict[int, int] = {}
         self._given = np.zeros(num_envs, np.int64)  # seeds derived from them
@@ -132,6 +132,6 @@ class Ledger:
             self._given[list(env_ids)] += 1
 
 
-def _faulty(extras: dict[int, RawExtra]) -> list[int]:
+def _faulty(extras: dict[int, RawRow]) -> list[int]:
     """The rows that tell of a fault."""
     return [row for row, (_, parts, _) in extras.items() if isinstance(parts, tuple) and "fault" in parts[1]]

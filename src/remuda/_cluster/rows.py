@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from remuda import Batch, _core
 from remuda._engine.pool.batch import Source
-from remuda._engine.pool.infos import Extras, InfoColumns, Infos, RawExtra
+from remuda._engine.pool.infos import InfoColumns, Infos, PickledRows, RawRow
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import InfoField
 
@@ -37,7 +37,7 @@ class Rows:
     finals: list[Array] | None = None
     infos: list[Array] | None = None
     fields: tuple[InfoField, ...] = ()
-    extras: dict[int, RawExtra] | None = None
+    extras: dict[int, RawRow] | None = None
 
     def __len__(self) -> int:
         return len(self.env_ids)
@@ -67,7 +67,7 @@ class Rows:
         )
 
 
-def ended_rows(env_ids: npt.NDArray[np.int64], leaves: Sequence[Array], extras: dict[int, RawExtra]) -> Rows:
+def ended_rows(env_ids: npt.NDArray[np.int64], leaves: Sequence[Array], extras: dict[int, RawRow]) -> Rows:
     """Results that the pool makes itself: the last observation once more, no reward, truncated."""
     n = len(env_ids)
     columns = [np.zeros(n), np.zeros(n, bool), np.ones(n, bool), None, *leaves]
@@ -175,8 +175,8 @@ def _info_column(rows: Rows, i: int, column: InfoField) -> Array:
     return rows.infos[i]
 
 
-def _join_extras(parts: Sequence[Rows]) -> dict[int, RawExtra] | None:
-    extras, first = dict[int, RawExtra](), 0
+def _join_extras(parts: Sequence[Rows]) -> dict[int, RawRow] | None:
+    extras, first = dict[int, RawRow](), 0
     for part in parts:
         extras.update({first + row: extra for row, extra in (part.extras or {}).items()})
         first += len(part)
@@ -188,13 +188,13 @@ def _with_dicts(rows: Rows) -> Rows:
     reader = _core.InfoReader()
     for field in rows.fields:
         reader.add(field.path, field.type)
-    infos = list(Infos(rows.columns[MASK], reader, rows.infos, Extras({}), None))
+    infos = list(Infos(rows.columns[MASK], reader, rows.infos, PickledRows({}), None))
     extras = dict(rows.extras or {})
     for row, info in enumerate(infos):
         if not info:
             continue
         flags, parts, terminal = extras.get(row, (0, None, None))
-        own = Extras({0: (flags, parts, terminal)})
+        own = PickledRows({0: (flags, parts, terminal)})
         final = None if parts is None or isinstance(parts, tuple) else own._load(0)[2]
         extras[row] = flags, (own.objects(0), {**info, **own.info(0)}, None, final), terminal
     columns = [*rows.columns[:MASK], None, *rows.leaves]

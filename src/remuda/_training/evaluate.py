@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError
+from remuda._seeds import derive_seed
 from remuda._training.evaluation import Evaluation
-from remuda._training.progress import Progress, hidden_progress, shown_progress
+from remuda._training.progress import Progress, progress_of
 from remuda._training.videos import Videos
 from remuda._wire.codec import SpaceCodec
 
@@ -31,7 +32,7 @@ def evaluate(
     seed: int | None = None,
     video_folder: str | os.PathLike[str] | None = None,
     video_episodes: Iterable[int] = (0,),
-    progress: bool = False,
+    progress: bool | None = None,
     **options: Unpack[PoolOptions],
 ) -> Evaluation:
     """Plays the first `episodes` episodes to *start*, in parallel, and returns what each brought.
@@ -60,7 +61,8 @@ def evaluate(
         video_folder: Where to write videos, as `evaluation-episode-<k>.mp4`; made if there is none. The envs must have
             `render_mode="rgb_array"`, and moviepy must be installed.
         video_episodes: Which episodes to show.
-        progress: Show a progress bar on stderr; needs rich.
+        progress: A progress bar on stderr, which needs rich. None: where it takes longer than two seconds, stderr is a
+            terminal, and rich is installed.
         **options: Of the pool that is made for `envs`; by default `autoreset="disabled"`.
 
     Raises:
@@ -78,7 +80,7 @@ def evaluate(
     with _pool_of(envs, int(episodes), options) as pool:
         _check(pool)
         videos = Videos(pool, video_folder, video_episodes, int(episodes))
-        with (shown_progress if progress else hidden_progress)(int(episodes)) as bar:
+        with progress_of(int(episodes), progress) as bar:
             return _Play(pool, policy, int(episodes), entropy, videos, bar).play()
 
 
@@ -118,7 +120,7 @@ class _Play:
     ) -> None:
         self._pool, self._policy, self._entropy = pool, policy, entropy
         self._videos, self._progress = videos, progress
-        self._seeds = np.array([_seed_of(entropy, episode) for episode in range(episodes)], np.int64)
+        self._seeds = np.array([derive_seed(entropy, episode) for episode in range(episodes)], np.int64)
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
         self._faults, self._attempts = list[Fault](), [0] * episodes
@@ -134,6 +136,7 @@ class _Play:
             batch = self._advance(self._policy(obs) if self._stepping else None)
             obs = self._observations.of(batch)
             self._note(batch)
+            self._progress.note_round()
         return Evaluation(
             self._entropy,
             self._returns,
@@ -201,7 +204,7 @@ class _Play:
         self._ahead[env].popleft()
         self._terminated[episode], self._infos[episode] = terminated, info
         self._videos.write(episode)
-        self._progress()
+        self._progress.note_episode()
 
     def _again(self, episode: int, fault: Fault) -> None:
         self._faults.append(fault)
@@ -234,7 +237,3 @@ class _Observations:
         for env, one in zip(batch.env_ids.tolist(), row_objects or (), strict=False):
             kept[env] = one
         return self._codec.build_batch(merged, kept)
-
-
-def _seed_of(entropy: int, episode: int) -> int:
-    return int(np.random.SeedSequence(entropy, spawn_key=(episode,)).generate_state(1)[0]) & 0x7FFFFFFF

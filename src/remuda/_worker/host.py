@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from remuda import _core
 from remuda._crash.episode_start import describe_beginning
 from remuda._relay.log import logger
+from remuda._seeds import derive_seed
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.channel import Channel
 from remuda._wire.computed import Computed, blamed, fit
@@ -34,7 +35,7 @@ from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import EnvFn, unpack
 from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.missing_env import Missing
-from remuda._worker.reset_defaults import ResetDefaults, derive_seed
+from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import WorkerInfo, worker_context
 from remuda.errors import InvalidEnvError
 

@@ -6,17 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
+from remuda._seeds import derive_seed
 from remuda._wire.pickling import load
 
 EPISODE_SEED = "episode_seed"  # in the info of an episode's first row
-
-
-def derive_seed(entropy: int, *spawn_key: int) -> int:
-    """A seed of 31 bits, for native simulators take a signed int."""
-    sequence = np.random.SeedSequence(entropy, spawn_key=spawn_key)
-    return int(sequence.generate_state(1)[0]) & 0x7FFFFFFF
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pool_envs import assert_same
 
 from remuda import Infos, _core
-from remuda._engine.pool.infos import Extras, InfoColumns
+from remuda._engine.pool.infos import InfoColumns, PickledRows
 from remuda._wire.info_columns import InfoColumn, InfoField, field_of
 
 NUMBERS: list[st.SearchStrategy[Any]] = [
@@ -66,7 +66,7 @@ def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
     except Exception:
         return
     extras: Any = {i: (0, [pickle.dumps(([], info, None, None))], None) for i, info in enumerate(infos)}
-    ours = Infos(np.zeros(len(infos), np.uint64), _core.InfoReader(), None, Extras(extras), lambda row: None)
+    ours = Infos(np.zeros(len(infos), np.uint64), _core.InfoReader(), None, PickledRows(extras), lambda row: None)
     assert_same(ours.stack(), expected)
     assert_same(list(ours), infos)
     assert_same([ours[i] for i in range(len(infos))], infos)
@@ -96,7 +96,7 @@ def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.Data
                 arrays[-1][i] = value
                 put(infos[i], path, value)
                 mask[i] |= np.uint64(1 << k)
-    ours = Infos(mask, reader, arrays, Extras(None), lambda row: None)
+    ours = Infos(mask, reader, arrays, PickledRows(None), lambda row: None)
     assert_same(ours.stack(), theirs(infos))
     assert_same(list(ours), infos)
     assert_same([ours[i] for i in range(4)], infos)
@@ -169,10 +169,10 @@ def test_bits_of_columns_that_are_not_there_are_ignored() -> None:
     reader = _core.InfoReader()
     reader.add(("a",), int)
     reader.add(("b",), int)
-    infos = Infos(np.array([255, 2], np.uint64), reader, [np.array([7, 8])], Extras(None), None)
+    infos = Infos(np.array([255, 2], np.uint64), reader, [np.array([7, 8])], PickledRows(None), None)
     assert list(infos) == [{"a": 7}, {}]
     assert infos.stack()["_a"].tolist() == [True, False]
-    assert list(Infos(np.array([255], np.uint64), reader, None, Extras(None), None)) == [{}]
+    assert list(Infos(np.array([255], np.uint64), reader, None, PickledRows(None), None)) == [{}]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_reader_checks_the_rows() -> None:
 
 
 def test_infos_are_a_sequence() -> None:
-    infos = Infos(np.zeros(3, np.uint64), _core.InfoReader(), None, Extras(None), lambda row: None)
+    infos = Infos(np.zeros(3, np.uint64), _core.InfoReader(), None, PickledRows(None), lambda row: None)
     assert (len(infos), list(infos), infos[1:], infos[-1]) == (3, [{}] * 3, [{}] * 2, {})
     assert infos.stack() == {}
     assert repr(infos) == "Infos([{}, {}, {}])"

@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium import Space
 
-from remuda._worker.reset_defaults import derive_seed
+from remuda._seeds import derive_seed
 
 
 class ActionSpaces:

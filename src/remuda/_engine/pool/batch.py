@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remuda import _core
-from remuda._engine.pool.infos import Extras, Infos, RawExtra, final_obs_reader, rows_of_envs
+from remuda._engine.pool.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded
 from remuda.errors import EnvError
@@ -146,33 +146,33 @@ class Batch(_core.Batch):
         """What `infos.stack()` returns; quicker where there are none."""
         if not self.has_infos:
             return {}
-        if self._extras is not None:
+        if self._pickled is not None:
             return self.infos.stack()
         stacked: dict[str, Any] = self._source.info_reader.stack(self._info_mask(), self._info_arrays(), None)
         return stacked
 
-    def _rows_matter(self) -> dict[int, RawExtra]:
+    def _rows_matter(self) -> dict[int, RawRow]:
         """What is not in columns, by row."""
-        if self._extras is None or self._source.vector_size is None:
-            return self._extras or {}
-        return rows_of_envs(self._extras, self._source.vector_size)
+        if self._pickled is None or self._source.vector_size is None:
+            return self._pickled or {}
+        return rows_of_envs(self._pickled, self._source.vector_size)
 
     @cached_property
-    def _lazy(self) -> Extras:
-        return Extras(
+    def _lazy(self) -> PickledRows:
+        return PickledRows(
             self._rows_matter(), partial(_blame, self.env_ids, self._source.worker_of)
         )  # without us: no circle
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (self._source, *self._apart(self._extras), self._valid)
+        return Batch, (self._source, *self._apart(self._pickled), self._valid)
 
-    def _apart(self, extras: dict[int, RawExtra] | None) -> tuple[Any, ...]:
+    def _apart(self, raw: dict[int, RawRow] | None) -> tuple[Any, ...]:
         """What its constructor takes after the source."""
         fixed = [self.reward, self.terminated, self.truncated]
         arrays = self._info_arrays()
         columns = [*fixed, None if arrays is None else self._info_mask(), *self._leaves()]
         computed = list(self.extras.values()) or None
-        return self.env_ids, columns, self._final_leaves(), computed, arrays, extras
+        return self.env_ids, columns, self._final_leaves(), computed, arrays, raw
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} envs>"

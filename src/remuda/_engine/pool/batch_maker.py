@@ -10,7 +10,7 @@ from functools import partial
 from remuda import _core
 from remuda._engine.pool.batch import Batch, Source
 from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.infos import InfoColumns, RawExtra
+from remuda._engine.pool.infos import InfoColumns, RawRow
 from remuda._engine.startup.running import Running
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import dump, load_from_env
@@ -54,9 +54,9 @@ class BatchMaker:
         if self._running.hub.batches == self._advise_at and (advise := self._advise()) is not None:
             advise()
 
-    def _give_columns(self, extras: dict[int, RawExtra]) -> None:
+    def _give_columns(self, raw: dict[int, RawRow]) -> None:
         """From now on the workers use them."""
-        for flags, parts, _ in extras.values():
+        for flags, parts, _ in raw.values():
             if flags & _core.HAS_NEW_KEYS and parts is not None and not isinstance(parts, tuple):
                 with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
                     _, _, fields, _ = load_from_env(parts)

@@ -66,13 +66,13 @@ class InfoColumns:
 
 # Flags; (objects, info, new fields, terminal data), pickled unless the pool itself made it; and, of a row that the pool
 # completed, (terminal observation, terminal info), pickled or not.
-RawExtra: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[Any, dict[str, Any]] | None]"
+RawRow: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[Any, dict[str, Any]] | None]"
 
 
-def rows_of_envs(extras: dict[int, Any], vector_size: int) -> dict[int, RawExtra]:
+def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
     """What the hub has by the first row of each vector env as that of each row."""
     rows = {}
-    for first, (_, parts, terminals) in extras.items():
+    for first, (_, parts, terminals) in raw.items():
         for i, (flags, own) in enumerate(_rows_of_one(parts, vector_size)):
             terminal = None if terminals is None else terminals[i]
             if flags or own is not None or terminal is not None:
@@ -91,7 +91,7 @@ def _rows_of_one(parts: Parts | tuple[Any, ...] | None, vector_size: int) -> lis
         return [(0, parts)] * vector_size
 
 
-class Extras:
+class PickledRows:
     """What of a batch is not in columns: pickled matter of some rows, unpickled when first asked for.
 
     Attributes:
@@ -99,10 +99,10 @@ class Extras:
     """
 
     def __init__(
-        self, extras: dict[int, RawExtra] | None, blame: Callable[[int, Exception], Exception] | None = None
+        self, raw: dict[int, RawRow] | None, blame: Callable[[int, Exception], Exception] | None = None
     ) -> None:
         """`blame`: makes what is to be raised when that of a row cannot be unpickled; None: what that raises is."""
-        self.raw, self._blame = extras or {}, blame
+        self.raw, self._blame = raw or {}, blame
         self._loaded: dict[int, tuple[list[Any], dict[str, Any] | None, Any]] = {}
 
     def __bool__(self) -> bool:
@@ -161,7 +161,7 @@ class Infos(Sequence[dict[str, Any]]):
         mask: np.ndarray[Any, Any],
         reader: _core.InfoReader,
         arrays: list[Any] | None,
-        extras: Extras,
+        pickled: PickledRows,
         final_obs: Callable[[int], Any] | None,
     ) -> None:
         """Of the rows of a batch.
@@ -170,11 +170,11 @@ class Infos(Sequence[dict[str, Any]]):
             mask: (n,) uint64: a bit for each info column that a row has filled.
             reader: Knows these columns.
             arrays: The columns; None where no row has any.
-            extras: What has none.
+            pickled: What has none.
             final_obs: Builds the terminal observation of a row that no info column has; None where no row has one.
         """
         self._mask, self._reader, self._arrays = mask, reader, arrays
-        self._extras, self._final_obs = extras, final_obs
+        self._pickled, self._final_obs = pickled, final_obs
 
     def __len__(self) -> int:
         return len(self._mask)
@@ -188,14 +188,14 @@ class Infos(Sequence[dict[str, Any]]):
             return [self[i] for i in range(*index.indices(len(self)))]
         row = range(len(self))[index]
         info: dict[str, Any] = self._reader.info(self._mask, self._arrays, row)
-        if row in self._extras.raw:
+        if row in self._pickled.raw:
             self._complete(info, row)
         return info
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Builds all of them at once: that is much cheaper than one by one."""
         infos: list[dict[str, Any]] = self._reader.infos(self._mask, self._arrays)
-        for row in self._extras.raw:
+        for row in self._pickled.raw:
             self._complete(infos[row], row)
         return iter(infos)
 
@@ -204,13 +204,13 @@ class Infos(Sequence[dict[str, Any]]):
 
     def _complete(self, info: dict[str, Any], row: int) -> None:
         """Adds what columns do not have."""
-        if self._extras.has_final(row):
+        if self._pickled.has_final(row):
             assert self._final_obs is not None  # an episode has ended
             if "final_info" not in info:
-                info["final_info"] = self._extras.final(row)[1]
+                info["final_info"] = self._pickled.final(row)[1]
             if "final_obs" not in info:
                 info["final_obs"] = self._final_obs(row)
-        info.update(self._extras.info(row))
+        info.update(self._pickled.info(row))
 
     # -- Gymnasium's format ------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Infos(Sequence[dict[str, Any]]):
 
         The result equals what `gymnasium.vector.VectorEnv._add_info` makes of the dicts one by one.
         """
-        if self._extras.are_flags:
+        if self._pickled.are_flags:
             columns: dict[str, Any] = self._reader.stack(self._mask, self._arrays, self._final_observations())
             return columns
         stacked: dict[str, Any] = {}
@@ -230,7 +230,7 @@ class Infos(Sequence[dict[str, Any]]):
 
     def _final_observations(self) -> dict[int, Any] | None:
         """By row; None: there are none."""
-        rows = [row for row in self._extras.raw if self._extras.has_final(row)]
+        rows = [row for row in self._pickled.raw if self._pickled.has_final(row)]
         if not rows:
             return None
         if self._reader.has_final_obs:
@@ -265,16 +265,16 @@ def stack_rollout(
     reader: _core.InfoReader,
     mask: np.ndarray[Any, Any],
     arrays: list[Any],
-    extras: dict[int, RawExtra],
+    raw: dict[int, RawRow],
     shape: tuple[int, int],
 ) -> dict[str, Any]:
     """The numbers in the infos of (steps, envs), as `Infos.stack` has them of envs.
 
-    `mask`, `arrays` and `extras` are of steps * envs rows.
+    `mask`, `arrays` and `raw` are of steps * envs rows.
     """
     stacked: dict[str, Any] = reader.stack(mask, arrays if mask.any() else None, None)
-    loaded = Extras(extras)
-    for row in extras:
+    loaded = PickledRows(raw)
+    for row in raw:
         info = dict(loaded.info(row))
         if loaded.has_final(row) and (terminal := loaded.final(row)[1]):
             info["final_info"] = terminal
@@ -303,13 +303,13 @@ def _reshaped(stacked: dict[str, Any], shape: tuple[int, int]) -> dict[str, Any]
 
 
 def final_obs_reader(
-    codec: SpaceCodec, arrays: Sequence[np.ndarray[Any, Any]] | None, extras: Extras
+    codec: SpaceCodec, arrays: Sequence[np.ndarray[Any, Any]] | None, pickled: PickledRows
 ) -> Callable[[int], Any]:
     """A function that builds the terminal observation of one row; it shares nothing with the batch."""
 
     def read(row: int) -> Any:
         assert arrays is not None  # called only for rows that have one
-        obs = extras.final(row)[0]
+        obs = pickled.final(row)[0]
         return codec.build_one([array[row, ...] for array in arrays], []) if obs is None else obs
 
     return read

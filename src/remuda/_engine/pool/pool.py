@@ -68,7 +68,7 @@ class Pool(Part):
     Attributes:
         num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch. Of vector envs, those in them.
         env_ids: (num_envs,) int64: 0, ..., num_envs - 1.
-        options: All of `PoolOptions`, with the values that are in force; changing it changes nothing.
+        options: dict of all `PoolOptions`, with the values that are in force; changing it changes nothing.
         choice: Where that was left to "auto": how many workers there are, and why; a `Choice`. Else None.
         num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The same, of these options.
         single_observation_space, single_action_space: Of one env: gymnasium.Space.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from remuda import _core
 from remuda._engine.pool.arguments import check_rollout
-from remuda._engine.pool.infos import RawExtra, rows_of_envs, stack_rollout
+from remuda._engine.pool.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._engine.pool.rollout_steps import RolloutStep, lockstep, partial_batches
 from remuda._system.memory import check_memory
 from remuda.errors import Fault, StateError
@@ -59,7 +59,7 @@ class Rollout:
         for name, column in (columns or {}).items():
             dtype, shape = column if isinstance(column, tuple) else (column, ())
             self.lay_out(name, np.dtype(dtype), tuple(shape))
-        self._extras: dict[int, RawExtra] = {}  # by row
+        self._pickled: dict[int, RawRow] = {}  # by row
         self._source = self._engine.batches.source
         self._is_open, self._iterates = True, False
         self._memory = self._reserve()
@@ -71,7 +71,7 @@ class Rollout:
         assert self._engine.hub is not None  # the pool is open
         check_memory(self._engine.hub.bytes_for_rollout(rows), what=what, remedy=_REMEDY)
         try:
-            return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._extras)
+            return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._pickled)
         except OSError as error:
             raise MemoryError(f"expected memory for {what}, got none ({error.strerror}); {_REMEDY}") from error
 
@@ -255,12 +255,12 @@ class Rollout:
                     faults[divmod(row, self.num_envs)] = fault
         return faults
 
-    def _rows_matter(self) -> dict[int, RawExtra]:
+    def _rows_matter(self) -> dict[int, RawRow]:
         """What has no column, by row, from the first step's on."""
-        extras, n = self._extras, self.num_envs
+        rows, n = self._pickled, self.num_envs
         if self._source.vector_size is not None:
-            extras = rows_of_envs(extras, self._source.vector_size)
-        return {row - n: raw for row, raw in extras.items() if row >= n}
+            rows = rows_of_envs(rows, self._source.vector_size)
+        return {row - n: raw for row, raw in rows.items() if row >= n}
 
     def _arrays(self) -> list[np.ndarray[Any, Any]]:
         """All that lies in the pool's shared memory, frame after frame: each is contiguous."""

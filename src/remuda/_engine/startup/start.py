@@ -152,9 +152,9 @@ class Settings:
         )
 
     @property
-    def options(self) -> PoolOptions:
-        """Every option with the value that is in force."""
-        return {name: getattr(self, name) for name in PoolOptions.__annotations__}  # type: ignore[return-value]
+    def options(self) -> dict[str, Any]:
+        """Every one of `PoolOptions`, with the value that is in force."""
+        return {name: getattr(self, name) for name in PoolOptions.__annotations__}
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
