@@ -247,7 +247,10 @@ class DiceEnv(gymnasium.Env[Any, Any]):
 
 
 class FusedEnv(CountingEnv):
-    """A CountingEnv that raises in the method that its `fuse` names, and has a `mark` that it loses with its life."""
+    """A CountingEnv that raises in the method that its `fuse` names, and has a `mark` that it loses with its life.
+
+    Where there was no action yet it observes the level that the options of its reset had; -1 where they have none.
+    """
 
     def __init__(self, tag: int, length: int) -> None:
         super().__init__(tag, length)
@@ -256,6 +259,10 @@ class FusedEnv(CountingEnv):
     def _burn(self, method: str) -> None:
         if self.fuse == method:
             raise ValueError(f"broken in {method}")
+
+    def observe(self) -> Any:
+        first = (self.last_options or {}).get("level", -1)
+        return np.array([self.tag, self.episodes, self.steps, self.last_action if self.steps else first])
 
     def reset(self, **arguments: Any) -> Any:
         self._burn("reset")

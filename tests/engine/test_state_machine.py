@@ -1,7 +1,7 @@
 """A pool's life, drawn at random, against a model of what its envs must tell.
 
-Hypothesis draws what is done: resets, steps and observes of some envs, receives of some results, calls, exceptions,
-deaths of workers, held batches. The same life is led with `backend="serial"`, where nobody dies. `make soak` draws
+Hypothesis draws what is done: resets, steps and observes of some envs, receives of some results, padded or not, options
+that resets remember, calls, exceptions, deaths of workers, held batches. The same life is led with `backend="serial"`, where nobody dies. `make soak` draws
 others each time, and more of them, and shrinks what fails.
 """
 
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -34,7 +34,14 @@ MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # for `make soak`: 
 ENVS, WORKERS, LENGTH = 4, 2, 3
 WORKER_OF = [0, 0, 1, 1]
 POLICY = FaultPolicy("restart", max_restarts=100, backoff=0)  # more than any life has
-Obs = tuple[int, ...]
+NO_LEVEL = -1
+Obs: TypeAlias = tuple[int, ...]
+Options: TypeAlias = dict[str, Any] | None
+OPTIONS: list[Options] = [None, {"big": b"x" * 200_000}, *({"level": level} for level in range(3))]
+
+
+def level_of(options: Options) -> int:
+    return (options or {}).get("level", NO_LEVEL)
 
 
 # -- the model -------------------------------------------------------------------------------------------
@@ -75,6 +82,7 @@ class Env:
         phase: "new": it was never reset; "running"; "over"; "owing": it runs as far as anybody was told, but is lost,
             which is told with the next step.
         told: Its last observation.
+        level: Which its resets are given, where they name none: that of the options that the slot remembers.
         was_cut: It is over by a fault: without autoreset it must be reset.
         episodes, steps, mark, fuse: What the env itself would say.
     """
@@ -82,6 +90,7 @@ class Env:
     tag: int
     phase: str = "new"
     told: Obs = ()
+    level: int = NO_LEVEL
     was_cut: bool = False
     episodes: int = 0
     steps: int = 0
@@ -91,12 +100,12 @@ class Env:
     def lost(self) -> Env:
         """Another has been built in its place."""
         phase = "owing" if self.phase == "running" else self.phase
-        return Env(self.tag, phase, self.told, self.was_cut or phase == "over")
+        return Env(self.tag, phase, self.told, self.level, self.was_cut or phase == "over")
 
-    def begun(self) -> Env:
-        """After a reset that went well, if it was tried again."""
+    def begun(self, level: int | None = None) -> Env:
+        """After a reset that went well, if it was tried again. `level`: of its options; None where it names none."""
         env = self.lost() if self.fuse == "reset" else self
-        told = (env.tag, env.episodes + 1, 0, -1)
+        told = (env.tag, env.episodes + 1, 0, env.level if level is None else level)
         return replace(env, phase="running", told=told, was_cut=False, episodes=env.episodes + 1, steps=0)
 
 
@@ -104,9 +113,12 @@ Outcome = tuple[Row, Env]
 Command = Callable[[Env], Outcome]  # what it makes of an env
 
 
-def reset(env: Env) -> Outcome:
-    after = env.begun()
-    return Row(after.told), after
+def reset(level: int | None = None) -> Command:
+    def outcome(env: Env) -> Outcome:
+        after = env.begun(level)
+        return Row(after.told), after
+
+    return outcome
 
 
 def observe(autoreset: str) -> Command:
@@ -118,7 +130,7 @@ def step(autoreset: str, action: int) -> Command:
         if env.phase == "owing":
             return _cut_off(env, autoreset)
         if env.phase == "over":
-            return reset(env)
+            return reset()(env)
         ends = env.steps + 1 == LENGTH
         if env.fuse == "step" or (env.fuse == "reset" and ends and autoreset == "same_step"):
             return outcome(env.lost())
@@ -144,20 +156,34 @@ class Flight:
     """A command that was sent: what may come of it.
 
     A worker that is killed meanwhile has answered already, or has not; what it did not do is done by its successor.
+
+    Attributes:
+        is_repeated: Perhaps: by an env that is built anew, which begins with what its slot remembers by then.
     """
 
     command: Command
     before: set[Env]
     outcomes: set[Outcome]
+    is_repeated: bool
 
     @classmethod
-    def of(cls, command: Command, envs: set[Env]) -> Flight:
-        return cls(command, envs, {command(env) for env in envs})
+    def of(cls, command: Command, envs: set[Env], *, may_be_dead: bool) -> Flight:
+        may_fail = any(env.fuse for env in envs)
+        return cls(command, envs, {command(env) for env in envs}, may_be_dead or may_fail)
 
     def lose(self) -> None:
         self.before = {env.lost() for env in self.before}
         answered = {(row, env.lost()) for row, env in self.outcomes}
         self.outcomes = answered | {self.command(env) for env in self.before}
+        self.is_repeated = True
+
+    def remember(self, level: int) -> None:
+        """For resets that begin after this command, and for this one where it is done by an env that comes later."""
+        outcomes = {(row, replace(env, level=level)) for row, env in self.outcomes}
+        before = {replace(env, level=level) for env in self.before}
+        if self.is_repeated:
+            outcomes |= {self.command(env) for env in before}
+        self.outcomes, self.before = outcomes, self.before | before
 
 
 # -- the life --------------------------------------------------------------------------------------------
@@ -196,23 +222,34 @@ class Life(RuleBasedStateMachine):
 
     def _send(self, command: Command, env_ids: list[int]) -> None:
         for env_id in env_ids:
-            self.flights[env_id] = Flight.of(command, self.envs[env_id])
+            may_be_dead = WORKER_OF[env_id] in self.killed
+            self.flights[env_id] = Flight.of(command, self.envs[env_id], may_be_dead=may_be_dead)
 
     def _can_step(self, env_id: int) -> bool:
         """Certainly. (To step what is over without autoreset is the env's affair.)"""
         phases = {env.phase for env in self.envs[env_id]}
         return "new" not in phases and not ("over" in phases and self.autoreset == "disabled")
 
-    @rule(some=SOME, seed=st.none() | st.integers(0, 9))
-    def send_reset(self, some: set[int], seed: int | None) -> None:
+    @rule(some=SOME, seed=st.none() | st.integers(0, 9), options=st.sampled_from(OPTIONS))
+    def send_reset(self, some: set[int], seed: int | None = None, options: Options = None) -> None:
         if env_ids := self._idle(some):
-            self.pool.send_reset(seed=seed, options={"big": b"x" * 200_000} if seed == 0 else None, env_ids=env_ids)
-            self._send(reset, env_ids)
+            self.pool.send_reset(seed=seed, options=options, env_ids=env_ids)
+            self._send(reset(None if options is None else level_of(options)), env_ids)
 
     @initialize()
     def reset_all(self) -> None:
-        self.send_reset(set(range(ENVS)), None)
+        self.send_reset(set(range(ENVS)))
         self.recv(ENVS)
+
+    @rule(some=SOME, options=st.sampled_from(OPTIONS))
+    def set_reset_options(self, some: set[int], options: Options) -> None:
+        """Also of envs in flight."""
+        self.pool.set_reset_options(options, sorted(some))
+        for env_id in some:
+            if env_id in self.flights:
+                self.flights[env_id].remember(level_of(options))
+            else:
+                self.envs[env_id] = {replace(env, level=level_of(options)) for env in self.envs[env_id]}
 
     @rule(some=SOME, action=st.integers(0, 9))
     def send_steps(self, some: set[int], action: int) -> None:
@@ -220,11 +257,11 @@ class Life(RuleBasedStateMachine):
             self.pool.send(np.full(len(env_ids), action), env_ids)
             self._send(step(self.autoreset, action), env_ids)
 
-    @rule(action=st.integers(0, 9))
-    def step_all(self, action: int) -> None:
+    @rule(action=st.integers(0, 9), rows=st.none() | st.integers(ENVS, ENVS + 2))
+    def step_all(self, action: int, rows: int | None) -> None:
         if not self.flights and all(map(self._can_step, range(ENVS))):
             self._send(step(self.autoreset, action), list(range(ENVS)))
-            self._take(self.pool.step(np.full(ENVS, action)))
+            self._take(self.pool.step(np.full(ENVS, action), pad_to=rows), rows)
 
     @rule(some=SOME)
     def send_observe(self, some: set[int]) -> None:
@@ -232,24 +269,33 @@ class Life(RuleBasedStateMachine):
             self.pool.send_observe(env_ids)
             self._send(observe(self.autoreset), env_ids)
 
-    @rule(wanted=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS))
-    def recv(self, wanted: int, limit: int | None = None) -> None:
+    @rule(
+        wanted=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS), padding=st.none() | st.integers(0, ENVS)
+    )
+    def recv(self, wanted: int, limit: int | None = None, padding: int | None = None) -> None:
         pending = len(self.flights)
         if pending == 0:
             with pytest.raises(StateError, match="none: recv follows send"):
                 self.pool.recv()
             return
-        batch = self.pool.recv(min_envs=wanted, max_envs=limit)
-        assert min(wanted, pending, limit or ENVS) <= len(batch) <= min(pending, limit or ENVS)
-        self._take(batch)
+        rows = None if padding is None else max(wanted, limit or 0) + padding
+        batch = self.pool.recv(min_envs=wanted, max_envs=limit, pad_to=rows)
+        most = min(pending, limit or ENVS, rows or ENVS)
+        assert min(wanted, most) <= batch.valid.sum() <= most
+        self._take(batch, rows)
 
     @rule()
     def recv_what_is_there(self) -> None:
         if self.flights:
             self._take(self.pool.recv(timeout=0))
 
-    def _take(self, batch: Batch) -> None:
-        for i, env_id in enumerate(batch.env_ids.tolist()):
+    def _take(self, batch: Batch, rows: int | None = None) -> None:
+        count = int(batch.valid.sum())
+        assert len(batch) == (count if rows is None else rows)
+        assert batch.env_ids[count:].tolist() == [-1] * (len(batch) - count)
+        for array in (batch.obs, batch.reward, batch.terminated, batch.truncated):
+            assert not array[count:].any()
+        for i, env_id in enumerate(batch.env_ids[:count].tolist()):
             row, flight = Row.of(batch, i), self.flights.pop(env_id)
             self.envs[env_id] = {env for possible, env in flight.outcomes if possible == row}
             assert self.envs[env_id], f"expected of env {env_id} one of {flight.outcomes}, got {row}"
