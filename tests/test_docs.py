@@ -140,6 +140,7 @@ PRELUDES = {
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
     "ray.md": POOL,
     "reference/ray.md": POOL,
+    "reference/errors.md": POOL + OPEN_POOL,
     "reference/faults.md": POOL + OPEN_POOL,
 }
 # Run after the last block of a page: what it says must hold of others, too.

@@ -1,17 +1,21 @@
-"""Every public name is in the reference, and its docstring names what it takes."""
+"""Every public name is in the reference with an example, and its docstring says what it takes, returns and raises."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import pydoc
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_public_names import FACES, public_names
+
+import remuda
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
@@ -28,39 +32,65 @@ def test_every_public_name_has_its_place_on_a_page() -> None:
     assert shown - public == set()
 
 
-def described() -> Iterator[tuple[str, Any, str, str]]:
-    """What a user may call: its name, itself, its docstring, and what else may describe its parameters."""
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_in_an_example_of_the_reference(package: str) -> None:
+    """Those of the faces on their own pages, for they share names."""
+    pages = PAGES if package == "remuda" else [ROOT / "docs" / "reference" / f"{package.partition('.')[2]}.md"]
+    blocks = [block for page in pages for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)]
+    words = set(re.findall(r"\w+", "\n".join(blocks)))
+    missing = [name for name in public_names(package) if name not in words and f"{package}.{name}" not in NOT_OURS]
+    assert not missing, f"expected examples in {[page.name for page in pages]}, got none of {missing}"
+
+
+# -- docstrings ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a user may call or look at."""
+
+    path: str
+    found: Any
+    text: str
+    around: str = ""
+    """What else may describe its parameters: the docstring of its class."""
+
+
+def described() -> Iterator[Described]:
     for package in HERE:
         for name in public_names(package):
-            found = getattr(importlib.import_module(package), name)
-            if f"{package}.{name}" in NOT_OURS:
+            if (path := f"{package}.{name}") in NOT_OURS:
                 continue
-            path, text = f"{package}.{name}", inspect.getdoc(found) or ""
-            yield path, found, text, ""
+            found = getattr(importlib.import_module(package), name)
+            text = inspect.getdoc(found) or ""
+            yield Described(path, found, text)
             if inspect.isclass(found) and not issubclass(found, (Enum, dict)):
-                for member, value in vars(found).items():
-                    if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
-                        # A method without words of its own has those of the one that it overrides.
-                        yield f"{path}.{member}", value, inspect.getdoc(getattr(found, member)) or "", text
+                for member, value in own_members(found).items():
+                    # A method without words of its own has those of the one that it overrides.
+                    yield Described(f"{path}.{member}", value, inspect.getdoc(getattr(found, member)) or "", text)
 
 
-ALL = list(described())
-
-
-@pytest.mark.parametrize(("path", "found", "own", "around"), ALL, ids=[path for path, *_ in ALL])
-def test_it_has_a_docstring_that_names_its_parameters(path: str, found: Any, own: str, around: str) -> None:
-    assert own.strip(), f"expected a docstring of {path}, got none"
-    function = found.__init__ if inspect.isclass(found) else found
-    if not inspect.isfunction(function) or is_made_by_others(found):
-        return
-    names = [name for name in inspect.signature(function).parameters if name not in ("self", "args", "kwargs")]
-    missing = [name for name in names if not re.search(rf"\b{name}\b", own + around)]
-    assert not missing, f"expected the docstring of {path} to name its parameters, got none of {missing}"
+def own_members(cls: type[Any]) -> dict[str, Any]:
+    """Methods and properties that we have written, also those of bases which are not public themselves."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("remuda")]
+    found: dict[str, Any] = {}
+    for base in reversed(ours):
+        for name, value in vars(base).items():
+            member = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+            if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+                found[name] = member
+    return found
 
 
 def is_made_by_others(found: Any) -> bool:
     """Batches, errors and the like, which users read and do not make."""
     return inspect.isclass(found) and (issubclass(found, BaseException) or found.__name__ in READ_ONLY)
+
+
+def has_constructor(found: Any) -> bool:
+    """Of our own, which checks what it gets."""
+    is_plain = is_dataclass(found) and not hasattr(found, "__post_init__")
+    return inspect.isclass(found) and not (is_plain or is_made_by_others(found) or issubclass(found, dict))
 
 
 READ_ONLY = (
@@ -71,12 +101,97 @@ READ_ONLY = (
     "Choice",
     "Call",
     "Collector",
+    "Durations",
     "Infos",
     "LazyInfos",
     "Evaluation",
     "PoolStats",
     "Rollout",
     "RolloutStep",
+    "ShardRollouts",
     "Trace",
     "WorkerInfo",
 )
+
+RAISES_NOTHING = (
+    "remuda.Durations.of",
+    "remuda.Durations.quantile",
+    "remuda.Durations.slowest_of",
+    "remuda.FaultPolicy.delay",
+    "remuda.MachineStats.others",
+    "remuda.PoolStats.scalars",
+    "remuda.Rollout.lay_out",
+    "remuda.ShardRollouts.close",
+    "remuda.sb3.SubprocVecEnv.has_written",
+    "remuda.worker_info",
+)
+
+ALL = list(described())
+CALLS = [one for one in ALL if inspect.isfunction(one.found)]
+
+
+def each(these: list[Described]) -> Any:
+    return pytest.mark.parametrize("one", these, ids=[one.path for one in these])
+
+
+@each(ALL)
+def test_it_has_a_docstring_that_names_its_parameters(one: Described) -> None:
+    assert one.text.strip(), f"expected a docstring of {one.path}, got none"
+    function = one.found.__init__ if inspect.isclass(one.found) else one.found
+    if not inspect.isfunction(function) or is_made_by_others(one.found):
+        return
+    names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls", "args", "kwargs")]
+    missing = [name for name in names if not re.search(rf"\b{name}\b", one.text + one.around)]
+    assert not missing, f"expected the docstring of {one.path} to name its parameters, got none of {missing}"
+
+
+@each([one for one in ALL if is_dataclass(one.found)])
+def test_its_fields_are_described(one: Described) -> None:
+    names = [field.name for field in fields(one.found) if not field.name.startswith("_")]
+    missing = [name for name in names if not re.search(rf"\b{name}\b", one.text)]
+    assert not missing, f"expected the docstring of {one.path} to name its fields, got none of {missing}"
+
+
+# A docstring that begins so says in its first line what comes back.
+TELLS_A_VALUE = re.compile(r"(An?|The|Each|How|Of|One|What|Whether|Where|`env\.\w+\()\b|`env\.")
+
+
+@each(CALLS)
+def test_it_says_what_it_returns(one: Described) -> None:
+    returned = inspect.signature(one.found).return_annotation
+    if returned in (None, "None", "NoReturn", "Self"):
+        return
+    tells = TELLS_A_VALUE.match(one.text) or re.search(r"\b(returns?|yields?)\b", one.text, re.IGNORECASE)
+    assert tells, f"expected the docstring of {one.path} to have 'Returns:', or to begin with what comes back"
+
+
+@each([*(one for one in CALLS if "Error." not in one.path), *(one for one in ALL if has_constructor(one.found))])
+def test_it_says_what_it_raises(one: Described) -> None:
+    tells = re.search(r"\braises\b", one.text, re.IGNORECASE) is not None
+    is_free = one.path in RAISES_NOTHING
+    assert tells or is_free, f"expected the docstring of {one.path} to have 'Raises:'; if nothing, see RAISES_NOTHING"
+    assert not (tells and is_free), f"expected {one.path} not to be in RAISES_NOTHING: its docstring tells of errors"
+
+
+def named_errors(text: str) -> Iterator[str]:
+    """Those of the section: the names before the colons, and those in what it refers to."""
+    section = re.search(r"^Raises:\n((?:[ \t]+.*\n?|\n)+)", text, re.MULTILINE)
+    for entry in re.findall(r"^ {4}([\w.]+(?:, [\w.]+)*):", section[1] if section else "", re.MULTILINE):
+        yield from entry.split(", ")
+
+
+@each([one for one in ALL if "Raises:\n" in one.text])
+def test_what_it_raises_is_there(one: Described) -> None:
+    names = list(named_errors(one.text))
+    assert names, f"expected 'Name: when.' below 'Raises:' of {one.path}, got nothing of the kind"
+    home = max((package for package in HERE if one.path.startswith(f"{package}.")), key=len)
+    for name in names:
+        found = [pydoc.locate(f"{place}{name}") for place in (f"{home}.", "remuda.", "", "gymnasium.error.")]
+        error = next(filter(None, found), None)
+        assert inspect.isclass(error) and issubclass(error, BaseException), f"{one.path} raises no {name!r}"
+
+
+def test_every_error_is_raised_by_somebody() -> None:
+    told = {name.rpartition(".")[2] for one in ALL for name in named_errors(one.text)}
+    errors = {name for name in remuda.__all__ if name.endswith("Error")}
+    assert errors - told == {"RemudaError", "TraceError"}  # the base of all; that of `remuda trace --merge`

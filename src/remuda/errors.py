@@ -337,7 +337,7 @@ class WorkerDiedError(RemudaError):
         super().__init__()
 
     def reason(self) -> str:
-        """Why it died."""
+        """The cause of its death, in a few words."""
         if self._verdict is not None:
             return f"killed by SIGKILL: {self._verdict.evidence}"
         return describe_exitcode(self.exitcode)
@@ -351,7 +351,7 @@ class WorkerDiedError(RemudaError):
         return f"{report}{_recorded(self.record)}{more}{self.details()}"
 
     def details(self) -> str:
-        """Lines that follow, where there is more to be told."""
+        """What there is more to be told, in lines of its own; else nothing."""
         return "\n  its last output:\n" + textwrap.indent(self.output, "    ") if self.output else ""
 
 
@@ -373,9 +373,11 @@ class EnvTimeoutError(WorkerDiedError, TimeoutError):
     stack: str = ""
 
     def reason(self) -> str:
+        """The limit that it missed."""
         return f"it took longer than {self.deadline}={self.limit} s, and was killed"
 
     def details(self) -> str:
+        """What there is more to be told, in lines of its own: where it was, and what it had written."""
         where = f"\n  it was in, the last call first:\n{textwrap.indent(self.stack, '    ')}" if self.stack else ""
         return where + super().details()
 
@@ -385,6 +387,7 @@ class CorruptReplyError(WorkerDiedError):
     something in it reads or writes our socket."""
 
     def reason(self) -> str:
+        """The cause of its death."""
         return "what it wrote made no sense, and it was killed"
 
 
@@ -405,6 +408,7 @@ class ShardDiedError(WorkerDiedError):
         self.shard, self.node, self._reason = shard, node, reason
 
     def reason(self) -> str:
+        """The cause of its death, as Ray has it."""
         return self._reason
 
     def __str__(self) -> str:

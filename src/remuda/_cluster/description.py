@@ -28,13 +28,17 @@ class Ray(Elsewhere):
         cpus_per_shard: Ray's CPUs for each, and the workers that it has unless `num_workers` says otherwise.
         gpus_per_shard: Ray's GPUs for each, or a part of one: for simulators, or for a policy that acts there.
         resources: Further resources that each asks for, as Ray knows them: `{"simulator": 1}`.
-        placement: "spread": on different machines, as far as there are; "pack": on few. With "strict_" before it, on
+        placement: "spread": on different machines, as far as there are; "pack": on few. With `strict_` before it, on
             different machines, or on one, or not at all: then starting waits until there are.
         address: Of the cluster to connect to: "auto", "10.0.0.1:6379". None: the one that this process is connected to;
             else that of the variable RAY_ADDRESS; else a new one on this machine, which ends with the pool.
         runtime_env: Ray's: packages, files and environment variables of the machines' processes.
         backend: How each shard runs its envs: "process"; "serial" for envs that take microseconds, which the actor then
             steps itself; "thread"; or "auto", which measures, with `num_workers="auto"`.
+
+    Raises:
+        ValueError: A number below 1 (of GPUs: below 0), or another `placement` or `backend`.
+        TypeError: `resources` are no mapping.
     """
 
     shards: int = 1

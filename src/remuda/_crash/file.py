@@ -54,6 +54,11 @@ _APART = ("path", "kinds", "actions", "pickles")  # of a record's fields: those 
 def load_record(path: str | os.PathLike[str]) -> Record:
     """Reads the crash record at `path`. Nothing that is in it is run.
 
+    Args:
+        path: Of the file, as `Fault.record` and errors have it.
+
+    Returns: What it has, checked and unpacked.
+
     Raises:
         RecordError: It is no crash record, is damaged, or was written by a later version.
         OSError: The file cannot be read.

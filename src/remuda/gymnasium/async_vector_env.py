@@ -195,7 +195,7 @@ class AsyncVectorEnv(HasStats, EnvCalls[ObsType, ActType]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
-        """Reset all envs, or those under ``options["reset_mask"]``.
+        """Reset all envs, or those under ``options["reset_mask"]``. Raises as its ``_async`` and ``_wait`` do.
 
         Args:
             seed: an int gives env i ``seed + i``; a sequence has one seed (or ``None``) for each env. With
@@ -237,7 +237,7 @@ class AsyncVectorEnv(HasStats, EnvCalls[ObsType, ActType]):
         self._state, self._scattered = AsyncState.WAITING_RESET, mask is not None
 
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
-        """Wait for the results of :meth:`reset_async`.
+        """Wait for the results of :meth:`reset_async`; returns them as :meth:`reset` does.
 
         Args:
             timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
@@ -257,7 +257,7 @@ class AsyncVectorEnv(HasStats, EnvCalls[ObsType, ActType]):
     # -- step --------------------------------------------------------------------------------------------
 
     def step(self, actions: ActType) -> Step[ObsType]:
-        """Step every env with its action.
+        """Step every env with its action. Raises what :meth:`step_async` and :meth:`step_wait` do.
 
         Args:
             actions: an element of ``action_space``, or a sequence of ``num_envs`` single actions. They reach
@@ -312,7 +312,7 @@ class AsyncVectorEnv(HasStats, EnvCalls[ObsType, ActType]):
         self._state, self._scattered = AsyncState.WAITING_STEP, False
 
     def step_wait(self, timeout: float | None = None) -> Step[ObsType]:
-        """Wait for the results of :meth:`step_async`.
+        """Wait for the results of :meth:`step_async`; returns them as :meth:`step` does.
 
         Args:
             timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.

@@ -48,7 +48,7 @@ class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, A
         return self.get_attr("np_random")
 
     def render(self) -> tuple[Any, ...]:
-        """Each env's ``render()``."""
+        """Each env's ``render()``. Raises as :meth:`call` does."""
         return self.call("render")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -61,6 +61,8 @@ class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, A
 
         Returns:
             What each env's method returned, or each env's attribute.
+
+        Raises: as :meth:`call_async` and :meth:`call_wait` do.
         """
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
@@ -87,6 +89,9 @@ class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, A
         Args:
             timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
 
+        Returns:
+            As :meth:`call` does.
+
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
             NoAsyncCallError: without :meth:`call_async`.
@@ -99,7 +104,8 @@ class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, A
         return tuple(self._wait(AsyncState.WAITING_CALL, self._answers, timeout))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return each env's attribute, looked up from the outermost wrapper inwards; a method is called."""
+        """Return each env's attribute, looked up from the outermost wrapper inwards; a method is called. Raises as
+        :meth:`call` does."""
         return self.call(name)
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:

@@ -58,6 +58,9 @@ def make_vec(
             :class:`AsyncVectorEnv` yourself. ``shared_memory`` is ``False`` unless given, which takes any space
             and costs nothing.
 
+    Returns:
+        The vector env, with ``num_envs`` envs that are built but not reset.
+
     Raises:
         gymnasium.error.Error: no such env, or it has no entry point for a single env.
         TypeError: an option that there is not, or that makes no sense here.

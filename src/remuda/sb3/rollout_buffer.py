@@ -44,6 +44,9 @@ class RolloutBuffer(buffers.RolloutBuffer):
     Attributes:
         observations: (buffer_size, n_envs, ...), or a dict of such; views of shared memory where there is no copy.
         rollout: what has the observations; ``None`` where they were copied.
+
+    Raises:
+        NotImplementedError: a space that Stable-Baselines3 has no buffers for.
     """
 
     observations: Any
@@ -70,7 +73,8 @@ class RolloutBuffer(buffers.RolloutBuffer):
     # -- filling -----------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget all, and have the env write its next steps where they will be read."""
+        """Forget all, and have the env write its next steps where they will be read. Raises as
+        :meth:`SubprocVecEnv.rollout`."""
         self._views: dict[str, Array] = {}  # (buffer_size, n_envs, ...)
         self.observations = self._views
         if self.rollout is not None:
@@ -105,6 +109,10 @@ class RolloutBuffer(buffers.RolloutBuffer):
             episode_start: whether ``obs`` is the first of an episode.
             value: of ``obs``.
             log_prob: of the action.
+
+        Raises:
+            IndexError: the buffer is full.
+            ValueError: arrays of another number of rows.
         """
         given = obs if self._is_dict else {_ONLY: obs}
         if self.pos == 0:
@@ -155,6 +163,9 @@ class RolloutBuffer(buffers.RolloutBuffer):
 
         Args:
             batch_size: of each but the last; ``None``: all at once.
+
+        Raises:
+            AssertionError: the buffer is not full.
         """
         assert self.full, "expected a buffer that is full"
         indices = np.random.permutation(self.buffer_size * self.n_envs)

@@ -310,7 +310,8 @@ class SubprocVecEnv(HasStats, VecEnv):
     # -- calls -------------------------------------------------------------------------------------------
 
     def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
-        """Each env's picture; ``None`` for each, and a warning, where ``render_mode`` is not "rgb_array"."""
+        """Each env's picture; ``None`` for each, and a warning, where ``render_mode`` is not "rgb_array". Raises as
+        :meth:`env_method`."""
         if self.render_mode != "rgb_array":
             warnings.warn(
                 f"expected the render mode 'rgb_array' of envs that are asked for images, got {self.render_mode!r}",
@@ -320,7 +321,8 @@ class SubprocVecEnv(HasStats, VecEnv):
         return self.env_method("render")
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether every env, or a wrapper around it, has the attribute ``attr_name``, or ``extras=`` stand for it."""
+        """Whether every env, or a wrapper around it, has the attribute ``attr_name``, or ``extras=`` stand for it.
+        Raises as :meth:`get_attr`, but for an env that has none."""
         if self._extras.name_of(attr_name) is not None:
             return True
         return all(self._apply(worker.has_attribute, attr_name))
@@ -389,7 +391,7 @@ class SubprocVecEnv(HasStats, VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
     ) -> list[bool]:
-        """Whether each env (or those of ``indices``) is in a wrapper of ``wrapper_class``."""
+        """Whether each env (of ``indices``) is in a wrapper of ``wrapper_class``. Raises as :meth:`get_attr`."""
         return self._apply(worker.is_wrapped, wrapper_class, indices=indices)
 
     def _computed(self, name: str, indices: Indices) -> list[Any]:

@@ -19,7 +19,7 @@ from pool_envs import (
 )
 
 from remuda import EnvError, Pool, _core
-from remuda._engine.pool.calls import Call
+from remuda._engine.pool.answers import Answers
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.faults import Faults
 
@@ -27,12 +27,12 @@ BACKENDS = ("process", "thread", "serial")
 CONCURRENT = ("process", "thread")
 
 
-def _no_wait(call: Call, timeout: float | None) -> None:
+def _no_wait(call: Answers, timeout: float | None) -> None:
     pass
 
 
 def test_a_call_counts_its_answers() -> None:
-    call = Call(_no_wait, Faults(_core.Obstacles(2, 2), 2, in_callers_thread=False))
+    call = Answers(_no_wait, Faults(_core.Obstacles(2, 2), 2, in_callers_thread=False))
     for sequence in (5, 3):
         call.expect(sequence, 0, 0)
     with pytest.raises(TimeoutError, match="2 of 2 envs have not answered within 1 s"):
@@ -45,7 +45,7 @@ def test_a_call_counts_its_answers() -> None:
 
 
 def test_a_call_fails_with_all_its_failures() -> None:
-    call = Call(_no_wait, Faults(_core.Obstacles(2, 2), 2, in_callers_thread=False))
+    call = Answers(_no_wait, Faults(_core.Obstacles(2, 2), 2, in_callers_thread=False))
     for sequence in (1, 2):
         call.expect(sequence, 0, 0)
         call.fail(sequence, failure(sequence), Changes())

@@ -143,7 +143,7 @@ class Batch(_core.Batch):
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)
 
     def stack_infos(self) -> dict[str, Any]:
-        """What `infos.stack()` returns; quicker where there are none."""
+        """What `infos.stack()` returns and raises; quicker where there are none."""
         if not self.has_infos:
             return {}
         if self._pickled is not None:

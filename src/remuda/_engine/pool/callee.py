@@ -70,6 +70,10 @@ class Callee:
                 were told of different things, until they are told otherwise about the same. None: nothing lasting.
             again: Told to them in the place of `fn`: `again(env, derive, ...)`. `derive(seed)` is another seed, which
                 follows from that one (from 0 up), the env and how often it was built anew; of 31 bits.
+
+        Raises:
+            ValueError, TypeError: `env_ids` that are none; `per_env_args` of another number. Nothing was sent.
+            BrokenPoolError, ClosedError: One of the envs can never answer. Nothing was sent.
         """
         self._engine.check_open()
         targets = self._named(env_ids)
@@ -93,7 +97,7 @@ class Callee:
     def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None, *, lasting: bool = False) -> None:
         """Sets the attribute `name` of each env to the same `value`; a pool with `env_ids` None that of spares, too.
 
-        `lasting`: also of envs that are built anew, until it is set to something else in this way.
+        `lasting`: also of envs that are built anew, until it is set to something else in this way. Raises as `call`.
         """
         self.apply_async(
             set_attribute,
@@ -107,13 +111,14 @@ class Callee:
         self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None, *, lasting: bool = False
     ) -> None:
         """Sets the attribute `name` of each env to its own of the `values`, in the order of `env_ids`. `lasting` as in
-        `set_attr`."""
+        `set_attr`. Raises as `call` does, and a ValueError where there are not as many values as envs."""
         each = [(name, value) for value in values]
         about = ("attribute", name) if lasting else None
         self.apply_async(set_attribute, env_ids=env_ids, per_env_args=each, about=about).result()
 
     def render(self) -> list[Any]:
-        """`env.render()` of each env. What a vector env returns stands for each of its envs, whole."""
+        """`env.render()` of each env. What a vector env returns stands for each of its envs, whole. Raises as
+        `call` does."""
         return self.call("render")
 
     def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from remuda._engine.pool.arguments import check_timeout
 from remuda._engine.supervision.changes import Changes
-from remuda._engine.supervision.faults import Faults
-from remuda._wire.failures import not_loaded
-from remuda._wire.pickling import Parts, load_from_env
-from remuda.errors import EnvError, Failure, RemudaError
+from remuda._wire.pickling import Parts
+from remuda.errors import Failure, RemudaError
 
 
 class Addressee(Protocol):
@@ -21,7 +18,7 @@ class Addressee(Protocol):
     def abandon(self, error: RemudaError) -> None: ...
 
 
-class Call:
+class Call(ABC):
     """The answers of several envs to one call, some of them still to come: what `Pool.call_async` returns.
 
         call = pool.call_async("save", path)  # the envs are at it while you go on
@@ -35,22 +32,14 @@ class Call:
         error: The RemudaError by which some answer will never come; None while all may still do.
     """
 
-    def __init__(self, wait: Callable[[Call, float | None], None], faults: Faults) -> None:
-        """`wait`: waits for the answers of a call, at most so many seconds."""
-        self._order: list[int] = []
-        self._asked: dict[int, tuple[int | None, int]] = {}  # env and worker
-        self._answers: dict[int, Parts] = {}
-        self._values: list[Any] | None = None  # of the answers, unpickled when they are first asked for
-        self._failures: dict[int, Failure] = {}
-        self.error: RemudaError | None = None
-        self._missing: set[int] = set()
-        self._wait, self._faults = wait, faults
+    error: RemudaError | None = None
 
     @property
+    @abstractmethod
     def done(self) -> bool:
         """Whether `result` would return (or raise) without waiting."""
-        return not self._missing or self.error is not None
 
+    @abstractmethod
     def result(self, timeout: float | None = None) -> list[Any]:
         """Waits for all answers. May be asked again, and then returns the same values at once.
 
@@ -69,59 +58,6 @@ class Call:
                 its kinds.)
             ClosedError: The pool was closed before all answers had come.
         """
-        check_timeout(timeout)
-        self._wait(self, timeout)
-        if self.error is not None:
-            raise self.error
-        if self._missing:
-            raise TimeoutError(f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s")
-        if self._failures:
-            raise self._faults.error_for(list(self._failures.values()))
-        if self._values is None:
-            self._values = self._load_all()
-        return list(self._values)
-
-    def _load_all(self) -> list[Any]:
-        loaded, failures = {}, []
-        for sequence, answer in self._answers.items():
-            try:
-                loaded[sequence] = load_from_env(answer)
-            except Exception as error:
-                env_id, worker = self._asked[sequence]
-                failures.append(not_loaded(env_id, worker, "call", "an answer", error))
-        if failures:
-            raise EnvError(failures)
-        return [loaded[sequence] for sequence in self._order]
-
-    # -- the pool's side -------------------------------------------------------------------------------
-
-    def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
-        """For the pool: `env_id` (None: all of `worker`) was asked once more, by the message of this `sequence`."""
-        self._order.append(sequence)
-        self._asked[sequence] = env_id, worker
-        self._missing.add(sequence)
-
-    def await_also(self, sequence: int) -> None:
-        """For the pool: one more was asked, by the message of this `sequence`, and only its failure is of interest."""
-        self._missing.add(sequence)
-
-    def answer(self, sequence: int, parts: Parts) -> None:
-        """For the pool: what was asked by the message of this `sequence` has these `parts` for its answer."""
-        self._answers[sequence] = parts
-        self._missing.discard(sequence)
-
-    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
-        """For the pool: what was asked by the message of this `sequence` raised, as `failure` says (not `changes`)."""
-        self._failures[sequence] = failure
-        self._missing.discard(sequence)
-
-    def answers(self) -> list[Parts]:
-        """What has come so far, still pickled."""
-        return list(self._answers.values())
-
-    def abandon(self, error: RemudaError) -> None:
-        """Some answer will never come."""
-        self.error = error
 
 
 def call_attribute(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

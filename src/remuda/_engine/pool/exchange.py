@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
-from remuda._engine.pool.calls import Addressee, Call
+from remuda._engine.pool.answers import Answers
+from remuda._engine.pool.calls import Addressee
 from remuda._engine.startup.running import Running
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.faults import Faults
@@ -108,14 +109,14 @@ class Exchange:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def call(self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None) -> Call:
+    def call(self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None) -> Answers:
         """Sends the env of each slot its message; the answers come together as a `Call`.
 
         A vector env gets the first one for its slots, and its answer is that of each of them. What the messages are
         `about` is told again to envs that are built anew.
         """
         self.faults.check_alive(self._running.hub.env_of(slot) for slot in slots)
-        call, asked = Call(self._wait_for_call, self.faults), dict[int, int]()
+        call, asked = Answers(self._wait_for_call, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
             env = self._layout.ids_with(self._running.hub.env_of(slot))[0]
             if env not in asked:
@@ -129,8 +130,8 @@ class Exchange:
         envs: Sequence[int],
         messages: Sequence[Parts],
         op: _core.Op = _core.Op.MESSAGE,
-        heard: Callable[[Call, int], Addressee] = lambda call, _: call,
-    ) -> Call:
+        heard: Callable[[Answers, int], Addressee] = lambda call, _: call,
+    ) -> Answers:
         """Sends each of these envs a message of its own.
 
         Args:
@@ -139,19 +140,19 @@ class Exchange:
             op: What they are.
             heard: Who is told the answer of the env at a place among these.
         """
-        call = Call(self._wait_for_call, self.faults)
+        call = Answers(self._wait_for_call, self.faults)
         for i, (env, parts) in enumerate(zip(envs, messages, strict=True)):
             worker = self._running.hub.worker_of(env)
             call.expect(self._post(worker, env, parts, self._calls, heard(call, i), op), env, worker)
         return call
 
-    def _remembering(self, call: Call, env: int, about: Hashable, parts: Parts) -> Addressee:
+    def _remembering(self, call: Answers, env: int, about: Hashable, parts: Parts) -> Addressee:
         if about is None:
             return call
         copies = [bytes(part) for part in parts]  # the caller may go on with the arrays in it
         return Remembering(call, self.supervisor.replacements.standing, env, about, copies)
 
-    def tell_spares(self, call: Call, parts: Parts, about: Hashable = None) -> None:
+    def tell_spares(self, call: Answers, parts: Parts, about: Hashable = None) -> None:
         """Sends each env that backs no slot a message, whose answer is waited for but not among the values."""
         for spare in self.spares:
             addressee = self._remembering(call, spare, about, parts)
@@ -181,7 +182,7 @@ class Exchange:
             self.faults.check_alive(env_ids)
         return self._running.hub.post_message(op, worker, env, parts, calls, addressee)
 
-    def _wait_for_call(self, call: Call, timeout: float | None) -> None:
+    def _wait_for_call(self, call: Answers, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not call.done:
             if self.closing:  # who closes pumps for himself
@@ -192,11 +193,11 @@ class Exchange:
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def close_envs(self, deadline: Deadline) -> Call:
+    def close_envs(self, deadline: Deadline) -> Answers:
         """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
         self.closing = True
         self.supervisor.close()
-        close_errors = Call(self._wait_for_call, self.faults)
+        close_errors = Answers(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while self.supervisor.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():
                 if self._running.hub.has_room(worker.index):
@@ -210,9 +211,9 @@ class Exchange:
             self._pump_once(_soon(deadline))
         return close_errors
 
-    def raise_close_errors(self, close_errors: Call) -> None:
+    def raise_close_errors(self, close_errors: Answers) -> None:
         """Raises what went wrong while the envs were closed, if anything did."""
-        answers = close_errors.answers()
+        answers = close_errors.so_far()
         if failures := [load_failure(failure) for answer in answers for failure in load_from_env(answer)]:
             raise self.faults.error_for(failures)
         if close_errors.error is not None:

@@ -219,6 +219,9 @@ class Infos(Sequence[dict[str, Any]]):
         under `_key` a bool array that says which envs have it.
 
         The result equals what `gymnasium.vector.VectorEnv._add_info` makes of the dicts one by one.
+
+        Raises:
+            EnvError: What an env has put into its info cannot be unpickled here.
         """
         if self._pickled.are_flags:
             columns: dict[str, Any] = self._reader.stack(self._mask, self._arrays, self._final_observations())

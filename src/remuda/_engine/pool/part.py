@@ -92,11 +92,26 @@ class Part(Stateful):
         return [bundle([(0, parts) for parts in its]) for its in layout.by_env(rows)]
 
     def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
-        """Tells envs to reset and returns at once; `seed`, `options` and `env_ids` as in `reset`."""
+        """Tells envs to reset and returns at once.
+
+        Args:
+            seed, options, env_ids: As in `reset`.
+
+        Raises:
+            ValueError, TypeError: Arguments of another form. Nothing was sent.
+            StateError: An env is in flight. Nothing was sent.
+            BrokenPoolError, ClosedError: It can never answer.
+        """
         self._engine.resets.send(self._targets(env_ids), seed, options, self._part, to_all=env_ids is None)
 
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
-        """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty."""
+        """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty.
+
+        Args:
+            env_ids: Which envs; None for all.
+
+        Raises: As `send` does.
+        """
         targets = self._targets(env_ids)
         self._exchange.send(_core.Op.OBSERVE, targets, None, self._part, to_all=env_ids is None)
 
@@ -132,6 +147,9 @@ class Part(Stateful):
             StateError: Nothing was sent.
             EnvError: Envs raised; the others' results are still there for the next `recv`.
             WorkerDiedError: A worker died while it had work.
+            EnvTimeoutError, CorruptReplyError, ShardDiedError: Its kinds: it missed a deadline and was killed, wrote
+                what makes no sense, or was a shard of a cluster.
+            RestartLimitError: An env failed more often than `faults` bears.
         """
         waits = min_envs is None or (type(min_envs) is int and 0 < min_envs <= self.num_envs)
         is_plain = waits and timeout is None and max_envs is None and order == "arrival" and pad_to is None
@@ -196,6 +214,8 @@ class Part(Stateful):
             options: For every env alike, or a sequence with one mapping (or None) for each env. They are this reset's
                 alone; without any an env gets those of `set_reset_options`.
             env_ids: Which envs; None for all.
+
+        Returns: A batch of these envs, ordered as `recv` does: first observations, reward 0, no flag set.
 
         Raises:
             ValueError, TypeError: Arguments of another form; with "per_episode" also a seed below 0. Nothing was sent.
@@ -278,7 +298,12 @@ class Part(Stateful):
         return 0 if self._engine.closed else self._exchange.pending(self._part)
 
     def discard(self) -> None:
-        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
+        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset.
+
+        Raises:
+            StateError: The pool has been split since, or made whole.
+            ClosedError: The pool is closed.
+        """
         self._check_open()
         self._exchange.discard(self._part)
         self._failed_after = None

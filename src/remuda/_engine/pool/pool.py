@@ -147,6 +147,8 @@ class Pool(Part):
         envs are sent and received through the parts, each of which calls its own; `call` and the like of the pool reach
         all as before, and `close` is the pool's. `split(1)` makes the pool whole again.
 
+        Returns: So many parts, or with `split(1)` the pool itself.
+
         Raises:
             ValueError: Not from 1 to `num_envs`, or to the number of vector envs, which are never divided.
             StateError: An env is in flight.
@@ -179,6 +181,11 @@ class Pool(Part):
 
         Args:
             reseat: With spares: slot i is backed by env i again, as it is with a seed. Of all envs only.
+
+        Raises:
+            ValueError, TypeError: Arguments of another form. Nothing was sent.
+            StateError: An env is in flight. Nothing was sent.
+            BrokenPoolError, ClosedError: It can never answer.
         """
         if reseat and env_ids is not None:
             raise ValueError("expected env_ids=None with reseat=True: envs take their places together")
@@ -256,6 +263,9 @@ class Pool(Part):
 
         Args:
             array: Any.
+
+        Raises:
+            ClosedError: The pool is closed.
         """
         self._engine.check_open()
         return _core.arena_of(array) is self._engine.running.arena

@@ -10,7 +10,7 @@ from typing import Any
 
 from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
-from remuda._engine.pool.calls import Call
+from remuda._engine.pool.answers import Answers
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.startup.autoreset_checks import check_autoreset
 from remuda._engine.startup.running import Running
@@ -110,7 +110,7 @@ class Replacing:
 class _Taking:
     """Waits for an env to take its place, and has it noted first when it has."""
 
-    call: Call
+    call: Answers
     note: Callable[[], None]
 
     def answer(self, sequence: int, parts: Parts) -> None:

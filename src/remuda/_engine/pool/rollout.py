@@ -137,6 +137,9 @@ class Rollout:
         Args:
             min_envs: From 1 to n, a multiple of `vector_size` where there is one. Towards the end there are fewer.
 
+        Returns:
+            An iterator over the turns.
+
         Raises:
             ValueError: Another number.
             StateError, Exception: As when it is iterated over.

@@ -89,7 +89,7 @@ class FaultPolicy:
         return any(getattr(self, name) is not None for name in _TIMEOUTS)
 
     def delay(self, restarts: int) -> float:
-        """Seconds before the next restart of a worker that had so many within the period."""
+        """How many seconds pass before the next restart of a worker that had so many `restarts` within the period."""
         if restarts == 0:
             return 0.0
         return min(self.backoff * 2.0 ** min(restarts - 1, 60), self.max_backoff)

@@ -23,6 +23,9 @@ class Recording:
         bytes_per_env: Shared memory for the latest actions of each env. A longer episode cannot be replayed.
         max_files: So many are written by one pool; of further faults there is none. The first ones are kept: what an
             error has named stays where it is.
+
+    Raises:
+        ValueError: A number below 1.
     """
 
     directory: str | os.PathLike[str]

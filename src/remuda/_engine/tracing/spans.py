@@ -69,6 +69,12 @@ def span(name: str) -> Span:
 
     Args:
         name: What the trace calls it.
+
+    Returns:
+        A context manager, which may decorate functions too.
+
+    Raises:
+        TypeError: A name that is no str.
     """
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a span to be a str, got {name!r}")

@@ -1,0 +1,88 @@
+"""What the envs of a pool answer to one call, gathered as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from remuda._engine.pool.arguments import check_timeout
+from remuda._engine.pool.calls import Call
+from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.faults import Faults
+from remuda._wire.failures import not_loaded
+from remuda._wire.pickling import Parts, load_from_env
+from remuda.errors import EnvError, Failure, RemudaError
+
+
+class Answers(Call):
+    """The call that `Exchange` makes: it is told which messages were sent, and what came of each (an `Addressee`)."""
+
+    def __init__(self, wait: Callable[[Answers, float | None], None], faults: Faults) -> None:
+        """`wait`: waits for the answers of a call, at most so many seconds."""
+        self._order: list[int] = []
+        self._asked: dict[int, tuple[int | None, int]] = {}  # env and worker
+        self._answers: dict[int, Parts] = {}
+        self._values: list[Any] | None = None  # of the answers, unpickled when they are first asked for
+        self._failures: dict[int, Failure] = {}
+        self.error: RemudaError | None = None
+        self._missing: set[int] = set()
+        self._wait, self._faults = wait, faults
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` would return (or raise) without waiting."""
+        return not self._missing or self.error is not None
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        """Waits for all answers. See `Call.result`."""
+        check_timeout(timeout)
+        self._wait(self, timeout)
+        if self.error is not None:
+            raise self.error
+        if self._missing:
+            raise TimeoutError(f"{len(self._missing)} of {len(self._order)} envs have not answered within {timeout} s")
+        if self._failures:
+            raise self._faults.error_for(list(self._failures.values()))
+        if self._values is None:
+            self._values = self._load_all()
+        return list(self._values)
+
+    def _load_all(self) -> list[Any]:
+        loaded, failures = {}, []
+        for sequence, answer in self._answers.items():
+            try:
+                loaded[sequence] = load_from_env(answer)
+            except Exception as error:
+                env_id, worker = self._asked[sequence]
+                failures.append(not_loaded(env_id, worker, "call", "an answer", error))
+        if failures:
+            raise EnvError(failures)
+        return [loaded[sequence] for sequence in self._order]
+
+    def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
+        """`env_id` (None: all of `worker`) was asked once more, by the message of this `sequence`."""
+        self._order.append(sequence)
+        self._asked[sequence] = env_id, worker
+        self._missing.add(sequence)
+
+    def await_also(self, sequence: int) -> None:
+        """One more was asked, by the message of this `sequence`, and only its failure is of interest."""
+        self._missing.add(sequence)
+
+    def answer(self, sequence: int, parts: Parts) -> None:
+        """What was asked by the message of this `sequence` has these `parts` for its answer."""
+        self._answers[sequence] = parts
+        self._missing.discard(sequence)
+
+    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+        """What was asked by the message of this `sequence` raised, as `failure` says (not `changes`)."""
+        self._failures[sequence] = failure
+        self._missing.discard(sequence)
+
+    def abandon(self, error: RemudaError) -> None:
+        """Some answer will never come."""
+        self.error = error
+
+    def so_far(self) -> list[Parts]:
+        """What has come so far, still pickled."""
+        return list(self._answers.values())
