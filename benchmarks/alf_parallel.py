@@ -21,8 +21,8 @@ import torch
 from script import parse_options, publish
 from tables import figure, head, row, verdict
 
-from remuda._bench import machine
 from remuda._bench.results import Entry, Turn, paired_ratio
+from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 try:

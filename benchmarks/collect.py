@@ -23,12 +23,13 @@ from envs import iterations_for, missing, work, workloads
 from script import names, parse_options, publish
 from tables import failures, head, row
 
-from remuda._bench import machine, registry, report
+from remuda._bench import registry, report
 from remuda._bench.collecting import MakePolicy, PolicyAlone, Thinking, lockstep_bound, sleeping, with_policy
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.results import Entry, Result
 from remuda._bench.rounds import race
 from remuda._bench.workloads import Workload, probe_spaces
+from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 WORKLOADS = ("cartpole", "mujoco", "pong")

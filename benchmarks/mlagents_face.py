@@ -41,7 +41,7 @@ with warnings.catch_warnings():
 
     from remuda.mlagents import SubprocessEnvManager
 
-from remuda._bench import machine
+from remuda._system import machine
 
 BEHAVIOR = "agent"
 WARM_UP = 20  # steps of each env

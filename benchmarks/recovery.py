@@ -22,7 +22,7 @@ import numpy as np
 from readme import write_section
 
 from remuda import FaultPolicy, Pool
-from remuda._bench import machine
+from remuda._system import machine
 
 START_METHODS = ("forkserver", "fork", "spawn")
 

@@ -21,7 +21,7 @@ from readme import write_section
 from tables import figure, head, row
 
 import remuda
-from remuda._bench import machine
+from remuda._system import machine
 
 MINIBATCH = 256
 WARM_UP = 4  # rollouts: memory is reserved in the first ones

@@ -25,12 +25,13 @@ from script import parse_options, publish
 from tables import failures, head, row
 
 import remuda
-from remuda._bench import machine, report
+from remuda._bench import report
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.loops import LoopsAtOnce
 from remuda._bench.results import Result, paired_ratio
 from remuda._bench.rounds import race
 from remuda._bench.workloads import EnvFactory, Workload, sample_actions
+from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 WORKLOADS = ("cartpole", "mujoco", "pong")

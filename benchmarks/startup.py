@@ -17,9 +17,10 @@ from statistics import median
 
 from script import publish
 
-from remuda._bench import machine, registry, workloads
+from remuda._bench import registry, workloads
 from remuda._bench.contenders import Plan
 from remuda._bench.rounds import Runner
+from remuda._system import machine
 
 CONTENDERS = ("remuda-per-env", "gymnasium")
 START_METHODS = ("fork", "forkserver", "spawn")

@@ -14,11 +14,12 @@ from envs import WORKLOADS, missing, workloads
 from script import parse_options, publish
 from tables import failures, figure, head, row, verdict
 
-from remuda._bench import machine, registry, report
+from remuda._bench import registry, report
 from remuda._bench.contenders import Plan
 from remuda._bench.results import Result, paired_ratio
 from remuda._bench.rounds import race
 from remuda._bench.workloads import Workload
+from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 IDEAL = "the ideal"

@@ -18,11 +18,12 @@ from script import parse_options, publish
 from sleepers import Sleeps
 from tables import failures, head, row
 
-from remuda._bench import machine, registry, report
+from remuda._bench import registry, report
 from remuda._bench.contenders import PlainLoop, Plan, Remuda
 from remuda._bench.partial import RemudaPartial
 from remuda._bench.results import Entry, Result
 from remuda._bench.rounds import race
+from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 RESETS = Sleeps("1 ms a step; 200 ms a reset, after 200 steps", (1e-3,) * 200, reset=0.2, episode_steps=200)

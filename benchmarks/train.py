@@ -22,12 +22,13 @@ from envs import missing, workloads
 from script import names, parse_options, publish
 from tables import failures, head, row
 
-from remuda._bench import machine, registry, report
+from remuda._bench import registry, report
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.loops import LoopsAtOnce
 from remuda._bench.results import Entry, Result, paired_ratio
 from remuda._bench.rounds import race
 from remuda._bench.workloads import Workload
+from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 try:

@@ -16,12 +16,13 @@ from script import parse_options, publish
 from sleepers import SLEEPS, Sleeps
 from tables import failures, figure, head, row, verdict
 
-from remuda._bench import machine, registry, report
+from remuda._bench import registry, report
 from remuda._bench.contenders import Contender, PlainLoop, Plan
 from remuda._bench.partial import RemudaPartial
 from remuda._bench.registry import UNEVEN_PEERS
 from remuda._bench.results import Result
 from remuda._bench.rounds import race
+from remuda._system import machine
 
 NUM_ENVS = 16
 

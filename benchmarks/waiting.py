@@ -27,8 +27,8 @@ from script import names, publish
 from tables import figure, head, row, verdict
 
 import remuda
-from remuda._bench import machine
 from remuda._engine.startup import start
+from remuda._system import machine
 from remuda._system.cores import usable_cores
 from remuda._wire.spinning import Spinning
 

@@ -22,6 +22,7 @@ ARROWS = {
     "_core": set(),
     "__main__": {"cli"},
     "_system": {"errors"},
+    "_reports": {"_system"},
     "_tensors": {"_core", "errors"},
     "_wire": {"_core", "_wording", "errors"},
     "_crash": {"_core", "errors"},
@@ -39,12 +40,12 @@ ARROWS = {
     "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
     "sb3": {"remuda", "errors", "_faces", "_keywords"},
-    "_bench": {"remuda", "errors", "gymnasium", "_system"},
+    "_bench": {"remuda", "errors", "gymnasium", "_system", "_reports"},
     "_cluster": {"remuda", "errors", "_wording", "_core", "_wire", "_relay", "_engine", "_keywords"},
-    "_training": {"remuda", "errors", "_seeds", "_wire"},
+    "_training": {"remuda", "errors", "_seeds", "_wire", "_reports"},
     "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
-    "cli": {"remuda", "errors", "_bench", "_system", "_crash", "_replay", "_trace", "_watch"},
+    "cli": {"remuda", "errors", "_bench", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
 }
 
 

@@ -13,10 +13,10 @@ from bench_fakes import entry, result, sample_result
 from rich.console import Console
 
 from remuda._bench import plot
-from remuda._bench.machine import cpu_model
 from remuda._bench.report import as_text, to_json
 from remuda._bench.results import Entry, Result, Turn
 from remuda._bench.rich_report import render
+from remuda._system.machine import cpu_model
 
 
 def text_of(found: Result, width: int = 80) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,9 @@ def invoke(*arguments: str) -> Outcome:
 
 
 def test_end_to_end(tmp_path: Path) -> None:
-    figures, picture = tmp_path / "new" / "bench.json", tmp_path / "new" / "bench.png"
-    run = invoke("CartPole-v1", *QUICK, "--against", "gymnasium-sync", "--json", str(figures), "--plot", str(picture))
+    figures, picture, page = (tmp_path / "new" / f"bench.{suffix}" for suffix in ("json", "png", "html"))
+    arguments = ("CartPole-v1", *QUICK, "--against", "gymnasium-sync", "--json", str(figures), "--plot", str(picture))
+    run = invoke(*arguments, "--html", str(page))
     assert run.exit_code == 0, run.output
     assert "CartPole-v1: 4 envs, 2 workers" in run.stdout
     found = json.loads(figures.read_text())
@@ -33,6 +35,9 @@ def test_end_to_end(tmp_path: Path) -> None:
     assert all(len(contender["rounds"]) == 2 for contender in found["contenders"])
     assert found["contenders"][1]["num_workers"] == 2
     assert picture.read_bytes().startswith(b"\x89PNG\r\n")
+    written = page.read_text()
+    assert '<th scope="row">gymnasium-sync</th>' in written and "<svg" in written
+    assert f"bench {shlex.join(arguments)} --html" in written
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
@@ -65,6 +70,8 @@ def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.
             ["CartPole-v1", "--json", "file/bench.json"],
             "error: cannot write file/bench.json",
         ),
+        (["CartPole-v1", "--html", "file/bench.html"], "error: cannot write file/bench.html"),
+        (["CartPole-v1", "--html", "."], "error: cannot write .: it is a folder"),
         (
             ["CartPole-v1", "--num-envs", "2", "--num-workers", "3"],
             "error: expected at most one worker per env",

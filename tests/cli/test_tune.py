@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,9 @@ def invoke(*arguments: str) -> Outcome:
 
 
 def test_end_to_end(tmp_path: Path) -> None:
-    figures, picture = tmp_path / "new" / "tune.json", tmp_path / "new" / "tune.png"
-    run = invoke("CartPole-v1", *QUICK, "--policy-ms", "0.1", "--json", str(figures), "--plot", str(picture))
+    figures, picture, page = (tmp_path / "new" / f"tune.{suffix}" for suffix in ("json", "png", "html"))
+    arguments = ("CartPole-v1", *QUICK, "--policy-ms", "0.1", "--json", str(figures), "--plot", str(picture))
+    run = invoke(*arguments, "--html", str(page))
     assert run.exit_code == 0, run.output
     found = json.loads(figures.read_text())
     ast.parse(found["code"])
@@ -27,6 +30,9 @@ def test_end_to_end(tmp_path: Path) -> None:
     assert all(trial["steps_per_second"] > 0 for trial in found["trials"])
     assert found["reasons"]
     assert picture.read_bytes().startswith(b"\x89PNG\r\n")
+    written = html.unescape(page.read_text())
+    assert found["code"] in written
+    assert shlex.join(["remuda", "tune", *arguments, "--html", str(page)]) in written
 
 
 def test_an_env_that_cannot_be_stepped_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

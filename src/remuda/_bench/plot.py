@@ -8,7 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from . import machine
+from remuda._system import machine
+
 from .results import Entry, Result
 
 _OURS, _THEIRS, _IDEAL = "#1b7f5c", "#a9b4bd", "#b5482a"

@@ -6,7 +6,8 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
-from . import machine
+from remuda._system import machine
+
 from .results import Entry, Result
 
 SCHEMA = 1

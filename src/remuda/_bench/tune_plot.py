@@ -7,8 +7,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from remuda._bench import machine
-from remuda._bench.tuning import Outcome, Tuned
+from remuda._bench import tune_report
+from remuda._bench.tuning import Tuned
+from remuda._system import machine
 
 _BEST, _OTHERS = "#1b7f5c", "#a9b4bd"
 
@@ -28,7 +29,7 @@ def save(tuned: Tuned, env: str, path: Path) -> None:
             verticalalignment="center",
             fontsize=9,
         )
-    axes.set_yticks(range(len(outcomes)), [_name(outcome) for outcome in outcomes])
+    axes.set_yticks(range(len(outcomes)), [tune_report.name(outcome) for outcome in outcomes])
     axes.invert_yaxis()
     axes.set_xlim(right=1.15 * max(outcome.rate for outcome in outcomes))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -36,10 +37,3 @@ def save(tuned: Tuned, env: str, path: Path) -> None:
     axes.set_title(f"remuda tune {env}", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=160)
-
-
-def _name(outcome: Outcome) -> str:
-    trial = outcome.trial
-    workers = "the caller" if outcome.backend == "serial" else f"{trial.num_workers} workers"
-    spares = f", {trial.spares} spares" if trial.spares else ""
-    return f"{trial.num_envs} envs, {workers}{spares}{', halves' if trial.parts == 2 else ''}"

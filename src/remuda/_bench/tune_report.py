@@ -23,6 +23,18 @@ while True:
     batch = pool.step(policy(batch.obs))"""
 
 
+def name(outcome: Outcome) -> str:
+    """The pool of a trial in a few words."""
+    trial = outcome.trial
+    workers = "stepped by the caller" if outcome.backend == "serial" else _plural(trial.num_workers or 1, "worker")
+    spares = f", {_plural(trial.spares, 'spare')}" if trial.spares else ""
+    return f"{_plural(trial.num_envs, 'env')}, {workers}{spares}{', halves' if trial.parts == 2 else ''}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def cells(outcome: Outcome, best: Outcome) -> list[str]:
     """One row of the table."""
     trial = outcome.trial

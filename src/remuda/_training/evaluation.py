@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,24 @@ class Evaluation:
         means = [self.returns[generator.integers(n, size=n)].mean() for _ in range(_RESAMPLES)]
         low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
         return float(low), float(high)
+
+    def to_html(self, path: str | os.PathLike[str], title: str = "Evaluation") -> None:
+        """Writes a page of it: the mean and its interval, the spread of returns and lengths, every episode, the videos.
+
+        It is one file, which fetches nothing and can be sent by mail: videos of up to 8 MiB are in it. It also says how
+        the program was run, on what machine, and the versions of what is installed.
+
+        Args:
+            path: Overwritten, if there is such a file; its folder is made, if there is none.
+            title: What the page is headed with: the name of the policy, say.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        from remuda._reports.origin import Origin
+        from remuda._training import evaluation_page
+
+        evaluation_page.page(self, title, Origin.here()).save(path)
 
     def __len__(self) -> int:
         return len(self.returns)

@@ -7,6 +7,7 @@ runs. So a worker process started by ``spawn``, which imports the main script ag
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -21,8 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: those of the command line, if not given.
     """
+    words = sys.argv[1:] if arguments is None else arguments
     parser = build_parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
+    options.command = shlex.join(["remuda", *words])
     if options.run is None:
         parser.print_help(sys.stderr)
         sys.exit(2)

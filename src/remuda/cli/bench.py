@@ -47,6 +47,7 @@ def add_to(subcommands: Subcommands) -> None:
     add("--seed", type=int, default=0, metavar="N", help="of the envs and the actions (default: 0)")
     add("--json", type=Path, metavar="FILE", help="write all figures here")
     add("--plot", type=Path, metavar="FILE", help="draw them here, as .png or .svg")
+    add("--html", type=Path, metavar="FILE", help="write a page of them here: plot, table, machine, command")
 
 
 def bench(options: argparse.Namespace) -> int:
@@ -67,7 +68,7 @@ def bench(options: argparse.Namespace) -> int:
     except (registry.UnavailableError, workloads.WorkloadError) as error:
         return refuse(str(error))
 
-    save(result, options.json, options.plot)
+    save(result, options.json, options.plot, options.html, options.command)
     return 0 if result.remuda.error is None else 1
 
 
@@ -79,12 +80,15 @@ def _reason_not_to(options: argparse.Namespace) -> str | None:
     """Found out now, not after the measurement."""
     if (workers := _num_workers(options)) > options.num_envs:
         return f"expected at most one worker per env, got {workers} workers for {options.num_envs} envs"
-    return reason_not_to_write(options.json, options.plot)
+    return reason_not_to_write(options)
 
 
-def reason_not_to_write(json_file: Path | None, plot: Path | None) -> str | None:
+def reason_not_to_write(options: argparse.Namespace) -> str | None:
     """What keeps the results from being written where there is a name for a file."""
-    for path in (json_file, plot):
+    plot: Path | None = options.plot
+    for path in (options.json, plot, options.html):
+        if path is not None and path.is_dir():
+            return f"cannot write {path}: it is a folder"
         if path is not None and (folder := _unwritable_folder(path)):
             return f"cannot write {path}: {folder} is not a folder that can be written to"
     if plot is not None and plot.suffix not in _PLOT_FORMATS:
@@ -118,9 +122,11 @@ def _unwritable_folder(path: Path) -> Path | None:
     return None if folder.is_dir() and os.access(folder, os.W_OK) else folder
 
 
-def save(result: Result, json_file: Path | None, plot_file: Path | None) -> None:
-    """Write the figures, and draw them, where there is a name for a file."""
-    for path in (json_file, plot_file):
+def save(
+    result: Result, json_file: Path | None, plot_file: Path | None, page_file: Path | None = None, command: str = ""
+) -> None:
+    """Write the figures, draw them, and make a page of them, where there is a name for a file."""
+    for path in (json_file, plot_file, page_file):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
     if json_file is not None:
@@ -131,3 +137,8 @@ def save(result: Result, json_file: Path | None, plot_file: Path | None) -> None
         from remuda._bench import plot  # only now: forked workers need not carry matplotlib
 
         plot.save(result, plot_file)
+    if page_file is not None:
+        from remuda._bench import page
+        from remuda._reports.origin import Origin
+
+        page.page(result, Origin.here(command)).save(page_file)

@@ -32,6 +32,7 @@ def add_to(subcommands: Subcommands) -> None:
     add("--seconds", type=at_least(0.01, float), default=1.0, metavar="S", help="of each trial (default: 1)")
     add("--json", type=Path, metavar="FILE", help="write all figures here")
     add("--plot", type=Path, metavar="FILE", help="draw them here, as .png or .svg")
+    add("--html", type=Path, metavar="FILE", help="write a page of them here: what to paste, plot, table, machine")
 
 
 def tune_env(options: argparse.Namespace) -> int:
@@ -40,7 +41,7 @@ def tune_env(options: argparse.Namespace) -> int:
     Each trial is a pool of the env, stepped with random actions, beside something that takes as long as your policy.
     Envs a batch, workers, spares and halves are tried, each from the best so far; "auto" has its say first.
     """
-    if reason := reason_not_to_write(options.json, options.plot):
+    if reason := reason_not_to_write(options):
         return refuse(reason)
     try:
         workload = workloads.resolve(options.env)
@@ -75,7 +76,7 @@ def _told(outcome: Outcome) -> Outcome:
 
 
 def _save(tuned: Tuned, options: argparse.Namespace) -> None:
-    for path in (options.json, options.plot):
+    for path in (options.json, options.plot, options.html):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
     if options.json is not None:
@@ -84,3 +85,8 @@ def _save(tuned: Tuned, options: argparse.Namespace) -> None:
         from remuda._bench import tune_plot
 
         tune_plot.save(tuned, options.env, options.plot)
+    if options.html is not None:
+        from remuda._bench import tune_page
+        from remuda._reports.origin import Origin
+
+        tune_page.page(tuned, options.env, Origin.here(options.command)).save(options.html)
