@@ -26,16 +26,25 @@ class TwoNodes:
         self.add()
         self.address: str = self._cluster.address
 
-    def add(self) -> None:
-        self.others.append(self._cluster.add_node(num_cpus=3, object_store_memory=STORE))
+    def add(self, **options: Any) -> None:
+        """Another node, with these further options of `ray start`."""
+        self.others.append(self._cluster.add_node(num_cpus=3, object_store_memory=STORE, **options))
 
     def kill_one_of(self, names: Iterable[str]) -> str:
         """One of these nodes, with all that runs on it; another one comes in its place. Returns its name."""
         name, node = next((name, node) for name in names for node in self.others if name.endswith(node.node_id[:8]))
+        self._kill(node)
+        return name
+
+    def kill_one(self) -> None:
+        """A node beside the head, with all that runs on it; another one comes in its place."""
+        self._kill(self.others[0])
+
+    def _kill(self, node: Any) -> None:
+        """Ray has not noticed when this returns: for some seconds it still puts actors there."""
         self._cluster.remove_node(node, allow_graceful=False)
         self.others.remove(node)
         self.add()
-        return name
 
     def shutdown(self) -> None:
         self._cluster.shutdown()

@@ -125,9 +125,18 @@ def test_a_shard_that_dies_too_often_is_given_up(cluster: TwoNodes) -> None:
             pool.step([KILL_YOURSELF, 0])
 
 
+class Endless(Scripted):
+    """In the step in which its shard dies, no episode of it has just ended by itself."""
+
+    def reset(self, **arguments: Any) -> Any:
+        told = super().reset(**arguments)
+        self.length = 1 << 30
+        return told
+
+
 def test_a_machine_that_is_lost_gives_its_shards_to_others(cluster: TwoNodes) -> None:
     where = remuda.Ray(shards=2, backend="serial", placement="spread")
-    with Pool([Scripted] * NUM_ENVS, backend=where, faults="restart", **SEEDED) as pool:
+    with Pool([Endless] * NUM_ENVS, backend=where, faults="restart", **SEEDED) as pool:
         pool.reset(seed=0)
         lost = cluster.kill_one_of(worker.node for worker in pool.workers)
         cut = [env for worker in pool.workers if worker.node == lost for env in worker.env_ids]

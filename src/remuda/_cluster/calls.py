@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -14,8 +13,8 @@ import numpy.typing as npt
 from remuda import Call, EnvError, RemudaError
 from remuda._cluster import actors
 from remuda._cluster.driver import Driver
-from remuda._cluster.fleet import Station
 from remuda._cluster.replies import Answer
+from remuda._cluster.station import Sent, answered
 from remuda._engine.pool.arguments import check_timeout
 from remuda._wire.failures import not_loaded
 from remuda._wire.pickling import load_from_env
@@ -24,21 +23,12 @@ from remuda.errors import ShardDiedError
 Ids = npt.NDArray[np.int64]
 
 
-@dataclass
-class _Asked:
-    """A shard that was asked, and where its envs are among those of the call."""
-
-    ref: actors.Ref
-    station: Station
-    generation: int
-    where: npt.NDArray[np.intp]
-
-
 class ShardCall(Call):
     """The answers of envs on several shards; see `Call`."""
 
     def __init__(self, driver: Driver) -> None:
-        self._driver, self._asked_of = driver, list[_Asked]()
+        self._driver = driver
+        self._asked_of: dict[Sent, npt.NDArray[np.intp]] = {}  # and where its envs are among those of the call
         self._env_ids: Ids = np.zeros(0, np.int64)
         self._pickled: dict[int, bytes] = {}  # by place
         self._raised: list[RemudaError] = []
@@ -64,16 +54,15 @@ class ShardCall(Call):
             messages.append(cloudpickle.dumps((fn, args, kwargs, own, about, again)))
         for (share, where), message in zip(divided, messages, strict=True):
             station = self._driver.fleet.stations[share.shard]
-            ref = station.actor.apply.remote(message, share.local(env_ids[where]))
-            self._asked_of.append(_Asked(ref, station, station.generation, where))
+            self._asked_of[station.send("apply", message, share.local(env_ids[where]))] = where
 
     def remember(self, env_ids: Ids, options: Sequence[dict[str, Any] | None]) -> None:
         """Reset options, instead of a function."""
         self._env_ids = env_ids
         for share, where in self._driver.shares.divide(env_ids):
             station = self._driver.fleet.stations[share.shard]
-            ref = station.actor.remember.remote([options[i] for i in where.tolist()], share.local(env_ids[where]))
-            self._asked_of.append(_Asked(ref, station, station.generation, where))
+            its = [options[i] for i in where.tolist()]
+            self._asked_of[station.send("remember", its, share.local(env_ids[where]))] = where
 
     @property
     def done(self) -> bool:
@@ -88,7 +77,7 @@ class ShardCall(Call):
         if self.error is not None:
             raise self.error
         if self._asked_of:
-            late = sum(len(asked.where) for asked in self._asked_of)
+            late = sum(map(len, self._asked_of.values()))
             raise TimeoutError(f"{late} of {len(self._env_ids)} envs have not answered within {timeout} s")
         failures = [failure for error in self._raised if isinstance(error, EnvError) for failure in error.failures]
         if failures:
@@ -101,33 +90,32 @@ class ShardCall(Call):
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._asked_of and self.error is None:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = actors.wait([asked.ref for asked in self._asked_of], 1, left)
-            if not ready:
+            sent = next(answered(self._asked_of, 1, left), None)
+            if sent is None:
                 return
-            for asked in [asked for asked in self._asked_of if asked.ref in ready]:
-                self._note(asked)
+            self._note(sent)
 
-    def _note(self, asked: _Asked) -> None:
+    def _note(self, sent: Sent) -> None:
         try:
-            answer: Answer = actors.get(asked.ref)
+            answer: Answer = actors.get(sent.ref)
         except actors.Lost as error:
-            lost = self._driver.died(asked.station, asked.generation, error, "call")
-            self.error = lost or self._death_of(asked, error)
+            if not self._driver.fleet.starts_elsewhere(sent, error):
+                self.error = self._driver.died(sent, error, "call") or self._death_of(sent, error)
             return
-        self._asked_of.remove(asked)
+        where = self._asked_of.pop(sent)
         if isinstance(answer.error, EnvError):
             self._raised.append(answer.error)
         elif answer.error is not None:
             self.error = answer.error if isinstance(answer.error, RemudaError) else RemudaError(str(answer.error))
         elif answer.value is not None:
-            self._pickled.update(zip(asked.where.tolist(), answer.value, strict=True))
+            self._pickled.update(zip(where.tolist(), answer.value, strict=True))
 
-    def _death_of(self, asked: _Asked, error: Exception) -> ShardDiedError:
+    def _death_of(self, sent: Sent, error: Exception) -> ShardDiedError:
         """What was asked of a shard that has died is never answered, though another one comes in its place."""
-        share = asked.station.share
+        share, node = sent.station.share, sent.station.node
         return ShardDiedError(
             shard=share.shard,
-            node=asked.station.node,
+            node=node,
             reason=str(error),
             worker=share.first,
             env_ids=share.env_ids,

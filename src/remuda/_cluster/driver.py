@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from remuda import _core
 from remuda._cluster import actors
-from remuda._cluster.fleet import Fleet, Station
+from remuda._cluster.fleet import Fleet
 from remuda._cluster.ledger import Ledger
 from remuda._cluster.options import ClusterOptions
 from remuda._cluster.replies import Legacy, Reply
 from remuda._cluster.rows import TRUNCATED, Array, Rows, ended_rows
 from remuda._cluster.shares import Share, Shares
 from remuda._cluster.standing import Standing
+from remuda._cluster.station import Sent, Station
 from remuda._engine.pool.infos import PickledRows, RawRow
 from remuda._engine.supervision.changes import Changes
 from remuda._engine.supervision.quota import Quota
@@ -35,7 +36,6 @@ class Command:
 
     Attributes:
         station: Where.
-        generation: Which of the shards that were there.
         kind: "step", "reset" or "observe": the name of the shard's method.
         env_ids: Whose results come of it.
         arguments: The method's, but for the ids.
@@ -43,7 +43,6 @@ class Command:
     """
 
     station: Station
-    generation: int
     kind: str
     env_ids: Ids
     arguments: tuple[Any, ...]
@@ -54,13 +53,13 @@ class Mail:
     """What the envs of a part of the pool are doing, and what has come of it.
 
     Attributes:
-        commands: Under way, by what their answers are known by.
+        commands: Under way, by the message that they are.
         rows: That nobody has taken yet.
         errors: That nobody was told.
     """
 
     def __init__(self) -> None:
-        self.commands: dict[actors.Ref, Command] = {}
+        self.commands: dict[Sent, Command] = {}
         self.rows: list[Rows] = []
         self.errors: list[RemudaError] = []
 
@@ -104,14 +103,11 @@ class Driver:
                 self.ledger.owed.pop(env, None)
         for share, where in self.shares.divide(env_ids) if len(env_ids) else ():
             its = arguments if len(where) == len(env_ids) else [_some(argument, where) for argument in arguments]
-            self._post(mail, Command(self.fleet.stations[share.shard], 0, kind, env_ids[where], tuple(its)))
+            self._post(mail, Command(self.fleet.stations[share.shard], kind, env_ids[where], tuple(its)))
 
     def _post(self, mail: Mail, command: Command) -> None:
-        station = command.station
-        command.generation = station.generation
-        ids = station.share.local(command.env_ids)
-        method = getattr(station.actor, command.kind)
-        mail.commands[method.remote(*command.arguments, ids)] = command
+        ids = command.station.share.local(command.env_ids)
+        mail.commands[command.station.send(command.kind, *command.arguments, ids)] = command
 
     def _answer_owed(self, mail: Mail, env_ids: Ids, arguments: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
         """Tells of episodes that were cut off while their envs were idle; what is left is to be sent."""
@@ -124,27 +120,26 @@ class Driver:
 
     # -- receiving ---------------------------------------------------------------------------------------
 
-    def collect(self, mail: Mail, ref: actors.Ref) -> None:
+    def collect(self, mail: Mail, sent: Sent) -> None:
         """Takes the answer to a command, which has come."""
-        command = mail.commands[ref]
-        reply, failure = self._answer(ref, command)
+        command = mail.commands[sent]
+        reply, failure = self._answer(sent)
+        if failure is not None and self.fleet.starts_elsewhere(sent, failure):
+            return None
+        told = None if failure is None else self.died(sent, failure, command.kind)
+        del mail.commands[sent]
         if failure is not None:
-            told = self.died(command.station, command.generation, failure, command.kind)
-            del mail.commands[ref]
             return self._settle(mail, command, told)
         assert reply is not None
-        del mail.commands[ref]
         self._take(mail, command, reply)
 
-    def _answer(self, ref: actors.Ref, command: Command) -> tuple[Reply | None, Exception | None]:
+    def _answer(self, sent: Sent) -> tuple[Reply | None, Exception | None]:
         """What has come; or why nothing will, since the shard is gone, or could not build its envs anew."""
         try:
-            reply: Reply = actors.get(ref)
+            reply: Reply = actors.get(sent.ref)
         except actors.Lost as error:
             return None, error
-        if command.generation != command.station.generation:
-            return reply, None
-        return reply, self.fleet.note_rebuilt(command.station)
+        return reply, self.fleet.note_rebuilt(sent)
 
     def _take(self, mail: Mail, command: Command, reply: Reply) -> None:
         rows = reply.rows
@@ -178,9 +173,10 @@ class Driver:
 
     # -- deaths of shards --------------------------------------------------------------------------------
 
-    def died(self, station: Station, generation: int, error: Exception, operation: str) -> RemudaError | None:
+    def died(self, sent: Sent, error: Exception, operation: str) -> RemudaError | None:
         """An actor is gone. Who notices it first has it replaced; the error, where nobody comes in its place."""
-        if station.error is not None or generation != station.generation:
+        station = sent.station
+        if station.error is not None or sent.generation != station.generation:
             return station.error
         death = self.fleet.note_death(station, error, operation)
         if not self._policy.restarts:
@@ -234,7 +230,7 @@ class Driver:
     def _end_episodes(self, mail: Mail, station: Station, ids: Ids, faults: Mapping[int, Fault]) -> None:
         if self._autoreset == "same_step":
             ends = {env: faults[env] for env in ids.tolist()}
-            return self._post(mail, Command(station, 0, "reset", ids, (None, None), ends))
+            return self._post(mail, Command(station, "reset", ids, (None, None), ends))
         extras: dict[int, RawRow] = {
             row: (0, (self._objects(env), {"fault": faults[env]}, None, None), None)
             for row, env in enumerate(ids.tolist())

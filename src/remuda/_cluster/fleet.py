@@ -5,45 +5,19 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import cloudpickle
 
 from remuda._cluster import actors
 from remuda._cluster.options import ClusterOptions
 from remuda._cluster.replies import Answer, Legacy, ShardReport
-from remuda._cluster.shares import Share, Shares
+from remuda._cluster.shares import Shares
+from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.pool.options import EnvFn
+from remuda._relay.log import logger
 from remuda.errors import RemudaError, ShardDiedError, StartTimeoutError
-
-
-@dataclass
-class Station:
-    """The place of a shard, and the actor that is there now.
-
-    Attributes:
-        share: Its envs.
-        actor: Does its commands, as soon as it has built them.
-        building: What will tell that it has; None once it is known.
-        generation: How many there were before.
-        report: Of the first.
-        node: Of the one before, while this one builds.
-        error: Why there is nobody, and will be nobody.
-    """
-
-    share: Share
-    actor: actors.Actor = None
-    building: actors.Ref = None
-    generation: int = 0
-    report: ShardReport | None = None
-    node: str = "unknown"
-    error: RemudaError | None = None
-    legacy: Legacy = field(default_factory=Legacy)
-
-    @property
-    def first_worker(self) -> int:
-        return self.share.first
 
 
 class Fleet:
@@ -80,46 +54,56 @@ class Fleet:
         return [station.report for station in self.stations if station.report is not None]
 
     def _await_builds(self, timeout: float | None) -> None:
-        building = [station.building for station in self.stations]
-        ready = actors.wait(building, len(building), timeout)
-        for station in self.stations:
-            if station.building in ready:
-                self._note_built(station)
-        if late := [station.share.shard for station in self.stations if station.building is not None]:
-            raise StartTimeoutError(
-                f"expected all shards to build their envs within start_timeout={timeout} s, got {len(late)} that had "
-                f"not (shards {late}): the cluster may have no room for "
-                f"{self._options.where.cpus_per_shard} CPUs for each"
-            )
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while building := [station.building for station in self.stations if station.building is not None]:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            built = list(answered(building, 1, left))
+            if not built:
+                raise self._too_late(building, timeout)
+            for sent in built:
+                self._note_first_build(sent)
+
+    def _too_late(self, building: Sequence[Sent], timeout: float | None) -> StartTimeoutError:
+        return StartTimeoutError(
+            f"expected all shards to build their envs within start_timeout={timeout} s, got {len(building)} that had "
+            f"not (shards {[sent.station.share.shard for sent in building]}): the cluster may have no room for "
+            f"{self._options.where.cpus_per_shard} CPUs for each"
+        )
+
+    def _note_first_build(self, sent: Sent) -> None:
+        try:
+            self._note_built(sent.station)
+        except actors.Lost as error:
+            if not self.starts_elsewhere(sent, error):
+                raise self._death(sent.station, error, "build") from error
 
     def _start(self, station: Station, legacy: Legacy | None) -> None:
         share = station.share
-        envs = f"{share.env_ids[0]}-{share.env_ids[-1]}"
-        generation = f"-again-{station.generation}" if station.generation else ""
-        name = f"{self._name}-shard-{share.shard}-envs-{envs}{generation}"
-        station.actor = self.cluster.start(share.shard, share.first, name)
-        factories = self._factories[share.shard]
         options = self._options.for_shard(share.count // self._options.width)
-        station.building = station.actor.build.remote(factories, sys.path, options, legacy)
+        station.begin(self._actor(station), self._factories[share.shard], sys.path, options, legacy)
+
+    def _actor(self, station: Station) -> actors.Actor:
+        share = station.share
+        envs = f"{share.env_ids[0]}-{share.env_ids[-1]}"
+        again = f"-again-{station.generation}" if station.generation else ""
+        return self.cluster.start(share.shard, share.first, f"{self._name}-shard-{share.shard}-envs-{envs}{again}")
 
     def _note_built(self, station: Station) -> None:
-        """Raises what building has raised."""
-        try:
-            answer: Answer = actors.get(station.building)
-        except actors.Lost as error:
-            raise self._death(station, error, "build") from error
-        station.building = None
+        """Raises what building has raised; Lost."""
+        assert station.building is not None
+        answer: Answer = actors.get(station.building.ref)
+        station.note_built()
         if answer.error is not None:
             raise answer.error
         report: ShardReport = answer.value
         station.node = report.node
         station.report = station.report or report
 
-    def note_rebuilt(self, station: Station) -> Exception | None:
-        """What a successor, which has answered a command, has raised when it built its envs."""
-        if station.building is not None:
+    def note_rebuilt(self, sent: Sent) -> Exception | None:
+        """What a successor, which has answered this, has raised when it built its envs."""
+        if sent.station.building is not None and sent.generation == sent.station.generation:
             try:
-                self._note_built(station)
+                self._note_built(sent.station)
             except Exception as error:
                 return error
         return None
@@ -142,9 +126,26 @@ class Fleet:
         actors.kill(station.actor)  # who is not dead, but cannot be reached
         return death
 
+    def starts_elsewhere(self, sent: Sent, error: Exception) -> bool:
+        """Whether what was sent is under way again, since the actor that had it never ran: this is no death.
+
+        For some seconds Ray puts actors on a machine that is dead, as nobody has noticed it yet.
+        """
+        station = sent.station
+        if station.error is not None or sent.generation != station.generation:
+            return False
+        if not isinstance(error, actors.Lost) or not error.elsewhere or station.has_run() or station.starts >= _STARTS:
+            return False
+        actors.kill(station.actor)
+        logger.info("shard %d never ran: %s; it is started elsewhere", station.share.shard, error)
+        station.generation += 1
+        station.begin_again(self._actor(station))
+        return True
+
     def replace(self, station: Station, legacy: Legacy) -> None:
         """Starts a successor, wherever there is room; commands wait for it."""
         station.generation += 1
+        station.restarts += 1
         self._start(station, legacy)
 
     # -- the end -----------------------------------------------------------------------------------------
@@ -181,8 +182,9 @@ class Fleet:
         for station in self.stations:
             if station.actor is not None:
                 actors.kill(station.actor)
-            station.actor = station.building = None
+            station.forget()
         self.cluster.give_back()
 
 
 _ON_THE_WAY = 2.0  # seconds that an answer may take beyond what a shard was given
+_STARTS = 8  # of a shard that never runs: then it is no matter of machines that have just died

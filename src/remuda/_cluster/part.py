@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda import Batch, Call, EnvError, InvalidActionError, Part, RestartLimitError, StateError, WorkerDiedError
-from remuda._cluster import actors
 from remuda._cluster.calls import ShardCall
 from remuda._cluster.driver import Mail
 from remuda._cluster.rows import Rows
 from remuda._cluster.standing import Message
+from remuda._cluster.station import answered
 from remuda._engine.pool.arguments import (
     check_common,
     check_env_ids,
@@ -129,15 +129,13 @@ class ClusterPart(Part):
         while mail.ready < count and mail.commands and not mail.errors:
             everything = count - mail.ready == sum(len(command.env_ids) for command in mail.commands.values())
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            refs = list(mail.commands)
-            ready = actors.wait(refs, len(refs) if everything else 1, left)
-            for ref in ready:
-                driver.collect(mail, ref)
+            for sent in answered(mail.commands, len(mail.commands) if everything else 1, left):
+                driver.collect(mail, sent)
             if deadline is not None and time.monotonic() >= deadline:
                 break
         if mail.commands and not mail.errors:  # what else is there
-            for ref in actors.wait(list(mail.commands), len(mail.commands), 0):
-                driver.collect(mail, ref)
+            for sent in answered(mail.commands, len(mail.commands), 0):
+                driver.collect(mail, sent)
         self._cluster.waited += time.monotonic() - began
 
     def _take(self, limit: int) -> Rows:
@@ -186,8 +184,8 @@ class ClusterPart(Part):
         self._check_open()
         mail = self._mail
         while mail.commands:
-            for ref in actors.wait(list(mail.commands), len(mail.commands), None):
-                self._cluster.driver.collect(mail, ref)
+            for sent in answered(mail.commands, len(mail.commands), None):
+                self._cluster.driver.collect(mail, sent)
         self._cluster.driver.forget(mail)
         self._left_over = False
 

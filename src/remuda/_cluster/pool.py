@@ -140,7 +140,7 @@ class ClusterPool(ClusterPart, Pool):
     def _tell_policy(self, version: int, news: Sequence[Any]) -> None:
         for station in self._cluster.fleet.stations:
             if station.error is None:
-                station.actor.set_policy.remote(version, *news)
+                station.send("set_policy", version, *news)
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class ClusterPool(ClusterPart, Pool):
         each = [None if ref is None else self._stats_of(ref) for ref in asked]
         shards = [
             ShardStats(
-                station.share.first, tuple(len(ids) for _, ids in report.workers), stats, restarts=station.generation
+                station.share.first, tuple(len(ids) for _, ids in report.workers), stats, restarts=station.restarts
             )
             for station, report, stats in zip(stations, cluster.reports, each, strict=True)
         ]

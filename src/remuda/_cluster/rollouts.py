@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remuda._cluster import actors
-from remuda._cluster.fleet import Station
 from remuda._cluster.policies import Publisher, check_policy
 from remuda._cluster.replies import RolloutReply
+from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.pool.shard_rollout import ShardRollout, ShardRollouts
 from remuda._wire.failures import load_exception
 from remuda.errors import ClosedError, RemoteTraceback, StateError
@@ -17,18 +16,12 @@ if TYPE_CHECKING:
     from remuda._cluster.engine import ClusterEngine
 
 
-@dataclass
-class _Asked:
-    station: Station
-    generation: int
-
-
 class Rollouts(ShardRollouts):
     """Rollouts of the shards of a cluster."""
 
     def __init__(self, cluster: ClusterEngine, publisher: Publisher, steps: int, in_flight: int) -> None:
         self._cluster, self._publisher, self._steps = cluster, publisher, steps
-        self._asked: dict[actors.Ref, _Asked] = {}
+        self._asked: list[Sent] = []
         self._error: BaseException | None = None
         for station in cluster.fleet.stations:
             for _ in range(in_flight):
@@ -36,8 +29,7 @@ class Rollouts(ShardRollouts):
 
     def _ask(self, station: Station) -> None:
         if station.error is None:
-            ref = station.actor.rollout.remote(self._steps, self._publisher.version)
-            self._asked[ref] = _Asked(station, station.generation)
+            self._asked.append(station.send("rollout", self._steps, self._publisher.version))
 
     def __next__(self) -> ShardRollout:
         while True:
@@ -49,22 +41,22 @@ class Rollouts(ShardRollouts):
                 raise error
             if not self._asked:
                 raise StopIteration
-            (ref,) = actors.wait(list(self._asked), 1, None)
-            if (rollout := self._take(ref)) is not None:
+            if (rollout := self._take(next(answered(self._asked, 1, None)))) is not None:
                 return rollout
 
-    def _take(self, ref: actors.Ref) -> ShardRollout | None:
-        asked = self._asked.pop(ref)
-        station, driver = asked.station, self._cluster.driver
+    def _take(self, sent: Sent) -> ShardRollout | None:
+        fleet = self._cluster.driver.fleet
         try:
-            reply: RolloutReply = actors.get(ref)
+            reply: RolloutReply = actors.get(sent.ref)
         except actors.Lost as error:
-            self._replace(asked, error)
+            if not fleet.starts_elsewhere(sent, error):
+                self._replace(sent, error)
             return None
-        if asked.generation == station.generation and (failure := driver.fleet.note_rebuilt(station)) is not None:
-            self._replace(asked, failure)
+        if (failure := fleet.note_rebuilt(sent)) is not None:
+            self._replace(sent, failure)
             return None
-        self._ask(station)
+        self._asked.remove(sent)
+        self._ask(sent.station)
         if reply.rollout is None:
             self._error = reply.errors[0] if reply.errors else _raised(reply)
             return None
@@ -74,16 +66,17 @@ class Rollouts(ShardRollouts):
         reply.rollout.lost = tuple(fault for fault in lost if fault is not None)
         return reply.rollout
 
-    def _replace(self, asked: _Asked, error: Exception) -> None:
+    def _replace(self, sent: Sent, error: Exception) -> None:
         """A shard is gone: another one comes, and is told what it needs to go on."""
-        station = asked.station
+        self._asked.remove(sent)
+        station = sent.station
         knew = station.generation
-        lost = self._cluster.driver.died(station, asked.generation, error, "step")
+        lost = self._cluster.driver.died(sent, error, "step")
         if lost is not None:
             self._error = lost
             return
         if station.generation != knew:
-            station.actor.set_policy.remote(self._publisher.version, *self._publisher.latest)
+            station.send("set_policy", self._publisher.version, *self._publisher.latest)
         self._ask(station)
 
     def close(self) -> None:

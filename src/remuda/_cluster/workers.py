@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remuda._cluster import actors
-from remuda._cluster.fleet import Station
 from remuda._cluster.replies import Answer
+from remuda._cluster.station import Station
 
 
 @dataclass(frozen=True)
