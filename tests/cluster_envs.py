@@ -42,6 +42,15 @@ class Scripted(gymnasium.Env[Any, Any]):
         return os.getpid()
 
 
+class Endless(Scripted):
+    """Its episodes end when they are cut off, and at no other time."""
+
+    def reset(self, **arguments: Any) -> Any:
+        told = super().reset(**arguments)
+        self.length = 1 << 30
+        return told
+
+
 def fail(env: Any) -> None:
     """The next step of it raises; so does no other's after it was built anew."""
     env.unwrapped.fails = True

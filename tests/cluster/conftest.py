@@ -25,6 +25,7 @@ class TwoNodes:
         self.others: list[Any] = []  # beside the head, which is the cluster's brain
         self.add()
         self.address: str = self._cluster.address
+        self.head = str(self._cluster.head_node.node_id)
 
     def add(self, **options: Any) -> None:
         """Another node, with these further options of `ray start`."""

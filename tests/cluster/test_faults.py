@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, actions, fail, kill_shard, told
+from cluster_envs import Endless, Scripted, actions, fail, kill_shard, told
 
 import remuda
-from remuda import BrokenPoolError, FaultPolicy, Pool, RestartLimitError, ShardDiedError
+from remuda import Batch, BrokenPoolError, FaultPolicy, Pool, RestartLimitError, ShardDiedError
+from remuda.errors import EnvProgress
 
 NUM_ENVS, STEPS, KILL_AT = 4, 20, 6
 SHARD = [2, 3]  # the envs of shard 1
 
 
-def twin_course(autoreset: Any) -> list[dict[int, Any]]:
-    """What is right: there the envs raise in the step that those which die would have made next."""
+def twin_course(autoreset: Any) -> tuple[list[dict[int, Any]], list[EnvProgress]]:
+    """What is right: there the envs raise in the step that those which die would have made next. And where they are."""
     with Pool([Scripted] * NUM_ENVS, backend="serial", autoreset=autoreset, faults="restart", **SEEDED) as twin:
         batches = [told(twin.reset(seed=3))]
         for step in range(STEPS):
             if step == KILL_AT:
                 twin.apply(fail, env_ids=SHARD)
-            batches.append(told(twin.step(actions(step, range(NUM_ENVS)))))
-    return batches
+            batches.append(told(batch := twin.step(actions(step, range(NUM_ENVS)))))
+            if step == KILL_AT:
+                where = [fault.where for fault in faults_of(batch)[2:]]
+    return batches, where
+
+
+def faults_of(batch: Batch) -> list[Any]:
+    return [(info.get("final_info") or info).get("fault") for info in batch.infos]
 
 
 SEEDED: Any = {"seeding": "per_episode"}
@@ -42,18 +51,18 @@ def test_a_shard_that_dies_costs_its_envs_an_episode_each(cluster: TwoNodes, aut
                 kill_shard(pool, SHARD[0])
             batch = pool.step(actions(step, range(NUM_ENVS)))
             if step == KILL_AT:
-                infos = list(batch.infos)
-                faults = [(info.get("final_info") or info).get("fault") for info in infos]
+                faults = faults_of(batch)
                 assert faults[:2] == [None, None]
                 assert [(fault.env_id, fault.shard, fault.kind) for fault in faults[2:]] == [
                     (2, 1, "death"),
                     (3, 1, "death"),
                 ]
+                where = [replace(fault.where, step=fault.where.step + 1) for fault in faults[2:]]
                 assert isinstance(faults[2].error, ShardDiedError)
                 assert f"on node {faults[2].node}" in str(faults[2])
             batches.append(told(batch))
         assert pool.stats().restarts == 1
-    assert batches == twin_course(autoreset)
+    assert (batches, where) == twin_course(autoreset)  # of the step that was lost nobody knows whether it had begun
 
 
 def test_a_shard_that_dies_in_a_step_is_told_then_and_the_others_go_on(cluster: TwoNodes) -> None:
@@ -125,15 +134,6 @@ def test_a_shard_that_dies_too_often_is_given_up(cluster: TwoNodes) -> None:
             pool.step([KILL_YOURSELF, 0])
 
 
-class Endless(Scripted):
-    """In the step in which its shard dies, no episode of it has just ended by itself."""
-
-    def reset(self, **arguments: Any) -> Any:
-        told = super().reset(**arguments)
-        self.length = 1 << 30
-        return told
-
-
 def test_a_machine_that_is_lost_gives_its_shards_to_others(cluster: TwoNodes) -> None:
     where = remuda.Ray(shards=2, backend="serial", placement="spread")
     with Pool([Endless] * NUM_ENVS, backend=where, faults="restart", **SEEDED) as pool:
@@ -147,3 +147,43 @@ def test_a_machine_that_is_lost_gives_its_shards_to_others(cluster: TwoNodes) ->
         for step in range(5):
             pool.step(actions(step, range(NUM_ENVS)))
         assert lost not in {worker.node for worker in pool.workers}
+
+
+@pytest.mark.parametrize("faults", ["restart", "raise"])
+def test_a_shard_that_dies_while_it_builds_is_a_fault_like_any_other(
+    cluster: TwoNodes, faults: Any, tmp_path: Path
+) -> None:
+    mark = str(tmp_path / "was here")
+
+    def make() -> Any:
+        if not os.path.exists(mark):
+            open(mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Scripted()
+
+    where = remuda.Ray(shards=2, backend="serial")
+    if faults == "raise":
+        with pytest.raises(ShardDiedError, match=r"shard 1 \(env 1, .*\) died while in build"):
+            Pool([Scripted, make], backend=where)
+        return
+    with Pool([Scripted, make], backend=where, faults=faults) as pool:
+        assert pool.reset(seed=0).env_ids.tolist() == [0, 1]
+        assert pool.stats().restarts == 1
+
+
+def test_envs_that_were_observed_at_their_end_begin_anew_in_the_next_step(cluster: TwoNodes) -> None:
+    told_by = []
+    for backend in ("serial", remuda.Ray(backend="serial")):
+        with Pool([Scripted] * NUM_ENVS, backend=backend, faults="restart", **SEEDED) as pool:
+            batch = pool.reset(seed=3)
+            while not batch.terminated.any():
+                batch = pool.step([0] * NUM_ENVS)
+            over = np.flatnonzero(batch.terminated).tolist()
+            pool.send_observe()
+            pool.recv()
+            if backend == "serial":
+                pool.apply(fail, env_ids=[env for env in range(NUM_ENVS) if env not in over])
+            else:
+                kill_shard(pool, 0)
+            told_by.append([told(pool.step([0] * NUM_ENVS)) for _ in range(6)])
+    assert told_by[0] == told_by[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,15 +16,13 @@ from remuda._cluster.ledger import Ledger
 from remuda._cluster.options import ClusterOptions
 from remuda._cluster.replies import Legacy, Reply
 from remuda._cluster.rows import TRUNCATED, Array, Rows, ended_rows
-from remuda._cluster.shares import Share, Shares
+from remuda._cluster.shares import Shares
 from remuda._cluster.standing import Standing
 from remuda._cluster.station import Sent, Station
 from remuda._engine.pool.infos import PickledRows, RawRow
-from remuda._engine.supervision.changes import Changes
-from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
 from remuda._wire.codec import SpaceCodec
-from remuda.errors import EnvError, EnvProgress, Fault, RemudaError, RestartLimitError, ShardDiedError, WorkerDiedError
+from remuda.errors import EnvError, Fault, RemudaError, RestartLimitError, WorkerDiedError
 
 Ids = npt.NDArray[np.int64]
 
@@ -87,8 +84,7 @@ class Driver:
     ) -> None:
         self.fleet, self.shares, self.ledger, self.codec = fleet, shares, ledger, codec
         self.standing = Standing()
-        self._policy, self._autoreset = options.faults, options.settings.autoreset
-        self._quota = Quota(options.faults)
+        self._autoreset = options.settings.autoreset
         self._told: dict[int, dict[int, Fault]] = {}  # by shard: the faults of its latest death, by env
 
     # -- sending -----------------------------------------------------------------------------------------
@@ -148,7 +144,7 @@ class Driver:
             mail.errors.append(error)
         if rows is not None and len(rows):
             rows = rows if command.ends is None else self._completed(rows, command.ends)
-            self.ledger.note(rows, resets=command.kind == "reset" and command.ends is None)
+            self.ledger.note(rows, command.kind if command.ends is None else "step")
             mail.rows.append(rows)
         if reply.errors:
             without = command.env_ids if rows is None else np.setdiff1d(command.env_ids, rows.env_ids)
@@ -179,25 +175,19 @@ class Driver:
         if station.error is not None or sent.generation != station.generation:
             return station.error
         death = self.fleet.note_death(station, error, operation)
-        if not self._policy.restarts:
-            return self._lose(station, death)
-        return self._restart(station, death)
+        try:
+            faults, delay = self.fleet.restarts.allow(station, death, self.ledger.where)
+        except RemudaError as given_up:
+            station.error = given_up
+            self.ledger.lost.update(dict.fromkeys(station.share.env_ids, given_up))
+            return given_up
+        self._restart(station, faults, delay)
+        logger.warning("%s; it is built anew where there is room", death, extra={"shard": death.shard})
+        return None
 
-    def _lose(self, station: Station, error: RemudaError) -> RemudaError:
-        station.error = error
-        self.ledger.lost.update(dict.fromkeys(station.share.env_ids, error))
-        return error
-
-    def _restart(self, station: Station, death: ShardDiedError) -> RemudaError | None:
-        share, changes = station.share, Changes()
-        faults = {env: _fault(env, share, death) for env in share.env_ids}
-        limit = self._quota.charge(list(faults.values()), changes)
-        if limit is not None:
-            return self._lose(station, limit)
-        delay = max(0.0, self._quota.next_restart(share.shard, changes) - time.monotonic())
-        changes.make()
+    def _restart(self, station: Station, faults: dict[int, Fault], delay: float) -> None:
+        share, ledger = station.share, self.ledger
         self._told[share.shard] = faults
-        ledger = self.ledger
         cut = [
             env for env in share.env_ids if not (ledger.in_flight[env] or ledger.must_reset[env] or ledger.over[env])
         ]
@@ -205,8 +195,6 @@ class Driver:
         ledger.note_anew(share.env_ids)
         options, standing = self.standing.of(share)
         self.fleet.replace(station, Legacy(ledger.legacy_seeds(share.env_ids), options, standing, delay))
-        logger.warning("%s; it is built anew where there is room", death, extra={"shard": death.shard})
-        return None
 
     def _settle(self, mail: Mail, command: Command, error: RemudaError | None) -> None:
         """A command whose shard has died. `error`: where nobody comes in its place."""
@@ -247,7 +235,7 @@ class Driver:
         mail.rows.append(rows)
 
     def _made(self, mail: Mail, rows: Rows) -> None:
-        self.ledger.note(rows, resets=False)
+        self.ledger.note(rows, "step")
         mail.rows.append(rows)
 
     def _completed(self, rows: Rows, ends: Mapping[int, Fault]) -> Rows:
@@ -273,13 +261,6 @@ class Driver:
         if not self.codec.num_objects:
             return []
         return PickledRows({0: self.ledger.last_extras[env]}).objects(0)
-
-
-def _fault(env: int, share: Share, death: ShardDiedError) -> Fault:
-    """How far the env had come, the shard has taken along."""
-    where = EnvProgress(env, None, 0, None, 0)
-    is_other = env != share.first
-    return Fault(env, death.worker, "death", death.operation, where, death, is_other, death.shard, death.node)
 
 
 def _part_of(command: Command, where: Ids) -> Command:

@@ -12,7 +12,9 @@ import cloudpickle
 
 from remuda._cluster import actors
 from remuda._cluster.options import ClusterOptions
+from remuda._cluster.progress import unknown
 from remuda._cluster.replies import Answer, Legacy, ShardReport
+from remuda._cluster.restarts import Restarts
 from remuda._cluster.shares import Shares
 from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.pool.options import EnvFn
@@ -26,6 +28,7 @@ class Fleet:
     Attributes:
         stations: Their places, by index.
         cluster: Where they are.
+        restarts: Of those that die.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], options: ClusterOptions, shares: Shares) -> None:
@@ -33,6 +36,7 @@ class Fleet:
         self._name = f"{options.settings.name}-{os.getpid()}-{secrets.token_hex(3)}"
         self._factories = [cloudpickle.dumps(list(env_fns[shares.factories_of(share)])) for share in shares.each]
         self.stations = [Station(share) for share in shares.each]
+        self.restarts = Restarts(options.faults)
         self.cluster = actors.Cluster(options.where)
 
     def start(self) -> list[ShardReport]:
@@ -40,6 +44,7 @@ class Fleet:
 
         Raises:
             StartTimeoutError: one was not there in time, or found no room.
+            ShardDiedError, RestartLimitError: an actor died.
             RemudaError: what a shard raised.
         """
         timeout = self._options.settings.start_timeout
@@ -75,7 +80,17 @@ class Fleet:
             self._note_built(sent.station)
         except actors.Lost as error:
             if not self.starts_elsewhere(sent, error):
-                raise self._death(sent.station, error, "build") from error
+                self._begin_anew(sent.station, error)
+
+    def _begin_anew(self, station: Station, error: actors.Lost) -> None:
+        """An actor has died while it built, as those of a machine that is lost do."""
+        death = self.note_death(station, error, "build")
+        try:
+            _, delay = self.restarts.allow(station, death, unknown)
+        except RemudaError as given_up:
+            raise given_up from error
+        logger.warning("%s; it is built anew where there is room", death, extra={"shard": death.shard})
+        self.replace(station, Legacy(delay=delay))
 
     def _start(self, station: Station, legacy: Legacy | None) -> None:
         share = station.share

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from remuda._cluster.progress import Progress
 from remuda._cluster.rows import Array, Rows
 from remuda._engine.pool.infos import RawRow
 from remuda._engine.pool.seeding import Continued
 from remuda._wording import name_some
-from remuda.errors import BrokenPoolError, Fault, RemudaError, StateError
+from remuda._worker.reset_defaults import SeedBase
+from remuda.errors import BrokenPoolError, EnvProgress, Fault, RemudaError, StateError
 
 Ids = npt.NDArray[np.int64]
 
@@ -25,6 +27,7 @@ class Ledger:
             whether it cannot be stepped before the caller has reset it; whether its episode is over, and the next step
             begins another one.
         owed: Envs whose shard died while they were idle, and why: their next result tells it.
+        progress: How far each has come.
         last: The last observation of each; None where nobody will ask for it.
     """
 
@@ -35,6 +38,7 @@ class Ledger:
         self.lost: dict[int, RemudaError] = {}
         self.last: list[Array] | None = [] if keeps_last else None
         self.last_extras: dict[int, RawRow] = {}
+        self.progress = Progress(num_envs)
         self._autoreset, self._per_episode = autoreset, per_episode
         self._bases: dict[int, int] = {}
         self._given = np.zeros(num_envs, np.int64)  # seeds derived from them
@@ -65,23 +69,28 @@ class Ledger:
 
     # -- what comes ----------------------------------------------------------------------------------------
 
-    def note(self, rows: Rows, resets: bool) -> None:
-        """Results that have come; of resets, or of steps."""
+    def note(self, rows: Rows, kind: str) -> None:
+        """Results that have come. `kind`: of "step", "reset" or "observe"."""
         ids, ends = rows.env_ids, rows.ends
         self.must_reset[ids] = False
+        begun = self._begun(ids, ends, kind)
+        self.progress.note(ids, begun, steps=kind == "step")
         if self._per_episode:
-            self._given[ids] += 1 if resets else self._begun(ids, ends)
-        self.over[ids] = ends & (self._autoreset != "same_step")
+            self._given[ids] += begun
+        over = ends & (self._autoreset != "same_step")
+        self.over[ids] = over | self.over[ids] if kind == "observe" else over
         if self._autoreset == "disabled" and rows.extras is not None:
             self.must_reset[ids[_faulty(rows.extras)]] = True
         if self.last is not None:
             self._keep(rows)
 
-    def _begun(self, ids: Ids, ends: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which of these envs have begun an episode in a step."""
+    def _begun(self, ids: Ids, ends: npt.NDArray[np.bool_], kind: str) -> npt.NDArray[np.bool_]:
+        """Which of these envs have begun an episode."""
+        if kind == "reset":
+            return np.ones(len(ids), bool)
         if self._autoreset == "same_step":
             return ends
-        return self.over[ids] & (self._autoreset == "next_step")
+        return self.over[ids] & (self._autoreset == "next_step" and kind == "step")
 
     def _keep(self, rows: Rows) -> None:
         assert self.last is not None
@@ -112,11 +121,21 @@ class Ledger:
         for env, seed in zip(env_ids.tolist(), seeds, strict=True):
             if seed is not None:
                 self._bases[env], self._given[env] = seed, 0
+                self.progress.note_seed(env)
 
     def note_given(self, env_ids: Ids, given: Ids) -> None:
         """So many seeds have been derived, as the shards themselves count them."""
         if self._per_episode:
             self._given[env_ids] = given
+
+    def where(self, env: int) -> EnvProgress:
+        """How far an env has come. Of one that was built anew the seed is not known, unless each episode has one."""
+        base, given = self._bases.get(env), int(self._given[env])
+        if self._per_episode:
+            seed = None if base is None or given == 0 else SeedBase(base, 0).seed(env, given - 1)
+        else:
+            seed = base if given == 0 else None
+        return self.progress.where(env, seed, each_has_one=self._per_episode)
 
     def legacy_seeds(self, env_ids: range) -> dict[int, int]:
         """For the successors of these envs, by their numbers from the first: seeds that go on where they were."""

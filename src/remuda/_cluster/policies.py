@@ -100,9 +100,9 @@ class Policies:
             self._news_version = version
             self._has_news.notify_all()
 
-    def newest(self, at_least: int) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
-        """Acts as the newest version does, which is not older than that one: gets observations, returns actions and
-        columns."""
+    def newest(self, at_least: int) -> Callable[[Any], Any]:
+        """Acts as the newest version does, which is not older than that one: gets observations, returns actions, or
+        these and columns."""
         with self._has_news:
             self._has_news.wait_for(lambda: self._news_version >= at_least)
             news, self._news = self._news, []
@@ -110,7 +110,7 @@ class Policies:
         for one in news:
             self._take(one)
         act = self._policy.act if hasattr(self._policy, "act") else self._policy
-        return _with_tensors(act) if _is_module(self._policy) else _in_two(act)
+        return _with_tensors(act) if _is_module(self._policy) else act
 
     def _take(self, news: Whole | Weights) -> None:
         if isinstance(news, Whole):
@@ -120,23 +120,12 @@ class Policies:
         self._policy.load_state_dict({name: torch.tensor(array) for name, array in news.arrays.items()})
 
 
-def _in_two(act: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
-    def in_two(obs: Any) -> tuple[Any, dict[str, Any]]:
-        made = act(obs)
-        if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict):
-            return made[0], made[1]
-        return made, {}
-
-    return in_two
-
-
-def _with_tensors(act: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
+def _with_tensors(act: Callable[[Any], Any]) -> Callable[[Any], Any]:
     torch = sys.modules["torch"]
 
-    def with_tensors(obs: Any) -> tuple[Any, dict[str, Any]]:
+    def with_tensors(obs: Any) -> Any:
         with torch.no_grad():
-            actions, columns = _in_two(act)(_map(torch.as_tensor, obs))
-        return _map(_array, actions), {name: _array(column) for name, column in columns.items()}
+            return _map(_array, act(_map(torch.as_tensor, obs)))
 
     return with_tensors
 

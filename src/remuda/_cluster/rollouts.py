@@ -108,6 +108,11 @@ def check_rollouts(cluster: ClusterEngine, policy: Any, steps: int, in_flight: i
             f"expected spaces that are made of arrays, got {cluster.observation_space} and "
             f"{cluster.action_spaces.single}: a rollout is made of arrays"
         )
+    if (autoreset := cluster.options.settings.autoreset) == "disabled":
+        raise ValueError(
+            f"expected autoreset='next_step' or 'same_step' for rollouts, got {autoreset!r}: "
+            "nobody would reset envs there"
+        )
     if cluster.ledger.in_flight.any():
         raise StateError("expected no env in flight when rollouts begin; call recv or discard first")
 
@@ -115,5 +120,6 @@ def check_rollouts(cluster: ClusterEngine, policy: Any, steps: int, in_flight: i
 def begin(cluster: ClusterEngine, publisher: Publisher, policy: Any, steps: int, in_flight: int) -> Rollouts:
     """See `ClusterPool.rollouts`."""
     publisher.publish(policy)
+    cluster.ledger.progress.lose_track()
     cluster.rollouts = Rollouts(cluster, publisher, steps, in_flight)
     return cluster.rollouts

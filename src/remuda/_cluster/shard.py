@@ -127,7 +127,7 @@ class Shard:
                 seed=own if any(s is not None for s in own) else None, options=options, env_ids=env_ids
             )
 
-        return self._do(send, resets=True)
+        return self._do(send)
 
     def observe(self, env_ids: Ids) -> Reply:
         def send() -> None:
@@ -155,7 +155,7 @@ class Shard:
             pool = self._open
             if self._untouched:  # they succeed others
                 self._reset_untouched(sorted(self._untouched))
-                self._note(pool.recv(), resets=True)
+                pool.recv()
             rollout = self.collector.collect(pool, steps, at_least)
             given = seeds_given(pool, self._seeds) if pool.seeding == "per_episode" else None
             return RolloutReply(rollout, given=given)
@@ -164,10 +164,7 @@ class Shard:
         except Exception as error:  # the policy's
             return RolloutReply(None, raised=portable(error))
 
-    def _note(self, batch: Batch, *, resets: bool) -> None:
-        self.collector.note(self._open, batch, resets=resets)
-
-    def _do(self, send: Callable[[], None], *, resets: bool = False) -> Reply:
+    def _do(self, send: Callable[[], None]) -> Reply:
         """Sends a command and waits for all its results, whatever some of the envs raise."""
         errors: list[RemudaError] = []
         batches: list[Batch] = []
@@ -182,8 +179,6 @@ class Shard:
                 break
             except RemudaError as error:
                 errors.append(self._numbers.error(error))
-        for batch in batches:
-            self._note(batch, resets=resets)
         rows = [self._rows(batch) for batch in batches]
         return Reply(rows[0] if rows else None, tuple(errors))
 
