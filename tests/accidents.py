@@ -28,6 +28,10 @@ def kill_myself(*_: Any) -> NoReturn:
     raise AssertionError("it is deadly")
 
 
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def segfault(*_: Any) -> None:
     _no_core()
     ctypes.memset(None, 0, 1)
@@ -102,8 +106,36 @@ def hold_the_gil(*_: Any) -> None:
     ctypes.PyDLL(None).pause()
 
 
+def ignore_signals(*_: Any) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        signal.pause()
+
+
 def wait_for_ever(*_: Any) -> None:
     threading.Event().wait()
+
+
+# -- when ----------------------------------------------------------------------------------------------
+
+
+def once(
+    path: Path, act: Callable[..., Any], when: Callable[..., bool] = lambda *_: True, *, skip: int = 0
+) -> Callable[..., Any]:
+    """A hook that acts the first time that `when` says so, after `skip` more, and never again, in whatever process."""
+    markers = [f"{path}.{i}" for i in range(skip + 1)]
+
+    def hook(*args: Any) -> Any:
+        for marker in markers if when(*args[:1]) else ():
+            try:
+                os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            return act(*args) if marker == markers[-1] else None
+        return None
+
+    return hook
 
 
 # -- helpers ---------------------------------------------------------------------------------------------

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import accidents
@@ -39,31 +36,9 @@ def limit_builds_of_successors(pool: Pool) -> None:
     pool._exchange.supervisor.replacements.start_timeout = LIMIT
 
 
-def once(
-    path: Path, act: Callable[..., Any], when: Callable[..., bool] = lambda *_: True, *, skip: int = 0
-) -> Callable[..., Any]:
-    """A hook that acts the first time that `when` says so, after `skip` more, and never again, in whatever process."""
-    markers = [f"{path}.{i}" for i in range(skip + 1)]
-
-    def hook(*args: Any) -> Any:
-        for marker in markers if when(*args[:1]) else ():
-            try:
-                os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                continue
-            return act(*args) if marker == markers[-1] else None
-        return None
-
-    return hook
-
-
 def failure(env_id: int | None = 1, exception: BaseException | None = None) -> Failure:
     """What a worker reports of an env that raised."""
     return Failure(env_id, 0, "step", exception, "ValueError", "wrong", "Traceback ...\nValueError: wrong")
-
-
-def die(*_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def final_info(batch: Batch, row: int) -> dict[str, Any]:

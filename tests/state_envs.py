@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import EzPickle
-from pool_envs import DiceEnv, Info, StepResult
+from pool_envs import DiceEnv, HookedEnv, Info, StepResult
 
 
 class WalkEnv(gymnasium.Env[Any, Any]):
@@ -119,3 +120,18 @@ def take(env: Any) -> Any:
 def put(env: Any, state: Any) -> None:
     core = env.unwrapped
     core.place, core.steps, core.np_random.bit_generator.state = state
+
+
+def take_counts(env: Any) -> Any:
+    return env.steps, env.episodes
+
+
+class Putting:
+    """Puts the state of a HookedEnv, and does something else first."""
+
+    def __init__(self, hook: Callable[..., Any] = lambda env: None) -> None:
+        self.hook = hook
+
+    def __call__(self, env: HookedEnv, state: Any) -> None:
+        self.hook(env)
+        env.steps, env.episodes = state

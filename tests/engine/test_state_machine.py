@@ -1,8 +1,8 @@
 """A pool's life, drawn at random, against a model of what its envs must tell.
 
 Hypothesis draws what is done: resets, steps and observes of some envs, receives of some results, padded or not, options
-that resets remember, calls, exceptions, deaths of workers, held batches. The same life is led with `backend="serial"`, where nobody dies. `make soak` draws
-others each time, and more of them, and shrinks what fails.
+that resets remember, calls, exceptions, deaths of workers, held batches. The same life is led with `backend="serial"`,
+where nobody dies. `make soak` draws others each time, and more of them, and shrinks what fails.
 """
 
 from __future__ import annotations
@@ -269,9 +269,7 @@ class Life(RuleBasedStateMachine):
             self.pool.send_observe(env_ids)
             self._send(observe(self.autoreset), env_ids)
 
-    @rule(
-        wanted=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS), padding=st.none() | st.integers(0, ENVS)
-    )
+    @rule(wanted=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS), padding=st.none() | st.integers(0, ENVS))
     def recv(self, wanted: int, limit: int | None = None, padding: int | None = None) -> None:
         pending = len(self.flights)
         if pending == 0:

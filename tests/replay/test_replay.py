@@ -16,7 +16,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from failing import LIMIT, once
+from accidents import once
+from failing import LIMIT
 from gymnasium import spaces
 from odd_exceptions import raising
 from pool_envs import counting, hooked

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from failing import MODES, die, final_info, once
+from accidents import die, once
+from failing import MODES, final_info
 from gymnasium import spaces
 from odd_exceptions import raising
 from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked

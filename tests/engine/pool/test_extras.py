@@ -9,7 +9,7 @@ from typing import Any
 import accidents
 import numpy as np
 import pytest
-from failing import once
+from accidents import once
 from gymnasium import spaces
 from pool_envs import CountingEnv, assert_same, counting, hooked
 from vector_envs import plain, synced

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import MODES, die, once
+from accidents import die, once
+from failing import MODES
 from odd_exceptions import NeedsArguments, raising
 from pool_envs import Gate, HookedEnv, levelled
 from programs import kill

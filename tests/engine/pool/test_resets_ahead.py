@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import once
+from accidents import once
 from pool_envs import DiceEnv, Gate, HookedEnv, assert_same, counting, hooked
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, WorkerDiedError

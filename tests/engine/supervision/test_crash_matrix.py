@@ -12,8 +12,9 @@ from typing import Any
 
 import accidents
 import pytest
+from accidents import once
 from crash_matrix import DOCUMENT, OUTCOMES, ROWS, Outcome, Phase, Policy, Row, with_tables
-from failing import LIMIT, once
+from failing import LIMIT
 from pool_envs import counting, hooked
 from programs import Script, holdings
 

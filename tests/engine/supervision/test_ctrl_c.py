@@ -6,7 +6,7 @@ from pathlib import Path
 
 import accidents
 import pytest
-from failing import once
+from accidents import once
 from odd_exceptions import raising
 from pool_envs import hooked
 

@@ -5,7 +5,6 @@ What is late here hangs for ever, and nothing else is asked while a deadline run
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -15,37 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import LIMIT, MODES, assert_cut_off, fault_in, final_info, once, rejoin
+from accidents import hold_the_gil, ignore_signals, loop_for_ever, once, stop_myself
+from failing import LIMIT, MODES, assert_cut_off, fault_in, final_info, rejoin
 from pool_envs import Gate, TextEnv, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
 
 from remuda import BrokenPoolError, EnvTimeoutError, FaultPolicy, Pool
 
-
-def loop_for_ever(*_: Any) -> None:
-    while True:
-        pass
-
-
-def hold_the_gil(*_: Any) -> None:
-    ctypes.PyDLL(None).pause()  # a PyDLL does not release it
-
-
-def stop(*_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def ignore_signals(*_: Any) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    while True:
-        signal.pause()
-
-
 HANGS = {
     "python": loop_for_ever,
     "native": hold_the_gil,
-    "SIGSTOP": stop,
+    "SIGSTOP": stop_myself,
     "sleep": lambda *_: time.sleep(1e6),
     "deaf": ignore_signals,
 }

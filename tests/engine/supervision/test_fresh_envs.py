@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import ACTS, limit_builds_of_successors, once
+from accidents import once
+from failing import ACTS, limit_builds_of_successors
 from pool_envs import CountingEnv, Gate, Gauge, HookedEnv, TextEnv, counting, hooked
 from programs import kill
 

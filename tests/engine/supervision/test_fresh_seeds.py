@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import ACTS, MODES, final_info, once
+from accidents import once
+from failing import ACTS, MODES, final_info
 from pool_envs import DiceEnv, Gate, counting, hooked
 from programs import kill
 from vector_envs import plain

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accidents import die
 from failing import limit_builds_of_successors
 from gymnasium import spaces
 from odd_exceptions import raising
@@ -27,10 +28,6 @@ from remuda import (
 )
 
 ALWAYS = raising(lambda: ValueError("broken"))
-
-
-def die(*_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def policy(**options: Any) -> FaultPolicy:

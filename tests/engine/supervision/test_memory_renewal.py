@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 from failing import MODES
+from leaky_envs import LeakyEnv
 from pool_envs import CountingEnv
 from programs import kill, pids_of
 
@@ -19,27 +18,7 @@ from remuda._engine.startup.memory_limit import memory_limit
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
-LEAK = 64 << 20  # bytes an episode
 LIMIT = "256MiB"  # far more than a worker takes that leaks nothing
-
-
-class LeakyEnv(CountingEnv):
-    """Each of its episodes keeps memory; in a process of its own, if that is asked for."""
-
-    def __init__(self, tag: int, length: int, *, outside: bool = False) -> None:
-        super().__init__(tag, length)
-        self.outside, self.leaked, self.started = outside, list[Any](), list[Any]()
-
-    def reset(self, **arguments: Any) -> Any:
-        if self.outside:
-            program = f"x = bytearray({LEAK}); print(1, flush=True); input()"
-            simulator = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1)
-            assert simulator.stdout is not None
-            simulator.stdout.readline()  # it has its memory by now
-            self.started.append(simulator)
-        else:
-            self.leaked.append(np.ones(LEAK, np.uint8))
-        return super().reset(**arguments)
 
 
 def leaky(*leaks: bool, length: int = 2, outside: bool = False) -> list[Any]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import accidents
 import pytest
-from failing import limit_builds_of_successors, once
+from accidents import once
+from failing import limit_builds_of_successors
 from pool_envs import Gate, HookedEnv, hooked
 
 from remuda import FaultPolicy, Pool, RestartLimitError

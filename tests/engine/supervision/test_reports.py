@@ -12,7 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from failing import die, final_info
+from accidents import die
+from failing import final_info
 from odd_exceptions import raising
 from pool_envs import NestedEnv, counting, hooked
 from programs import kill

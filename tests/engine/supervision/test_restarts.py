@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import MODES, assert_cut_off, die, fault_in, once, rejoin
+from accidents import die, once
+from failing import MODES, assert_cut_off, fault_in, rejoin
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from odd_exceptions import Unpicklable, raising

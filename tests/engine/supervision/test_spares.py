@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accidents import raise_value_error
 from pool_envs import Gate, HookedEnv, counting, hooked
 from spare_envs import step, tags, uneven
 
@@ -19,16 +20,12 @@ BACKENDS = ("process", "thread", "serial")
 MODES = ("next_step", "same_step", "disabled", "background")
 
 
-def fail(*_: Any) -> None:
-    raise ValueError("no field")
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_spare_that_cannot_reset_is_told_when_it_is_wanted(backend: Any) -> None:
-    with Pool(hooked(3, (2,), 1, reset=fail), spares=1, backend=backend) as pool:
+    with Pool(hooked(3, (2,), 1, reset=raise_value_error), spares=1, backend=backend) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
-        with pytest.raises(EnvError, match="no field") as raised:
+        with pytest.raises(EnvError, match="broken") as raised:
             pool.step([1, 1])
         assert raised.value.env_ids == (2,)
         assert raised.value.failures[0].operation == "reset"
@@ -59,7 +56,7 @@ def test_a_fault_in_a_step_costs_its_episode_and_no_time(kill: bool, mode: Any, 
     def break_once(env: HookedEnv, action: int) -> None:
         if not (tmp_path / "broken").exists():
             (tmp_path / "broken").touch()
-            os.kill(os.getpid(), signal.SIGKILL) if kill else fail()
+            os.kill(os.getpid(), signal.SIGKILL) if kill else raise_value_error()
 
     def build(env: HookedEnv) -> None:
         if (tmp_path / "broken").exists():
@@ -135,7 +132,7 @@ def test_renewals(backend: Any, mode: Any) -> None:
 
 
 def test_a_crash_record_names_the_env(tmp_path: Path) -> None:
-    envs = hooked(3, (2,), 1, step=fail)
+    envs = hooked(3, (2,), 1, step=raise_value_error)
     with Pool(envs, spares=1, record=tmp_path) as pool:
         pool.reset(seed=3)
         pool.step([1, 1])

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import accidents
 import pytest
-from failing import once
-from pool_envs import HookedEnv, hooked
+from accidents import once
+from pool_envs import hooked
 from programs import kill
+from state_envs import Putting, take_counts
 
 from remuda import EnvError, FaultPolicy, Pool, StateError, load_record
 from remuda.errors import RecordError
 
 ACTS = {"death": accidents.kill_myself, "exception": accidents.raise_value_error}
-
-
-def take(env: Any) -> Any:
-    return env.steps, env.episodes
-
-
-class Putting:
-    """Puts the state of a HookedEnv, and does something else first."""
-
-    def __init__(self, hook: Callable[..., Any] = lambda env: None) -> None:
-        self.hook = hook
-
-    def __call__(self, env: HookedEnv, state: Any) -> None:
-        self.hook(env)
-        env.steps, env.episodes = state
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
@@ -41,7 +26,7 @@ def test_a_failure_after_it_ends_the_episode_at_the_state(mode: Any, kind: str, 
     with Pool(hooked(2, step=fail), autoreset=mode, faults=policy, extras={"steps": lambda env: env.steps}) as pool:
         pool.reset(seed=0)
         pool.step([1, 1])
-        states = pool.get_state(state_fns=(take, Putting()))
+        states = pool.get_state(state_fns=(take_counts, Putting()))
         for _ in range(4):
             pool.step([1, 1])
         put = pool.set_state(states)
@@ -60,7 +45,7 @@ def test_an_idle_death_after_it_does_so_too() -> None:
     with Pool(hooked(2), faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset(seed=0)
         pool.step([1, 1])
-        put = pool.set_state(pool.get_state(state_fns=(take, Putting())))
+        put = pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
         kill(pool, 1)
         batch = pool.step([0, 0])
         assert batch.truncated.tolist() == [False, True]
@@ -73,7 +58,7 @@ def test_an_env_that_fails_in_it_is_built_anew_and_put_there(kind: str, tmp_path
     with Pool(hooked(2), faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset(seed=0)
         pool.step([1, 1])
-        states = pool.get_state(state_fns=(take, Putting(fail)))
+        states = pool.get_state(state_fns=(take_counts, Putting(fail)))
         pool.step([1, 1])
         batch = pool.set_state(states)
         assert (batch.obs[:, 2].tolist(), batch.truncated.any()) == ([1, 1], False)
@@ -86,7 +71,7 @@ def test_without_restarts_it_must_be_reset(tmp_path: Path) -> None:
     with Pool(hooked(2), num_workers=1) as pool:
         pool.reset()
         pool.step([1, 1])
-        states = pool.get_state(state_fns=(take, Putting(fail)))
+        states = pool.get_state(state_fns=(take_counts, Putting(fail)))
         with pytest.raises(EnvError, match="env 1 .* in reset"):
             pool.set_state(states)
         with pytest.raises(StateError, match="expected envs that have been reset, got env 1"):
@@ -101,7 +86,7 @@ def test_reports_count_the_steps_from_there(tmp_path: Path) -> None:
         pool.reset()
         for _ in range(3):
             pool.step([1, 1])
-        states = pool.get_state(state_fns=(take, Putting()))
+        states = pool.get_state(state_fns=(take_counts, Putting()))
         pool.reset()
         pool.set_state(states)
         with pytest.raises(EnvError, match="step 4"):
@@ -117,7 +102,7 @@ def test_a_record_says_why_it_cannot_be_replayed(tmp_path: Path) -> None:
         pool.reset(seed=0)
         pool.step([1, 1])
         pool.step([1, 9])  # the first time it does nothing
-        pool.set_state(pool.get_state(state_fns=(take, Putting())))
+        pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
         batch = pool.step([1, 9])
         (path,) = (tmp_path / "records").glob("*.remuda")
         assert batch.truncated[1]
@@ -133,7 +118,7 @@ def test_the_record_of_an_episode_after_that_can_be(tmp_path: Path) -> None:
     fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
     with Pool(hooked(2, step=fail), faults=FaultPolicy("restart", backoff=0), record=tmp_path / "records") as pool:
         pool.reset(seed=0)
-        pool.set_state(pool.get_state(state_fns=(take, Putting())))
+        pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
         pool.reset(seed=1)
         pool.step([1, 9])
         (path,) = (tmp_path / "records").glob("*.remuda")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import accidents
 import pytest
-from failing import MODES, assert_cut_off, die, once
+from accidents import die, once
+from failing import MODES, assert_cut_off
+from late_keys import LATE, LATER, tell, tell_lanes, with_a_lock
 from pool_envs import Gate, HookedEnv, hooked
 from programs import kill
 from vector_envs import PlainVector
@@ -18,20 +19,6 @@ from vector_envs import PlainVector
 from remuda import FaultPolicy, Pool
 
 RESTART = FaultPolicy("restart", backoff=0)
-LATE, LATER = 7, 8  # actions from which on an info has one more key
-
-
-def told_of(env: Any, action: int) -> dict[str, Any]:
-    info: dict[str, Any] = {"tag": float(env.tag), "steps": env.steps}
-    if action >= LATE:
-        info["late"] = 10.0 * action + env.tag
-    if action >= LATER:
-        info["later"] = 100 * action + env.tag
-    return info
-
-
-def tell(env: Any, action: Any) -> Any:
-    return env.observe(), float(action), False, False, told_of(env, int(action))
 
 
 def standing(gate: Gate, path: Path) -> Callable[[Any], None]:
@@ -71,13 +58,6 @@ def test_a_key_that_comes_up_while_a_worker_is_replaced_has_the_same_column_for_
             }
 
 
-def tell_lanes(env: PlainVector, actions: Any) -> Any:
-    """More keys with every step."""
-    nothing, zeros = [False] * env.num_envs, [0.0] * env.num_envs
-    infos = {f"key {n}": env.obs[:, 0] + 10.0 * n for n in range(env.steps)}
-    return env.obs, zeros, nothing, nothing, infos
-
-
 def test_a_key_that_comes_up_while_the_worker_of_a_vector_env_is_replaced(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env_fns = [
@@ -105,10 +85,6 @@ def test_a_key_that_comes_up_while_the_worker_of_a_vector_env_is_replaced(tmp_pa
 
 
 # -- the last observation --------------------------------------------------------------------------------
-
-
-def with_a_lock(env: HookedEnv) -> dict[str, Any]:
-    return {"lock": threading.Lock()}  # cannot be pickled
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import MODES, assert_cut_off, die, fault_in, final_info, once
+from accidents import die, once
+from failing import MODES, assert_cut_off, fault_in, final_info
 from odd_exceptions import raising
 from pool_envs import TextEnv
 from vector_envs import die_while_sending, plain, synced

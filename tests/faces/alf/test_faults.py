@@ -12,9 +12,10 @@ import accidents
 import numpy as np
 import pytest
 import torch
+from accidents import once
 from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
-from failing import ACTS, once, policy_against
+from failing import ACTS, policy_against
 from pool_envs import Gate
 from programs import Watched
 

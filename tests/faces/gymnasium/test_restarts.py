@@ -12,7 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from failing import ACTS, once, policy_against
+from accidents import once
+from failing import ACTS, policy_against
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from odd_exceptions import raising

@@ -13,7 +13,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from pool_envs import CountingEnv, Gate, counting, gated, hooked
-from sb3_face_envs import PictureEnv, TellingEnv, both, cartpoles
+from sb3_face_envs import HoldsAGenerator, PictureEnv, TellingEnv, cartpoles
+from sb3_originals import both
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
@@ -208,12 +209,6 @@ def test_an_attribute_need_not_travel_to_be_there() -> None:
         envs.get_attr("generator")
     assert envs.get_attr("steps") == [0, 0]
     envs.close()
-
-
-class HoldsAGenerator(CountingEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.generator = (i for i in range(3))
 
 
 def test_a_missing_attribute_costs_nothing_but_an_error() -> None:

@@ -16,7 +16,8 @@ import accidents
 import gymnasium
 import numpy as np
 import pytest
-from failing import ACTS, once, policy_against
+from accidents import once
+from failing import ACTS, policy_against
 from pool_envs import Gate, gated, hooked
 from programs import Watched
 from sb3_face_envs import cartpoles

@@ -13,7 +13,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
-from sb3_face_envs import GoalEnv, both, cartpoles
+from sb3_face_envs import GoalEnv, cartpoles
+from sb3_originals import both
 from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback

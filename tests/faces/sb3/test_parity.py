@@ -10,7 +10,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
-from sb3_face_envs import EnvFns, PlanningEnv, RewardEnv, TellingEnv, both, cartpoles
+from sb3_face_envs import EnvFns, PlanningEnv, RewardEnv, TellingEnv, cartpoles
+from sb3_originals import both
 
 from remuda.sb3 import SubprocVecEnv
 

@@ -11,7 +11,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
-from sb3_face_envs import GoalEnv, PictureEnv, both, cartpoles
+from sb3_face_envs import GoalEnv, PictureEnv, cartpoles
+from sb3_originals import both
 from stable_baselines3.common.vec_env import (
     VecCheckNan,
     VecEnv,

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import accidents
-from failing import LIMIT, once, policy_against
+from accidents import once
+from failing import LIMIT, policy_against
 
 Kind = Literal["death", "exception", "hang"]
 KINDS: tuple[Kind, ...] = ("death", "exception", "hang")

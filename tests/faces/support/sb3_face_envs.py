@@ -1,34 +1,17 @@
-"""Envs for the tests of the Stable-Baselines3 face, and the original beside ours."""
+"""Envs for the tests of the Stable-Baselines3 face. Workers import this by name: so nothing of a learner's here."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import SubprocVecEnv as TheirSubprocVecEnv
-
-from remuda.sb3 import SubprocVecEnv
+from pool_envs import CountingEnv
 
 EnvFns = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
-
-
-@contextmanager
-def both(env_fns: EnvFns, **options: Any) -> Iterator[tuple[SubprocVecEnv, TheirSubprocVecEnv]]:
-    """Ours and the original, whose workers are forked: their imports would take most of the time."""
-    theirs = TheirSubprocVecEnv(list(env_fns), start_method="fork")
-    try:
-        ours = SubprocVecEnv(env_fns, **options)
-        try:
-            yield ours, theirs
-        finally:
-            ours.close()
-    finally:
-        theirs.close()
 
 
 def cartpoles(num_envs: int, **kwargs: Any) -> EnvFns:
@@ -164,3 +147,9 @@ class NoiseEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
         return self._observe(), float(action), False, self.steps >= 13, {}
+
+
+class HoldsAGenerator(CountingEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = (i for i in range(3))

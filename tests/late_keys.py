@@ -1,0 +1,35 @@
+"""Envs whose infos have keys that come up late. Workers import this by name."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from pool_envs import HookedEnv
+from vector_envs import PlainVector
+
+LATE, LATER = 7, 8  # actions from which on an info has one more key
+
+
+def told_of(env: Any, action: int) -> dict[str, Any]:
+    info: dict[str, Any] = {"tag": float(env.tag), "steps": env.steps}
+    if action >= LATE:
+        info["late"] = 10.0 * action + env.tag
+    if action >= LATER:
+        info["later"] = 100 * action + env.tag
+    return info
+
+
+def tell(env: Any, action: Any) -> Any:
+    return env.observe(), float(action), False, False, told_of(env, int(action))
+
+
+def tell_lanes(env: PlainVector, actions: Any) -> Any:
+    """More keys with every step."""
+    nothing, zeros = [False] * env.num_envs, [0.0] * env.num_envs
+    infos = {f"key {n}": env.obs[:, 0] + 10.0 * n for n in range(env.steps)}
+    return env.obs, zeros, nothing, nothing, infos
+
+
+def with_a_lock(env: HookedEnv) -> dict[str, Any]:
+    return {"lock": threading.Lock()}  # cannot be pickled
