@@ -34,6 +34,8 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "record": (False, True),
     "partial": (False, True),
     "calls": (False, True),
+    "reset_options": (False, True),
+    "padding": (False, True),
     "shared": (False, True),
 }
 
@@ -65,6 +67,7 @@ REFUSALS = (
     Refusal((_VECTOR, ("renew_every", 2)), _ONE_BY_ONE),
     Refusal((_VECTOR, ("record", True)), _ONE_BY_ONE),
     Refusal((_VECTOR, ("seeding", "per_episode")), _ONE_BY_ONE),
+    Refusal((_VECTOR, ("reset_options", True)), "vector envs reset theirs by themselves, without options"),
     Refusal((_VECTOR, ("faults", "restart"), ("backend", "thread")), "built anew with its process"),
     Refusal((_SPARES, ("shared", True)), "hold up the others of its worker"),
     Refusal((_SPARES, ("max_concurrency", 1)), "spares reset while others step"),
@@ -162,7 +165,7 @@ WHY = (
     "nothing is reset before you say so",
     "only a process can be stopped from outside",
 )
-_REASONS = (1, 1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 3, 6)  # of the refusals, by number
+_REASONS = (1, 1, 1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 3, 6)  # of the refusals, by number
 
 _COLUMNS: dict[str, Choice] = {
     "next_step": ("autoreset", "next_step"),
@@ -181,6 +184,8 @@ _COLUMNS: dict[str, Choice] = {
     "`record`": ("record", True),
     "partial batches": ("partial", True),
     "calls": ("calls", True),
+    "`set_reset_options`": ("reset_options", True),
+    "`pad_to`": ("padding", True),
     "shared workers": ("shared", True),
     "threads": ("backend", "thread"),
 }

@@ -108,7 +108,9 @@ class Course:
 
     def _note(self, batch: Batch) -> None:
         np.testing.assert_array_equal(batch.extras["seen"], batch.obs)  # computed when that was observed
-        for i, slot in enumerate(batch.env_ids.tolist()):
+        assert not batch.obs[~batch.valid].any()
+        assert not batch.reward[~batch.valid].any()
+        for i, slot in enumerate(batch.env_ids[batch.valid].tolist()):
             self.rows.setdefault(slot, []).append(Row.of(batch, i))
         self._held = [*self._held[-2:], (batch, (batch.obs.copy(), batch.reward.copy()))]
         for held, (obs, reward) in self._held:  # more batches than there are frames, and none of them changes
@@ -148,6 +150,9 @@ class Twins:
         if combination["partial"] and not (combination["spares"] and self.mode == "background"):
             one = self.width
             limits = [{"min_envs": 1}, {"max_envs": one}, {"timeout": 0.01}, {"max_envs": one, "order": "slot"}]
+        if combination["padding"]:
+            rows = [SLOTS, SLOTS + 1] + [self.width] * (len(limits) > 1)
+            limits = [{**limit, "pad_to": n} for limit in limits for n in rows]
         self.ours = Course(self._pool(num_envs, arguments), limits)
 
     def _pool(self, num_envs: int, arguments: dict[str, Any]) -> Pool:
@@ -325,6 +330,15 @@ class Twins:
         for course in (self.ours, self.theirs):
             course.pool.set_attr("bonus", bonus, lasting=True)
         assert self.ours.pool.get_attr("bonus") == [bonus] * SLOTS
+
+    def set_reset_options(self, pick: int) -> None:
+        """Of some slots, or of all, spares included; or none any more."""
+        if self.owing or self._has_armed_spares:
+            return
+        is_for_all = self.combination["spares"] or pick % 4 == 0
+        slots = None if is_for_all else [slot for slot in range(SLOTS) if pick >> slot & 1]
+        for course in (self.ours, self.theirs):
+            course.pool.set_reset_options({"level": 100 + pick} if pick % 5 else None, slots)
 
     def ask_in_flight(self) -> None:
         if self.owing or self._has_armed_spares:

@@ -12,7 +12,7 @@ import pytest
 from features import FACTORS, REFUSALS, SLOTS, Combination, Refusal
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pool_envs import counting
+from scripted_envs import scripted, vectors
 from twins import Twins
 
 from remuda import Pool
@@ -26,6 +26,7 @@ EVENTS = (
     "reset all",
     "tell",
     "ask",
+    "options",
     "split",
     "some",
     "fail in step",
@@ -80,6 +81,8 @@ def happen(twins: Twins, event: str, pick: int) -> None:
         twins.split(1)
         twins.step()
         twins.split(combination["parts"])
+    elif event == "options" and combination["reset_options"]:
+        twins.set_reset_options(pick)
     elif event == "some" and combination["partial"]:
         twins.step([slot for slot in range(SLOTS) if pick >> (slot // twins.width) & 1])
     elif combination["calls"] and event == "tell":
@@ -129,8 +132,11 @@ def test_any_features_work_together() -> None:
 def test_what_cannot_be_had_together_is_refused(refusal: Refusal, tmp_path: Path) -> None:
     arguments = features.pool_arguments(features.plain(*refusal.choices), tmp_path)
     width = arguments["vector_size"] or 1
-    with pytest.raises(ValueError, match=refusal.says):
-        Pool(counting((SLOTS + arguments["spares"]) // width), **arguments)
+    env_fns = scripted(SLOTS + arguments["spares"], tmp_path, width)
+    env_fns = vectors(env_fns, width, arguments["autoreset"]) if width > 1 else env_fns
+    with pytest.raises(ValueError, match=refusal.says), Pool(env_fns, **arguments) as pool:
+        assert ("reset_options", True) in refusal.choices, "the pool should have been refused"
+        pool.set_reset_options({"level": 1})
 
 
 def test_the_document_has_all_pairs() -> None:
