@@ -129,7 +129,8 @@ class Runtime:
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802
         self.calls += 1
-        if self.refuses or address in self.locked:
+        meets = any(at < address + size and address < at + held for at, held in self.locked.items())
+        if self.refuses or meets:
             return 712
         self.locked[address] = size
         return 0

@@ -97,6 +97,7 @@ READ_ONLY = (
     "Batch",
     "EnvState",
     "TensorBatch",
+    "TensorRollout",
     "Part",
     "Choice",
     "Call",

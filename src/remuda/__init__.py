@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from remuda._cluster.description import Ray
     from remuda._tensors.batch import TensorBatch
     from remuda._tensors.moving import to_torch
+    from remuda._tensors.rollout import TensorRollout
     from remuda._training.collect import Collector, collect
     from remuda._training.evaluate import evaluate
     from remuda._training.evaluation import Evaluation
@@ -119,6 +120,7 @@ __all__ = [
     "StartTimeoutError",
     "StateError",
     "TensorBatch",
+    "TensorRollout",
     "Trace",
     "TraceError",
     "Verdict",
@@ -142,6 +144,7 @@ _LATER = {  # where it is
     "Evaluation": "remuda._training.evaluation",
     "Ray": "remuda._cluster.description",
     "TensorBatch": "remuda._tensors.batch",
+    "TensorRollout": "remuda._tensors.rollout",
     "collect": "remuda._training.collect",
     "evaluate": "remuda._training.evaluate",
     "make_vec": "remuda.gymnasium",

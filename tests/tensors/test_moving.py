@@ -263,7 +263,7 @@ def test_neighbours_in_a_page_are_page_locked_together() -> None:
 
 
 def test_steps_of_a_rollout_are_copied_too(gpu: Gpu) -> None:  # noqa: F811
-    """From memory that is not page-locked, for it comes and goes: the call waits."""
+    """From memory that comes and goes, which is page-locked when it is first copied from."""
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         seen = []

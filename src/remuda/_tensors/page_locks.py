@@ -10,29 +10,41 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from remuda import _core
 from remuda._tensors.framework import import_torch
+from remuda._tensors.under_way import finish_all
 
 _FOR_ALL_DEVICES = 1  # cudaHostRegisterPortable
 
+Span = tuple[int, int]
+"""Addresses: from, to."""
+
 
 class PageLocks:
-    """Page-locks each arena once, the first time that something in it is copied to a GPU, until its memory goes.
+    """Page-locks what is copied to a GPU of each arena, when it is first copied from.
 
-    Of an arena that has addresses for rollouts these are left out: their memory comes and goes.
+    What has memory as long as the arena has is locked at once, and stays so. The memory of rollouts comes and goes: a
+    column of one is locked when it is first copied from, and all is unlocked before any is given back to the system.
     """
 
     def __init__(self) -> None:
-        self._asked: set[int] = set()  # addresses of arenas that are page-locked, or cannot be
-        self._asking = threading.Lock()
+        self._arenas: dict[int, Locked] = {}  # by address
+        self._changing = threading.RLock()  # a signal handler may copy something, too
 
     def lock(self, array: Any) -> None:
-        """Sees to it that the arena under an array, if there is one, is page-locked; warns once where it cannot be."""
+        """Sees to it that what an array is a part of is page-locked, if it lies in an arena; warns once where it cannot
+        be."""
         arena = _core.arena_of(array)
-        if arena is None or arena.address in self._asked:
+        if arena is None:
             return
-        with self._asking:
-            error = None if arena.address in self._asked else self._register(arena)
+        span = _span(array)
+        locked = self._arenas.get(arena.address)
+        if locked is not None and locked.has(span):
+            return
+        with self._changing:
+            error = self._locked_of(arena).add(arena, span)
         if error is not None:
             warnings.warn(
                 f"the pool's shared memory could not be page-locked: {error}; copies to the GPU go on, but are slower, "
@@ -41,25 +53,91 @@ class PageLocks:
                 stacklevel=2,
             )
 
-    def _register(self, arena: _core.Arena) -> str | None:
+    def _locked_of(self, arena: _core.Arena) -> Locked:
+        if arena.address not in self._arenas:
+            arena.before_end(partial(self._end, arena.address, os.getpid()))
+            self._arenas[arena.address] = Locked(import_torch().cuda.cudart())
+        return self._arenas[arena.address]
+
+    def unlock(self, arena: _core.Arena) -> None:
+        """Before memory of it may go. What is copied next is locked again. Waits for all copies that are under way: so
+        it is while a pool takes memory for more rollouts than before, and not from then on."""
+        with self._changing:
+            if (locked := self._arenas.get(arena.address)) is not None and locked.spans:
+                finish_all()
+                locked.clear()
+
+    def _end(self, address: int, owner: int) -> None:
+        """Called when the memory goes, by whoever has it last."""
+        locked = self._arenas.pop(address)
+        if os.getpid() == owner:  # a forked child may not call CUDA, nor has it locked anything
+            locked.clear()
+
+
+class Locked:
+    """What of one arena is page-locked: whole pages, none of them twice.
+
+    CUDA does not copy what lies only partly in one such piece, so pieces that meet become one.
+
+    Attributes:
+        spans: The pieces.
+        is_refused: The system would not have it: nobody asks again.
+    """
+
+    def __init__(self, cudart: Any) -> None:
+        """`cudart`: the runtime of CUDA, as torch has it."""
+        self.spans: list[Span] = []
+        self.is_refused = False
+        self._cudart = cudart
+
+    def has(self, span: Span) -> bool:
+        """Whether there is nothing more to be done for it."""
+        return self.is_refused or any(first <= span[0] and span[1] <= end for first, end in self.spans)
+
+    def add(self, arena: _core.Arena, span: Span) -> str | None:
         """What is wrong, if anything is."""
-        cudart, locked, error = import_torch().cuda.cudart(), list[int](), 0
-        arena.before_end(partial(self._end, cudart, arena.address, locked, os.getpid()))
-        self._asked.add(arena.address)
-        for address, size in _whole_pages(arena.lasting):
-            error = cudart.cudaHostRegister(address, size, _FOR_ALL_DEVICES)
-            if int(error):
-                _forget_error()
-                return f"{cudart.cudaGetErrorString(error)} ({(size >> 20) + 1} MB)"
-            locked.append(address)
+        if not self.spans:
+            for address, size in _whole_pages(arena.lasting):
+                if (error := self._register((address, address + size))) is not None:
+                    return error
+        return None if self.has(span) else self._join(span)
+
+    def _join(self, span: Span) -> str | None:
+        first, size = _whole_pages([(span[0], span[1] - span[0])])[0]
+        end = first + size
+        if met := [one for one in self.spans if one[0] < end and first < one[1]]:
+            finish_all()
+        for one in met:
+            self._unregister(one)
+        return self._register((min([first, *(one[0] for one in met)]), max([end, *(one[1] for one in met)])))
+
+    def clear(self) -> None:
+        for span in list(self.spans):
+            self._unregister(span)
+
+    def _register(self, span: Span) -> str | None:
+        size = span[1] - span[0]
+        error = self._cudart.cudaHostRegister(span[0], size, _FOR_ALL_DEVICES)
+        if int(error):
+            self.is_refused = True
+            _forget_error()
+            return f"{self._cudart.cudaGetErrorString(error)} ({(size >> 20) + 1} MB)"
+        self.spans.append(span)
         return None
 
-    def _end(self, cudart: Any, address: int, locked: list[int], owner: int) -> None:
-        """Called when the memory goes, by whoever has it last. `locked`: the beginnings of what is page-locked."""
-        self._asked.discard(address)
-        if os.getpid() == owner:  # a forked child may not call CUDA, nor has it locked anything
-            for beginning in locked:
-                cudart.cudaHostUnregister(beginning)
+    def _unregister(self, span: Span) -> None:
+        self._cudart.cudaHostUnregister(span[0])
+        self.spans.remove(span)
+
+
+def _span(array: Any) -> Span:
+    """The addresses of the whole array of a pool's that this is, or is a view of."""
+    whole = array.base if isinstance(array.base, np.ndarray) else array
+    first = whole.__array_interface__["data"][0]
+    if whole.flags.c_contiguous:
+        return first, first + whole.nbytes
+    steps = [(n - 1) * stride for n, stride in zip(whole.shape, whole.strides, strict=True) if n > 0]
+    return first + sum(s for s in steps if s < 0), first + sum(s for s in steps if s > 0) + whole.itemsize
 
 
 def _whole_pages(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -13,10 +13,14 @@ from remuda._engine.pool.arguments import check_rollout
 from remuda._engine.pool.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._engine.pool.rollout_steps import RolloutStep, lockstep, partial_batches
 from remuda._system.memory import check_memory
+from remuda._tensors.page_locks import PAGE_LOCKS
 from remuda.errors import Fault, StateError
 
 if TYPE_CHECKING:
+    import torch
+
     from remuda._engine.pool.part import Part
+    from remuda._tensors.rollout import TensorRollout
 
 ColumnType: TypeAlias = "npt.DTypeLike | tuple[npt.DTypeLike, tuple[int, ...]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -69,7 +73,10 @@ class Rollout:
         rows = self.num_envs * (self.steps + 1)
         what = f"a rollout of {self.steps} steps of {self.num_envs} envs"
         assert self._engine.hub is not None  # the pool is open
-        check_memory(self._engine.hub.bytes_for_rollout(rows), what=what, remedy=_REMEDY)
+        missing = self._engine.hub.bytes_for_rollout(rows)
+        check_memory(missing, what=what, remedy=_REMEDY)
+        if missing:  # what is not held is given back first
+            PAGE_LOCKS.unlock(self._engine.running.arena)
         try:
             return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._pickled)
         except OSError as error:
@@ -257,6 +264,37 @@ class Rollout:
                 if isinstance(info, dict) and isinstance(fault := info.get("fault"), Fault):
                     faults[divmod(row, self.num_envs)] = fault
         return faults
+
+    def to(
+        self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorRollout | None = None
+    ) -> TensorRollout:
+        """The rollout as torch tensors: shared on the CPU, copied to a GPU while the program goes on::
+
+            tensors = rollout.to("cuda", non_blocking=True)
+            loss = learn(tensors.obs[:-1].flatten(0, 1), ...)  # the current stream waits for the copy
+
+        Each array is one copy, on a stream of their own. Their memory stays leased until that is done, so the rollouts
+        that follow are written elsewhere. `Batch.to` says more. What `infos` has stays in the rollout.
+
+        Args:
+            device: Where the tensors are to be. "cuda" is the current CUDA device.
+            non_blocking: Return before copies to a CUDA device are done. Otherwise the call waits for them.
+            out: What `to` has returned for a rollout of the same form: its tensors are written to, and returned.
+
+        Returns:
+            On the CPU views: for as long as they are held, so is the rollout's memory. Else copies.
+
+        Raises:
+            StateError: It is still being filled.
+            MissingFrameworkError: torch is not installed.
+            TypeError: torch has no such dtype.
+            ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
+        """
+        from remuda._tensors.rollout import TensorRollout  # workers have no need of it
+
+        if self.is_open:
+            raise StateError("expected a rollout that is full, got one that is still being filled; close() ends it")
+        return TensorRollout._of(self, device, non_blocking, out)
 
     def _rows_matter(self) -> dict[int, RawRow]:
         """What has no column, by row, from the first step's on."""

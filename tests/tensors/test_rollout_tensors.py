@@ -1,0 +1,226 @@
+"""Rollouts as tensors: shared on the CPU; copied to a GPU while their memory stays leased, by one that a test holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cuda_stand_in import Gpu, gpu  # noqa: F401 - a fixture
+from pool_envs import NestedEnv, counting
+from rollout_envs import ImageEnv, address, fill
+
+import remuda
+from remuda import Pool, StateError, TensorRollout
+
+NAMES = ("obs", "actions", "rewards", "terminations", "truncations")
+
+
+def filled(pool: Pool, steps: int, action: int) -> Any:
+    """A rollout in which every action is this one."""
+    rollout = pool.rollout(steps)
+    for step in rollout:
+        step.act(np.full(len(step.env_ids), action), value=np.full(len(step.env_ids), action, np.float32))
+    return rollout
+
+
+# -- on the CPU -------------------------------------------------------------------------------------------
+
+
+def test_on_the_cpu_tensors_share_the_rollout_and_hold_it() -> None:
+    with Pool(counting(3), num_workers=2) as pool:
+        pool.reset()
+        rollout = filled(pool, 4, 7)
+        tensors = rollout.to("cpu", non_blocking=True)
+        assert isinstance(tensors, TensorRollout) and len(tensors) == 4
+        for name in NAMES:
+            assert getattr(tensors, name).data_ptr() == getattr(rollout, name).ctypes.data
+        assert tensors.columns["value"].data_ptr() == rollout.columns["value"].ctypes.data
+        assert tensors.valid.tolist() == rollout.valid.tolist()
+        assert tensors.episode_starts.tolist() == rollout.episode_starts.tolist()
+        assert "4 steps of 3 envs on cpu" in repr(tensors)
+        before = address(rollout.obs)
+        del rollout
+        assert address(filled(pool, 4, 1).obs) != before
+        assert (tensors.actions == 7).all()
+        del tensors
+
+
+def test_nests_extras_and_final_observations_come_too() -> None:
+    extras: Any = {"one": lambda env: 1.0}
+    with Pool([NestedEnv] * 3, backend="serial", autoreset="same_step", extras=extras) as pool:
+        pool.reset(seed=1)
+        actions = {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
+        rollout = pool.rollout(12)
+        for step in rollout:
+            step.act(actions)
+        tensors = rollout.to("cpu")
+        assert tensors.obs["deep"]["flags"].numpy().tolist() == rollout.obs["deep"]["flags"].tolist()
+        assert tensors.final_obs["deep"]["flags"].shape == (12, *tensors.obs["deep"]["flags"].shape[1:])
+        assert tensors.actions["keys"][1].shape == (12, 3, 2)
+        assert (tensors.extras["one"] == 1).all() and tensors.extras["one"].shape == (13, 3)
+        assert rollout.to("meta").rewards.device.type == "meta"
+
+
+def test_what_is_still_being_filled_is_not_handed_out() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        rollout = pool.rollout(3)
+        pool.step([1, 1])
+        with pytest.raises(StateError, match=r"still being filled; close\(\) ends it"):
+            rollout.to("cpu")
+        rollout.close()
+        assert rollout.to("cpu").valid[:, 0].tolist() == [True, False, False]
+
+
+def test_out_is_written_to_and_must_fit() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        first = filled(pool, 3, 1).to("cpu")
+        out = dataclasses.replace(first, **{name: getattr(first, name).clone() for name in NAMES})
+        tensors = filled(pool, 3, 2).to("cpu", out=out)
+        assert tensors.actions is out.actions and (out.actions == 2).all()
+        with pytest.raises(ValueError, match=r"out\['columns'\]\['value'\] to be a tensor of shape \(4, 2\)"):
+            filled(pool, 4, 3).to("cpu", out=out)
+        assert (out.actions == 2).all()
+
+
+# -- on a GPU that a test can hold ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["process", "serial"])
+def test_the_memory_is_leased_until_the_copy_is_done(gpu: Gpu, backend: Any) -> None:  # noqa: F811
+    """The stream is slow: meanwhile other rollouts are filled, and what is copied at last is whole."""
+    with Pool(counting(3), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        places = [filled(pool, 4, 0) for _ in range(3)]
+        del places
+        rollout = filled(pool, 4, 5)
+        where, tensors = address(rollout.obs), rollout.to("cuda", non_blocking=True)
+        del rollout
+        gc.collect()
+        others = [filled(pool, 4, 9) for _ in range(2)]
+        assert where not in {address(other.obs) for other in others}
+        assert not (tensors.actions.values() == 5).any()  # nothing was copied yet
+        gpu.go_on()
+        assert (tensors.actions.values() == 5).all() and (tensors.obs.values()[1:, :, 3] == 5).all()
+        assert tensors.columns["value"].values().tolist() == [[5.0] * 3] * 4
+        assert tensors.valid.values().all()
+        del others
+        filled(pool, 4, 1).to("cuda")  # lets go of what is done
+        assert where in {address(one.obs) for one in [filled(pool, 4, 1), filled(pool, 4, 1)]}
+
+
+def test_the_callers_stream_waits_for_the_copy(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        seen: list[Any] = []
+        read = filled(pool, 3, 6).to("cuda", non_blocking=True).actions.reader()
+        gpu.callers.launch(lambda: seen.append(read().tolist()))
+        gpu.callers.go_on()
+        assert seen == []
+        gpu.go_on()
+        assert seen == [[[6, 6]] * 3]
+
+
+def test_device_memory_is_used_again(gpu: Gpu) -> None:  # noqa: F811
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        blocks = []
+        for action in range(6):
+            tensors = filled(pool, 3, action).to("cuda", non_blocking=True)
+            gpu.go_on()
+            assert (tensors.actions.values() == action).all()
+            blocks.append(gpu.blocks)
+        assert blocks[1:] == [blocks[1]] * 5
+
+
+def test_columns_are_page_locked_once_whoever_holds_the_rollouts(gpu: Gpu) -> None:  # noqa: F811
+    """Two rollouts may share a page, which is not to be locked twice."""
+    with Pool(counting(3), num_workers=1) as pool:
+        pool.reset()
+        held = [filled(pool, 5, i) for i in range(2)]
+        for rollout in held:
+            rollout.to("cuda")
+        for rollout in held:
+            assert all(gpu.runtime.has(getattr(rollout, name)) for name in NAMES)
+        del rollout
+        calls = []
+        for action in range(12):
+            held[action % 2] = filled(pool, 5, action)
+            held[action % 2].to("cuda")
+            calls.append(gpu.runtime.calls)
+        del held
+        assert calls[-1] == calls[5]  # there is a third place by now, and each was copied from
+    gc.collect()
+    assert gpu.runtime.locked == {}
+
+
+def test_steps_are_copied_from_there_without_a_wait(gpu: Gpu) -> None:  # noqa: F811
+    with Pool([ImageEnv] * 2, num_workers=1) as pool:
+        pool.reset().to("cuda")
+        filled(pool, 3, 0).to("cuda")
+        gpu.waits, seen = 0, []
+        for step in pool.rollout(3):
+            seen.append(remuda.to_torch(step.obs, "cuda", non_blocking=True))
+            step.act([1, 1])
+        assert gpu.waits == 0
+        gpu.go_on()
+        first = int(seen[0].values()[0, 0, 0, 0])
+        assert [int(obs.values()[0, 0, 0, 0]) for obs in seen] == [first, first + 1, first + 2]
+
+
+def test_memory_that_is_given_back_is_unlocked_first(gpu: Gpu) -> None:  # noqa: F811
+    with Pool([ImageEnv] * 2, num_workers=1) as pool:
+        pool.reset()
+        tensors = filled(pool, 3, 5).to("cuda", non_blocking=True)
+        gc.collect()
+        longer = fill(pool.rollout(30))  # does not fit: what is free gives its memory back
+        assert (tensors.actions.values() == 5).all()  # the copy was awaited
+        assert gpu.runtime.locked == {}
+        gpu.waits = 0
+        copied = longer.to("cuda")
+        assert gpu.runtime.has(longer.obs) and gpu.runtime.has(pool.step([1, 1]).obs)
+        np.testing.assert_array_equal(copied.obs.values(), longer.obs)
+        del longer
+
+
+def test_what_fits_unlocks_nothing(gpu: Gpu) -> None:  # noqa: F811
+    with Pool([ImageEnv] * 2, num_workers=1) as pool:
+        pool.reset()
+        filled(pool, 8, 5).to("cuda")
+        locked, calls = dict(gpu.runtime.locked), gpu.runtime.calls
+        filled(pool, 8, 5).to("cuda")
+        filled(pool, 4, 5).to("cuda")
+        assert (gpu.runtime.locked, gpu.runtime.calls) == (locked, calls)
+
+
+def test_a_rollout_outlives_its_pool_and_is_unlocked_with_its_memory(gpu: Gpu) -> None:  # noqa: F811
+    pool = Pool(counting(2), backend="serial")
+    pool.reset()
+    rollout = filled(pool, 3, 4)
+    rollout.to("cuda")
+    pool.close()
+    assert gpu.runtime.has(rollout.obs)
+    assert (rollout.to("cuda").actions.values() == 4).all()
+    del rollout, pool
+    gc.collect()
+    assert gpu.runtime.locked == {}
+
+
+# -- on a real one ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_a_real_gpu_gets_whole_rollouts_from_page_locked_memory() -> None:
+    with Pool([ImageEnv] * 4, num_workers=2) as pool:
+        pool.reset()
+        for steps in (8, 8, 4, 30, 8):
+            rollout = fill(pool.rollout(steps))
+            tensors = rollout.to("cuda", non_blocking=True)
+            assert torch.from_numpy(rollout.obs).is_pinned()
+            assert torch.equal(tensors.obs.cpu(), torch.from_numpy(rollout.obs))
+            assert torch.equal(tensors.valid.cpu(), torch.from_numpy(rollout.valid))
