@@ -41,7 +41,7 @@ ARROWS = {
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
     "sb3": {"remuda", "errors", "_faces", "_keywords"},
     "_bench": {"remuda", "errors", "gymnasium", "_system", "_reports"},
-    "_cluster": {"remuda", "errors", "_wording", "_core", "_wire", "_relay", "_engine", "_keywords"},
+    "_cluster": {"remuda", "errors", "_wording", "_seeds", "_core", "_wire", "_relay", "_engine", "_keywords"},
     "_training": {"remuda", "errors", "_seeds", "_wire", "_reports"},
     "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},

@@ -12,8 +12,8 @@ from remuda._cluster.progress import Progress
 from remuda._cluster.rows import Array, Rows
 from remuda._engine.pool.infos import RawRow
 from remuda._engine.pool.seeding import Continued
+from remuda._seeds import derive_seed
 from remuda._wording import name_some
-from remuda._worker.reset_defaults import SeedBase
 from remuda.errors import BrokenPoolError, EnvProgress, Fault, RemudaError, StateError
 
 Ids = npt.NDArray[np.int64]
@@ -132,7 +132,7 @@ class Ledger:
         """How far an env has come. Of one that was built anew the seed is not known, unless each episode has one."""
         base, given = self._bases.get(env), int(self._given[env])
         if self._per_episode:
-            seed = None if base is None or given == 0 else SeedBase(base, 0).seed(env, given - 1)
+            seed = None if base is None or given == 0 else derive_seed(abs(base), env, given - 1)
         else:
             seed = base if given == 0 else None
         return self.progress.where(env, seed, each_has_one=self._per_episode)
