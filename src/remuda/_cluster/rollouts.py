@@ -41,8 +41,15 @@ class Rollouts(ShardRollouts):
                 raise error
             if not self._asked:
                 raise StopIteration
-            if (rollout := self._take(next(answered(self._asked, 1, None)))) is not None:
+            if (rollout := self._take(next(answered(self._oldest(), 1, None)))) is not None:
                 return rollout
+
+    def _oldest(self) -> list[Sent]:
+        """Of each shard: the next one may have come over before it, from another machine."""
+        oldest: dict[Station, Sent] = {}
+        for sent in self._asked:
+            oldest.setdefault(sent.station, sent)
+        return list(oldest.values())
 
     def _take(self, sent: Sent) -> ShardRollout | None:
         fleet = self._cluster.driver.fleet
