@@ -15,6 +15,10 @@ CXX_FILES := $(shell find src tests/core -name "*.?pp")
 
 MINUTES ?= 10
 
+# Thousands of processes import the same modules, and pytest rewrites those with tests: all are compiled once, also where
+# the environment says that nothing is to be kept.
+export PYTHONDONTWRITEBYTECODE :=
+
 # How many tests run at the same time: more than there are cores, for they wait for processes half of the time.
 JOBS   ?= 4
 # All tests of clusters share one, which takes seconds to come up: a run of their own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -17,11 +18,16 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize(
-    "use", ["with Pool(fns, start_method=METHOD) as pool:", "pool = Pool(fns, start_method=METHOD)\nif pool:"]
-)
-@pytest.mark.parametrize("phase", ["build", "reset", "step", "call"])
+USES = ("with Pool(fns, start_method=METHOD) as pool:", "pool = Pool(fns, start_method=METHOD)\nif pool:")
+PHASES = ("build", "reset", "step", "call")
+# Every two of a phase, a start method and a use meet.
+CASES = [
+    (phase, USES[(i + j) % 2], start_method)
+    for (i, phase), (j, start_method) in itertools.product(enumerate(PHASES), enumerate(START_METHODS))
+]
+
+
+@pytest.mark.parametrize(("phase", "use", "start_method"), CASES)
 def test_ctrl_c(phase: str, use: str, start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
     """One clean traceback, and no process left."""
     gate = Gate(tmp_path)
