@@ -70,8 +70,11 @@ def collect(
 
     Raises:
         ValueError: Both `parts` and `min_envs`.
+        TypeError: No pool, nor a vector env of ours.
+        NotImplementedError: A manager of DI-engine or ML-Agents, or ALF's envs; says why.
         Exception: While it is iterated over: what `Pool.rollout` and the policy raise. Then it has ended.
     """
+    _part_of(pool)
     if parts is not None and min_envs is not None:
         raise ValueError(f"expected parts or min_envs, got both ({parts} and {min_envs})")
     if min_envs is not None:
@@ -83,13 +86,28 @@ def collect(
 
 def _ways_of(pool: Steps) -> list[Way]:
     """What may be the fastest: there is nothing to win where the envs step in the caller's thread."""
-    envs: Any = pool if isinstance(pool, Part) else pool._envs  # type: ignore[attr-defined]  # those of a face
-    whole: Pool = envs if isinstance(envs, Pool) else envs._pool
+    envs = _part_of(pool)
+    whole: Any = envs if isinstance(envs, Pool) else envs._pool
     width = whole.vector_size or 1
     if envs.num_envs < 2 * width or whole.backend == "serial":
         return [PLAIN]
     ready = Way(min_envs=envs.num_envs // width // 2 * width)
     return [PLAIN, Way(parts=2), ready] if envs is whole else [PLAIN, ready]
+
+
+def _part_of(pool: Any) -> Part:
+    """What a pool or a vector env steps.
+
+    Raises:
+        TypeError: It is neither.
+        NotImplementedError: It is another face, which says why it has no rollouts.
+    """
+    envs = pool if isinstance(pool, Part) else getattr(pool, "pool", None)
+    if not isinstance(envs, Part):
+        raise TypeError(
+            f"expected a remuda.Pool, or a vector env of remuda.gymnasium or remuda.sb3, got {type(pool).__name__}"
+        )
+    return envs
 
 
 class Collector(Iterator[Rollout]):

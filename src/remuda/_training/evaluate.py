@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError
+from remuda import Batch, Fault, Part, Pool, PoolOptions, RestartLimitError
 from remuda._seeds import derive_seed
 from remuda._training.evaluation import Evaluation
 from remuda._training.progress import Progress, progress_of
@@ -54,8 +54,9 @@ def evaluate(
         policy: Gets the observations of all n envs, batched as `Batch.obs`, and returns their actions, as `Pool.step`
             takes them. The rows of envs that have played all their episodes keep their last observation, and what it
             returns for them is ignored: the batch always has the same shape.
-        envs: A pool, which is left open, and whose episodes under way are given up; or factories, for which one is made
-            and closed. A pool's envs are taken as they are, also with wrappers that change rewards.
+        envs: A pool (that of a vector env is its `pool`), which is left open, and whose episodes under way are given
+            up; or factories, for which one is made and closed. A pool's envs are taken as they are, also with wrappers
+            that change rewards.
         episodes: How many, at least 1.
         seed: From 0 up; None: one that is drawn, and told as `Evaluation.seed`.
         video_folder: Where to write videos, as `evaluation-episode-<k>.mp4`; made if there is none. The envs must have
@@ -86,6 +87,10 @@ def evaluate(
 
 def _pool_of(envs: Pool | Sequence[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
     """A context manager, which closes the pool if it was made here."""
+    if isinstance(getattr(envs, "pool", None), Part):
+        raise TypeError(f"expected a Pool or factories, got {type(envs).__name__}: give its `pool`")
+    if isinstance(envs, Part) and not isinstance(envs, Pool):
+        raise TypeError("expected a whole pool, got a part of one, whose other envs would play nothing")
     if not isinstance(envs, Pool):
         options.setdefault("autoreset", "disabled")
         return Pool(list(envs)[:episodes], **options)  # more would have nothing to play

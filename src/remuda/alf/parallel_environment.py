@@ -12,7 +12,7 @@ from alf.utils.schedulers import get_all_progresses
 from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import never_the_caller
-from remuda._faces.stats import HasStats
+from remuda._faces.pools import KeepsPool
 from remuda.alf import worker
 from remuda.alf.arguments import action_reader
 from remuda.alf.configuration import Configuration
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 EnvConstructor = Callable[..., Any]
 
 
-class ParallelEnvironment(HasStats, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
+class ParallelEnvironment(KeepsPool, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
     """Envs in workers, stepped together. See those that derive from it."""
 
     _words = WORDS
+    _why_no_pool = "ALF's unrolls collect its time steps, and what was changed behind them would go on without a FIRST"
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from ditk import logging
 from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
-from remuda._faces.stats import HasStats
+from remuda._faces.pools import KeepsPool
 from remuda.ding.arguments import ManagerOptions
 from remuda.ding.errors import translate
 from remuda.ding.in_flight import InFlight
@@ -29,7 +29,7 @@ from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 _CLOSE_SECONDS = 5.0  # that envs get to close, as in the original
 
 
-class AsyncSubprocessEnvManager(HasStats, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
+class AsyncSubprocessEnvManager(KeepsPool, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
     """Steps some envs while others step on: DI-engine's ``AsyncSubprocessEnvManager`` on a pool.
 
     Nothing is started before :meth:`launch`, but for ``env_ref``: an env of the calling process, built to ask for its
@@ -74,6 +74,7 @@ class AsyncSubprocessEnvManager(HasStats, BaseEnvManager):  # type: ignore[misc]
     )
 
     _words = WORDS
+    _why_no_pool = "DI-engine's managers hand out timesteps as objects, and reset envs by orders of their own"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         self._in_flight: InFlight | None = None

@@ -31,7 +31,7 @@ from remuda import (
     StateError,
 )
 from remuda._faces.layout import one_process_an_env
-from remuda._faces.stats import HasStats
+from remuda._faces.pools import HasPool
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
@@ -52,7 +52,7 @@ Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
 
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
-class AsyncVectorEnv(HasStats, EnvCalls[ObsType, ActType]):
+class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
     No env is ever built in the calling process: spaces, metadata and ``render_mode`` come from the workers.

@@ -21,7 +21,7 @@ from mlagents_envs.timers import hierarchical_timer, timed
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import never_the_caller
-from remuda._faces.stats import HasStats
+from remuda._faces.pools import KeepsPool
 from remuda._keywords import names_keywords
 from remuda.mlagents.arguments import REFUSED, check_num_workers, factories, policy_of, run_options_of
 from remuda.mlagents.restarts import Restarts
@@ -39,7 +39,7 @@ EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
-class SubprocessEnvManager(HasStats, EnvManager):  # type: ignore[misc]  # ML-Agents has no types
+class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-Agents has no types
     """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
 
     A worker that fails is restarted, as far as the quotas of ``run_options.env_settings`` go. The episodes of its
@@ -80,6 +80,7 @@ class SubprocessEnvManager(HasStats, EnvManager):  # type: ignore[misc]  # ML-Ag
     first_step_infos: list[EnvironmentStep]
 
     _words = WORDS
+    _why_no_pool = "a step of ML-Agents is a message about agents that come and go, and no row of an env"
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from remuda import Batch, FaceOptions, Part, Pool, PoolOptions, Rollout, StateEr
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.extras import functions_of, with_functions
 from remuda._faces.layout import one_process_an_env
-from remuda._faces.stats import HasStats
+from remuda._faces.pools import HasPool
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
 from remuda.sb3.arguments import REFUSED, Indices, batch_actions, check_start_method, come_apart, env_ids
@@ -38,7 +38,7 @@ OPEN_ENVS: weakref.WeakSet[SubprocVecEnv] = weakref.WeakSet()
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
-class SubprocVecEnv(HasStats, VecEnv):
+class SubprocVecEnv(HasPool, VecEnv):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 
     ``infos`` is a tuple of plain dicts, rewards and dones are arrays of your own. Observations are views of memory

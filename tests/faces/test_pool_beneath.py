@@ -1,0 +1,70 @@
+"""What has no place in what a face imitates: done by its pool, or refused with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fault_table import FACES, NEEDS
+from pool_envs import counting
+
+import remuda
+from remuda import FaultPolicy, Part, Pool
+from remuda.gymnasium import AsyncVectorEnv
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # originals are old
+
+
+@pytest.mark.parametrize("face", ["ding", "alf", "mlagents"])
+def test_faces_without_rows_say_why(face: str) -> None:
+    pytest.importorskip(NEEDS.get(face, face), reason=f"{face} is not tested in this environment")
+    envs = FACES[face].make("step", lambda *_: None, FaultPolicy(), None)
+    try:
+        with pytest.raises(NotImplementedError, match=r"remuda.Pool for rollouts, .*, got a \w+: .*(DI|ALF|ML)"):
+            envs.pool  # noqa: B018
+        with pytest.raises(NotImplementedError, match="got a"):
+            remuda.collect(envs, lambda obs: obs, steps=2)
+    finally:
+        envs.close()
+
+
+def sb3(n: int) -> Any:
+    pytest.importorskip("stable_baselines3")
+    from remuda.sb3 import SubprocVecEnv
+
+    return SubprocVecEnv(counting(n), num_workers=2)
+
+
+@pytest.mark.parametrize("make", [lambda n: AsyncVectorEnv(counting(n), num_workers=2), sb3], ids=["gymnasium", "sb3"])
+def test_envs_go_on_from_what_their_pool_did(make: Any) -> None:
+    envs = make(4)
+    envs.reset()
+    envs.step(np.array([5, 5, 5, 5]))
+    states = envs.pool.get_state(state_fns="attributes")
+    envs.step(np.array([6, 6, 6, 6]))
+    assert isinstance(envs.pool, Pool) and envs.pool.set_state(states).obs[:, 2].tolist() == [1] * 4
+    assert envs.step(np.array([7, 7, 7, 7]))[0][:, 2].tolist() == [2] * 4
+    envs.pool.fork_state(0, [1, 2], state_fns="attributes")
+    assert envs.step(np.array([7, 7, 7, 7]))[0][:, 0].tolist() == [0, 0, 0, 3]
+    half = envs.split(2)[0]
+    assert type(half.pool) is Part and half.pool.num_envs == 2
+    envs.close()
+    with pytest.raises(remuda.ClosedError):
+        envs.pool.get_state()
+
+
+def test_evaluation_is_the_pools() -> None:
+    envs = AsyncVectorEnv(counting(2), num_workers=1)
+    policy: Any = lambda obs: np.ones(len(obs), int)  # noqa: E731
+    with pytest.raises(TypeError, match="expected a Pool or factories, got AsyncVectorEnv: give its `pool`"):
+        remuda.evaluate(policy, envs, episodes=2)  # type: ignore[arg-type]
+    half = envs.split(2)[0]
+    with pytest.raises(TypeError, match="expected a whole pool, got a part of one"):
+        remuda.evaluate(policy, half.pool, episodes=2)  # type: ignore[arg-type]
+    envs.close()
+
+
+def test_only_pools_and_our_vector_envs_collect() -> None:
+    with pytest.raises(TypeError, match=r"expected a remuda.Pool, or a vector env of .*, got list"):
+        remuda.collect([], lambda obs: obs, steps=2)  # type: ignore[arg-type]
