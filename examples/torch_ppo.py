@@ -7,7 +7,7 @@
 
 Needs `pip install remuda torch "gymnasium[classic-control]" rich`. In the folder of the run (`--dir`) lie checkpoints,
 which `--resume` goes on from, and scalars for TensorBoard, where that is installed. On a GPU the policy is compiled,
-with CUDA graphs. At the end it says where the time went.
+with CUDA graphs. At the end it says where the time went; with `--profile`, in a table.
 """
 
 from __future__ import annotations
@@ -174,6 +174,42 @@ def rollouts_on_gymnasium(envs: Any, policy: Policy, steps: int, seed: int) -> I
         yield SimpleNamespace(**arrays, columns=columns, infos=infos)
 
 
+# -- where the time goes -----------------------------------------------------------------------------------------
+
+
+class Profile:
+    """What the program has spent its time on, as its only thread sees it.
+
+    Attributes:
+        policy: Seconds in the policy.
+        collecting: Seconds of having rollouts, with the policy: the rest is waiting for the envs, and handing over.
+        update: Seconds of learning.
+    """
+
+    def __init__(self) -> None:
+        self.policy = self.collecting = self.update = 0.0
+        self._begin = time.perf_counter()
+
+    def timed(self, policy: Policy) -> Policy:
+        def timing(obs: Any) -> tuple[Any, dict[str, Any]]:
+            begin = time.perf_counter()
+            told = policy(obs)
+            self.policy += time.perf_counter() - begin
+            return told
+
+        return timing
+
+    def table(self, steps: int) -> str:
+        """Seconds, shares, and microseconds of each of so many env steps."""
+        total = time.perf_counter() - self._begin
+        parts = {"policy": self.policy, "envs": self.collecting - self.policy, "update": self.update}
+        parts |= {"other": total - sum(parts.values()), "total": total}
+        rows = ["| | s | share | us an env step |", "|---|---|---|---|"]
+        for name, seconds in parts.items():
+            rows.append(f"| {name} | {seconds:.2f} | {seconds / total:.0%} | {1e6 * seconds / steps:.1f} |")
+        return "\n".join(rows)
+
+
 # -- the program ---------------------------------------------------------------------------------------------
 
 
@@ -188,7 +224,9 @@ def scalars_of(folder: Path) -> Callable[[str, float, int], None]:
     return add
 
 
-def train(envs: Any, rollouts: Iterator[Any], agent: Agent, device: torch.device, options: Any) -> list[float]:
+def train(
+    envs: Any, rollouts: Iterator[Any], agent: Agent, device: torch.device, options: Any, profile: Profile
+) -> list[float]:
     """Learns until so many env steps were taken; returns the curve: mean returns of the last episodes."""
     optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE)
     folder: Path = options.dir
@@ -199,7 +237,7 @@ def train(envs: Any, rollouts: Iterator[Any], agent: Agent, device: torch.device
         agent.load_state_dict(kept["agent"])
         optimizer.load_state_dict(kept["optimizer"])
         steps = kept["steps"]
-    returns, curve, collecting, learning = list[float](), list[float](), 0.0, 0.0
+    returns, curve, begun_at = list[float](), list[float](), steps
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task(options.env, total=options.steps, completed=steps)
@@ -211,7 +249,8 @@ def train(envs: Any, rollouts: Iterator[Any], agent: Agent, device: torch.device
             with remuda.span("learn"):
                 losses = learn(agent, optimizer, rollout, device)
             learned = time.perf_counter()
-            collecting, learning = collecting + collected - begin, learning + learned - collected
+            profile.collecting += collected - begin
+            profile.update += learned - collected
             steps += rollout.valid.size
             if (infos := rollout.infos).get("episode"):
                 returns += infos["episode"]["r"][infos["_episode"]].ravel().tolist()
@@ -223,7 +262,10 @@ def train(envs: Any, rollouts: Iterator[Any], agent: Agent, device: torch.device
                 kept = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "steps": steps}
                 torch.save(kept, folder / "checkpoint.pt")
             progress.update(task, completed=steps, description=f"return {curve[-1]:7.1f}, {rate:8,.0f} steps/s")
-    print(f"collecting took {collecting:.1f} s, learning {learning:.1f} s; the last return is {curve[-1]:.1f}")
+    took = f"collecting took {profile.collecting:.1f} s, learning {profile.update:.1f} s"
+    print(f"{took}; the last return is {curve[-1]:.1f}")
+    if options.profile:
+        print(profile.table(steps - begun_at))
     if isinstance(envs, remuda.Pool):
         print(envs.stats().verdict)
     return curve
@@ -240,6 +282,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dir", type=Path, default=Path("runs/ppo"), help="of scalars and checkpoints")
     parser.add_argument("--resume", type=Path, help="a checkpoint")
+    parser.add_argument("--profile", action="store_true", help="a table of where the time went")
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
     device = torch.device(options.device)
@@ -253,12 +296,13 @@ def main(arguments: list[str] | None = None) -> list[float]:
         agent = Agent(envs.single_observation_space, envs.single_action_space).to(device)
         with torch.no_grad():  # lazy layers take their sizes from it
             agent(torch.zeros(1, *(envs.single_observation_space.shape or ()), device=device))
-        policy = policy_of(agent, device)
+        profile = Profile()
+        policy = profile.timed(policy_of(agent, device))
         if options.on == "remuda":
             rollouts: Iterator[Any] = remuda.collect(envs, policy, steps=options.rollout)
         else:
             rollouts = rollouts_on_gymnasium(envs, policy, options.rollout, options.seed)
-        return train(envs, rollouts, agent, device, options)
+        return train(envs, rollouts, agent, device, options, profile)
     finally:
         envs.close()
 

@@ -66,8 +66,13 @@ def test_torch_ppo(
     example = importlib.import_module("torch_ppo")
     short = ["--on", on, "--num-envs", "4", "--rollout", "32", "--device", "cpu", "--dir", str(tmp_path)]
     assert len(example.main([*short, "--steps", "512"])) == 4
-    assert len(example.main([*short, "--steps", "640", "--resume", str(tmp_path / "checkpoint.pt")])) == 1
+    resumed = ["--steps", "640", "--resume", str(tmp_path / "checkpoint.pt"), "--profile"]
+    assert len(example.main([*short, *resumed])) == 1
     told = capsys.readouterr().out
+    found = dict(re.findall(r"^\| (\w+) \| (\S+) \|", told, re.MULTILINE))
+    assert list(found) == ["policy", "envs", "update", "other", "total"]
+    *parts, total = map(float, found.values())
+    assert min(parts) >= 0 and sum(parts) == pytest.approx(total, abs=0.03)  # each is rounded
     assert len(re.findall(r"^collecting took \S+ s, learning \S+ s; the last return is \S+$", told, re.MULTILINE)) == 2
 
 
