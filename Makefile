@@ -178,9 +178,10 @@ bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 wheels: $(BIN)/python  ## wheels for the Pythons that are found here, each tried in an environment without a compiler: dist/
 	$(BIN)/python packaging/wheels.py
 
-# A link that leads nowhere, a name that is not there: warnings are errors.
+# A link that leads nowhere, a name that is not there: warnings are errors. Pages that have been read are not read again,
+# and do not warn again: after a failure all are.
 docs: $(VENV)/docs.stamp  ## the documentation site: build/docs/index.html
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs || { rm -rf build/docs/.doctrees; exit 1; }
 
 $(VENV)/docs.stamp: $(WHEEL) docs/requirements.txt
 	$(BIN)/python $(INSTALL_WHEEL)

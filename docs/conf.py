@@ -53,6 +53,17 @@ suppress_warnings = ["ref.python"]  # a face has errors of the same names as the
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 
+
+def mark_code(_app: Any, _kind: str, _name: str, _found: Any, _options: Any, lines: list[str]) -> None:
+    """Has what docstrings indent, as Markdown does, shown as code; else it is taken for a quotation."""
+    for i in range(len(lines) - 1, 1, -1):
+        begins = lines[i].startswith("    ") and not lines[i - 1].strip()
+        before = next((line for line in reversed(lines[: i - 1]) if line.strip()), "")
+        is_prompt = lines[i].lstrip().startswith(">>>")
+        if begins and not before.startswith(" ") and not before.endswith("::") and not is_prompt:
+            lines[i:i] = ["::", ""]
+
+
 # -- pages that are read in the repository too -----------------------------------------------------------
 
 
@@ -68,3 +79,4 @@ def _address(link: re.Match[str]) -> str:
 
 def setup(app: Any) -> None:
     app.connect("source-read", lead_out)
+    app.connect("autodoc-process-docstring", mark_code, priority=100)  # before napoleon's, at 500
