@@ -60,9 +60,8 @@ def calls(pool: Pool) -> None:
     frames: list[Any] = pool.render()
     call = pool.call_async("save", Path("here"))
     print(lengths, frames, call.result(timeout=5.0), pool.apply(lambda env: env.unwrapped))
-    seconds: float = pool.stats().step_seconds
     pids: list[int | None] = [worker.pid for worker in pool.workers]
-    print(seconds, pids, pool.num_envs, pool.closed, pool.options["backend"])
+    print(pids, pool.num_envs, pool.closed, pool.options["backend"])
     Pool([make] * 2, **pool.options).close()
 
 
@@ -102,3 +101,51 @@ def faces() -> None:
 def evaluation() -> tuple[float, float]:
     result: remuda.Evaluation = remuda.evaluate(policy, [make] * 8, episodes=100, seed=0)
     return result.interval(0.95)
+
+
+def rollouts(pool: Pool) -> None:
+    rollout: remuda.Rollout = pool.rollout(16, columns={"value": np.float32}, parts=2)
+    step: remuda.RolloutStep
+    for step in rollout:
+        step.act(policy(step.obs), value=np.zeros(len(step.env_ids)))
+    valid: NDArray[np.bool_] = rollout.valid
+    print(valid, rollout.rewards.sum(), rollout.columns["value"], rollout.episode_starts, rollout.infos, rollout.faults)
+    collector: remuda.Collector = remuda.collect(pool, policy, steps=16)
+    print(next(collector).actions)
+
+
+def columns_and_states() -> None:
+    with Pool([make] * 8, extras={"mask": lambda env: np.ones(2, np.bool_)}) as pool:
+        batch = pool.reset(seed=0)
+        mask: NDArray[Any] = batch.extras["mask"]
+        states: list[remuda.EnvState] = pool.get_state(state_fns="attributes")
+        again: Batch = pool.set_state(states)
+        pool.replace([0], [make])
+        print(mask, again.obs, states[0].steps, states[0].is_over)
+
+
+def figures(pool: Pool) -> dict[str, float]:
+    before: remuda.PoolStats = pool.stats()
+    with remuda.trace("run.json") as trace, remuda.span("step"):
+        pool.step(policy(np.zeros((8, 4), np.float32)))
+    stats = pool.stats() - before
+    verdict: remuda.Verdict = stats.verdict
+    env: remuda.EnvStats = stats.envs[0]
+    took: remuda.Durations = env.step
+    worker: remuda.WorkerStats = stats.workers[0]
+    print(trace.path, verdict.text, verdict.code, verdict.saves, took.p99, env.returns, worker.busy, worker.doing)
+    print(stats.caller.waiting, stats.machine.busy, stats.setup.num_workers, stats.step_seconds)
+    return stats.scalars()
+
+
+def clusters() -> None:
+    cluster = remuda.Ray(shards=2, cpus_per_shard=4, placement="spread", backend="serial")
+    with Pool([make] * 8, backend=cluster, faults="restart") as pool:
+        rollout: remuda.ShardRollout = next(pool.rollouts(policy, steps=32))
+        version: int = pool.publish(policy)
+        print(version, rollout.shard, rollout.obs, rollout.rewards, rollout.lost)
+
+
+def tensors(batch: Batch) -> None:
+    on_device: remuda.TensorBatch = batch.to("cuda", non_blocking=True)
+    print(on_device.obs, on_device.reward, remuda.to_torch({"obs": batch.obs}, "cpu"))
