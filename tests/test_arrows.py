@@ -44,6 +44,7 @@ ARROWS = {
     "_cluster": {"remuda", "errors", "_wording", "_seeds", "_core", "_wire", "_relay", "_engine", "_keywords"},
     "_training": {"remuda", "errors", "_seeds", "_wire", "_reports"},
     "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends"},
+    "_videos": {"_worker", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
     "cli": {"remuda", "errors", "_bench", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
 }

@@ -136,6 +136,7 @@ PRELUDES = {
     "mlagents.md": "",
     "concepts.md": POOL + OPEN_POOL + "pool.reset()\nif 'pool.send_reset' not in BLOCK: pool.send(policy(range(8)))\n",
     "performance.md": POOL + OPEN_POOL,
+    "videos.md": POOL + RENDERING,
     "stats.md": POOL + OPEN_POOL + "step, batch = 1, pool.reset()\n",
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
     "ray.md": POOL,

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from remuda._training.collect import Collector, collect
     from remuda._training.evaluate import evaluate
     from remuda._training.evaluation import Evaluation
+    from remuda._videos.recording import record_video
     from remuda.gymnasium import make_vec
 
 __version__ = "0.1.0"
@@ -131,6 +132,7 @@ __all__ = [
     "evaluate",
     "load_record",
     "make_vec",
+    "record_video",
     "span",
     "to_torch",
     "trace",
@@ -148,6 +150,7 @@ _LATER = {  # where it is
     "collect": "remuda._training.collect",
     "evaluate": "remuda._training.evaluate",
     "make_vec": "remuda.gymnasium",
+    "record_video": "remuda._videos.recording",
     "to_torch": "remuda._tensors.moving",
 }
 

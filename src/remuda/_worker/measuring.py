@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,18 @@ def spent(before: Moment, now: Moment) -> float:
     return max(0.0, now.wall - before.wall - (now.queued - before.queued))
 
 
+class _Thread(threading.local):
+    is_measuring = False
+
+
+_this_thread = _Thread()
+
+
+def is_being_measured() -> bool:
+    """Whether the env that asks is played for a trial: its episodes are nobody's."""
+    return _this_thread.is_measuring
+
+
 def _queued_seconds() -> float:
     try:
         with open("/proc/thread-self/schedstat") as schedstat:
@@ -111,6 +124,7 @@ def measure(
     name.)
     """
     raised, play, watch = None, None, _Watch(read, seconds)
+    _this_thread.is_measuring = True
     try:
         play = _OwnPlay(env) if hasattr(type(env), "steps_to_measure") else _RandomPlay(env, computed)
         play.reset()  # the first come with all that is done but once
@@ -122,6 +136,8 @@ def measure(
             _play_on(play, watch)
     except Exception as error:
         raised = f"{type(error).__name__}: {text_of(error)}"
+    finally:
+        _this_thread.is_measuring = False
     steps = watch.steps.count
     is_known = steps >= _LEAST_STEPS or (steps > 0 and raised is None)
     return Measured(watch.mean() if is_known else None, steps, 0 if play is None else _nbytes(play.obs), raised)

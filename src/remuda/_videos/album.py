@@ -1,0 +1,106 @@
+"""What the recorders of several envs, each in a process of its own perhaps, know of each other: files in one folder.
+
+Nothing is locked: who renames a folder has it. So a recorder may be killed at any time, and the one of the env that is
+built in its place goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Album:
+    """Which episodes of which envs are recorded, and what has become of them.
+
+    Attributes:
+        folder: Where the videos go.
+        scratch: A folder in it, for what they are made of.
+        env_ids: The envs of a video, in the order of their tiles.
+        trigger: Whether an episode is recorded, by its number.
+        name_prefix: Of the videos' names.
+        fps: Pictures a second; None: as the envs' metadata say.
+    """
+
+    folder: Path
+    scratch: Path
+    env_ids: tuple[int, ...]
+    trigger: Callable[[int], bool]
+    name_prefix: str
+    fps: float | None = None
+
+    def next_episode(self, env_id: int) -> int:
+        """The number of the episode that this env begins now: 0, 1, ..., also when it has been built anew."""
+        file = self.scratch / f"count-{env_id}"
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            number = int.from_bytes(os.read(descriptor, 8), "little")
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, (number + 1).to_bytes(8, "little"))  # at once: whole, or not at all
+        finally:
+            os.close(descriptor)
+        return number
+
+    def reel(self, env_id: int, episode: int) -> Path:
+        """Where the pictures go while the episode lasts."""
+        return self.scratch / f"{env_id}-{episode}.reel"
+
+    def open_reels(self, env_id: int) -> list[tuple[int, Path]]:
+        """(episode, file) of what was not handed in."""
+        files = self.scratch.glob(f"{env_id}-*.reel")
+        return [(int(file.stem.partition("-")[2]), file) for file in files]
+
+    def hand_in(self, env_id: int, episode: int, reel: Path) -> None:
+        """This env's part of a video is whole."""
+        folder = self.scratch / f"episode-{episode}"
+        try:
+            if self._is_claimed(episode):
+                raise FileNotFoundError
+            folder.mkdir(exist_ok=True)
+            os.replace(reel, folder / str(env_id))
+        except FileNotFoundError:  # the others have not waited for it, as its env was closed meanwhile
+            reel.unlink(missing_ok=True)
+
+    def leave(self, env_id: int) -> None:
+        """This env is closed: nobody waits for it any more, unless it comes back."""
+        (self.scratch / f"closed-{env_id}").touch()
+
+    def come_back(self, env_id: int) -> None:
+        (self.scratch / f"closed-{env_id}").unlink(missing_ok=True)
+
+    def claim(self, env_id: int, episodes: Iterable[int]) -> list[tuple[int, Path]]:
+        """(episode, folder) of those that are complete: the recorder of this env has them now, and makes the videos."""
+        return [(episode, folder) for episode in episodes if (folder := self._claim_one(env_id, episode)) is not None]
+
+    def claimed(self, env_id: int) -> list[tuple[int, Path]]:
+        """What the recorder of this env has claimed, and not made."""
+        return [(int(folder.name.split("-")[1]), folder) for folder in self.scratch.glob(f"making-*-{env_id}")]
+
+    def is_made(self, episode: int, folder: Path) -> None:
+        """The video is there; `folder`, with the parts of it, has become empty."""
+        folder.rename(self.scratch / f"made-{episode}")
+
+    def waiting(self) -> list[int]:
+        """Episodes that somebody has handed in, and nobody has claimed."""
+        return sorted(int(folder.name.partition("-")[2]) for folder in self.scratch.glob("episode-*"))
+
+    def video(self, episode: int) -> Path:
+        return self.folder / f"{self.name_prefix}-episode-{episode}.mp4"
+
+    def _claim_one(self, env_id: int, episode: int) -> Path | None:
+        folder, mine = self.scratch / f"episode-{episode}", self.scratch / f"making-{episode}-{env_id}"
+        try:
+            handed_in = {int(name) for name in os.listdir(folder)}
+            missing = set(self.env_ids) - handed_in
+            if any(not (self.scratch / f"closed-{one}").exists() for one in missing):
+                return None
+            folder.rename(mine)
+        except FileNotFoundError:  # somebody else has it
+            return None
+        return mine
+
+    def _is_claimed(self, episode: int) -> bool:
+        return (self.scratch / f"made-{episode}").exists() or any(self.scratch.glob(f"making-{episode}-*"))

@@ -1,0 +1,115 @@
+"""Records the chosen episodes of one env, where it lives."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from remuda._videos import reels
+from remuda._videos.album import Album
+from remuda._videos.grid import make_video
+
+_logger = logging.getLogger("remuda")
+_FPS = 30  # where neither the caller nor the env says
+
+
+class Recorder:
+    """Is told when episodes of one env begin and end, and given pictures in between.
+
+    An episode that a reset, or the death of its worker, cuts off is whole at that. One that is under way when its env
+    is closed is not shown. Whoever hands in the last part of a video makes it, in a thread beside its env.
+    """
+
+    def __init__(self, album: Album, env_id: int, fps: float | None = None) -> None:
+        """Nothing is touched before the first episode: an env may be built to be looked at only."""
+        self._album, self._env_id = album, env_id
+        self._fps = float(album.fps or fps or _FPS)
+        self._has_begun = False
+        self._reel: tuple[int, Path] | None = None
+        self._makers: list[threading.Thread] = []
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the episode is one of those chosen."""
+        return self._reel is not None
+
+    def begin(self) -> None:
+        """The env was reset."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._album.come_back(self._env_id)
+            self._take_over()
+        self.end()
+        episode = self._album.next_episode(self._env_id)
+        if self._album.trigger(episode):
+            self._reel = episode, self._album.reel(self._env_id, episode)
+
+    def add(self, picture: Any) -> None:
+        """One more picture of the episode."""
+        assert self._reel is not None
+        reels.append(self._reel[1], picture)
+
+    def end(self) -> None:
+        """The episode is over."""
+        if self._reel is not None:
+            ended, self._reel = self._reel, None
+            self._hand_in(*ended)
+
+    def close(self) -> None:
+        """The env is closed. Returns when all that this recorder makes is made."""
+        if not self._has_begun:
+            return
+        self._has_begun = False
+        if self._reel is not None:
+            self._reel[1].unlink(missing_ok=True)
+            self._reel = None
+        self._album.leave(self._env_id)
+        self._make(self._album.waiting())
+        while self._makers:
+            self._makers.pop().join()
+
+    def _take_over(self) -> None:
+        """What the env before has left, whose worker has died."""
+        for episode, folder in self._album.claimed(self._env_id):
+            self._start(episode, folder)
+        for episode, reel in self._album.open_reels(self._env_id):
+            self._hand_in(episode, reel)
+
+    def _hand_in(self, episode: int, reel: Path) -> None:
+        self._album.hand_in(self._env_id, episode, reel)
+        self._make([episode])
+
+    def _make(self, episodes: list[int]) -> None:
+        for episode, folder in self._album.claim(self._env_id, episodes):
+            self._start(episode, folder)
+
+    def _start(self, episode: int, folder: Path) -> None:
+        arguments = (self._album, episode, folder, self._fps)
+        maker = threading.Thread(target=_logged(_make_one), args=arguments, name="remuda video")
+        self._makers = [one for one in self._makers if one.is_alive()]
+        self._makers.append(maker)
+        maker.start()
+
+
+def _make_one(album: Album, episode: int, folder: Path, fps: float) -> None:
+    make_video([folder / str(env_id) for env_id in album.env_ids], album.video(episode), fps)
+    for reel in folder.iterdir():
+        reel.unlink()
+    album.is_made(episode, folder)
+
+
+def _logged(make: Callable[..., None]) -> Callable[..., None]:
+    """What goes wrong with a video is no reason to end training."""
+
+    def guarded(album: Album, episode: int, folder: Path, fps: float) -> None:
+        try:
+            make(album, episode, folder, fps)
+        except Exception as error:
+            _logger.warning("the video %s could not be made: %s", album.video(episode), error)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    return guarded
