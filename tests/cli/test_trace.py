@@ -62,6 +62,28 @@ def test_what_cannot_be_run_or_written_is_refused(tmp_path: Path, program: Path)
     assert nowhere.returncode == 2 and "make it first" in nowhere.stderr and nowhere.stdout == ""
 
 
+def test_a_trace_that_cannot_be_written_changes_nothing_of_how_the_program_ends(tmp_path: Path, program: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    program.write_text("import os, sys; os.rmdir('gone'); sys.exit(int(sys.argv[1]))")
+    for status, expected in (("3", 3), ("0", 0)):
+        (tmp_path / "gone").mkdir(exist_ok=True)
+        done = run("-o", "gone/out.json", str(program), status, cwd=tmp_path)
+        assert done.returncode == expected
+        assert "error: the trace could not be written: " in done.stderr and "gone/.out.json" in done.stderr
+        assert "Traceback" not in done.stderr
+    program.write_text("import os; os.rmdir('gone')")
+    (tmp_path / "gone").mkdir()
+    assert run("-o", "gone/out.json", str(program), cwd=tmp_path).returncode == 1
+
+
+def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    for name in ("not_there", "not_there.at_all"):
+        done = run("-m", name, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"error: expected a module with -m, got {name}, and Python finds none of that name\n"
+    assert not (tmp_path / "trace.json").exists()
+
+
 def test_it_merges(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(

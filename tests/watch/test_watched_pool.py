@@ -114,3 +114,12 @@ def test_what_is_no_arena_has_no_card(tmp_path: Path) -> None:
 def test_a_process_is_known_by_its_start() -> None:
     assert start_of(os.getpid()) == start_of(os.getpid()) is not None
     assert start_of(4194304) is None
+
+
+def test_one_that_has_ended_runs_no_more_although_nobody_has_reaped_it() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert start_of(pid) is None
+    os.waitpid(pid, 0)

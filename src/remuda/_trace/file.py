@@ -17,11 +17,18 @@ def open_trace(path: Path) -> IO[Any]:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[IO[Any]]:
-    """A file to write text to, which takes its place when that is done; compressed where its name ends in ".gz"."""
+    """A file to write text to, which takes its place when that is done; compressed where its name ends in ".gz".
+
+    Raises OSError, which names the file.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with gzip.open(part, "wt", compresslevel=4) if path.suffix == ".gz" else part.open("w") as file:
             yield file
         part.replace(path)
+    except OSError as error:
+        if error.filename is None:  # of a full disk: writing does not know the name
+            error.filename = str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)

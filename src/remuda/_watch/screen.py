@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,12 +13,12 @@ from remuda._watch.pages import Row, View, details, headings, rows, summary
 from remuda._watch.watched_pool import WatchedPool, output_of
 
 _KEYS = "q quit  e envs  w workers  s S r sort  up down enter env  tab next pool  j JSON"
-_CHROME = 9  # lines that are not the table's rows
+_LEAST_ROWS = 3  # of the table, however small the terminal is
 _TAIL = 8  # lines of output
 
 
 def draw(
-    pool: WatchedPool, number: str, so_far: PoolStats, late: PoolStats, view: View, height: int, notice: str
+    pool: WatchedPool, number: str, so_far: PoolStats, late: PoolStats, view: View, console: Console, notice: str
 ) -> RenderableType:
     """A whole screen.
 
@@ -27,7 +27,7 @@ def draw(
         number: Which of how many pools that is.
         so_far, late: Its figures since it was made, and in the last seconds.
         view: What of them.
-        height: Of the terminal, in lines.
+        console: The terminal, by whose size it is decided how much is shown.
         notice: To be told in the last line but one.
     """
     setup = late.setup
@@ -36,17 +36,21 @@ def draw(
         f"{setup.num_workers} {setup.backend} workers"
     )
     shares, verdict = summary(late)
-    parts: list[RenderableType] = [Text(title, style="bold reverse"), Text(shares), Text(verdict, style="yellow")]
+    head = [Text(title, style="bold reverse"), Text(shares), Text(verdict, style="yellow"), Text()]
+    foot = [Text(notice, style="green"), Text(_KEYS, style="dim")]
+    room = console.height - sum(max(1, len(text.wrap(console, console.width))) for text in head + foot)
     if view.page == "env":
-        parts += [Text(), _page_of(so_far, late, view), Text(), _output(so_far, view)]
+        page = _page_of(so_far, late, view)
+        left = room - page.row_count - 3  # its title, the line between, a heading
+        body = [page, Text(), _output(so_far, view, left)]
     else:
-        parts += [Text(), _table(rows(late, view), view, max(3, height - _CHROME))]
-    parts += [Text(notice, style="green"), Text(_KEYS, style="dim")]
-    return Group(*parts)
+        body = [_table(rows(late, view), view, room - 1)]  # its headings
+    return Group(*head, *body, *foot)
 
 
 def _table(found: Sequence[Row], view: View, room: int) -> Table:
     """As many rows as there is room for, the marked one among them."""
+    room = max(_LEAST_ROWS, room if len(found) <= room else room - 1)  # without the caption, which tells of the rest
     cursor = min(view.cursor, max(0, len(found) - 1))
     first = max(0, min(cursor - room // 2, len(found) - room))
     table = Table(box=None, padding=(0, 1, 0, 0), expand=False, header_style="bold")
@@ -67,11 +71,11 @@ def _page_of(so_far: PoolStats, late: PoolStats, view: View) -> Table:
     return table
 
 
-def _output(so_far: PoolStats, view: View) -> RenderableType:
+def _output(so_far: PoolStats, view: View, room: int) -> RenderableType:
     worker = so_far.workers[next(env.worker for env in so_far.envs if env.env_id == view.env)]
     text = output_of(worker.pid)
     if text is None:
         return Text("its worker's output is not kept: worker_output='capture'", style="dim")
-    lines = text.splitlines()[-_TAIL:] or ["(nothing)"]
+    lines = text.splitlines()[-max(1, min(_TAIL, room)) :] or ["(nothing)"]
     told = "\n".join("".join(c for c in line if c.isprintable() or c == "\t") for line in lines)
     return Group(Text("the end of its worker's output", style="bold"), Text(told, overflow="ellipsis", no_wrap=True))

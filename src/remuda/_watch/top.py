@@ -51,9 +51,7 @@ class Top:
     def frame(self) -> RenderableType:
         """The whole screen, as of the last look."""
         number = f" ({self._number} of {len(self._pools)})" if len(self._pools) > 1 else ""
-        return draw(
-            self._pools[0], number, self._seen[-1], self._late(), self._view, self._console.height, self._notice
-        )
+        return draw(self._pools[0], number, self._seen[-1], self._late(), self._view, self._console, self._notice)
 
     @property
     def _number(self) -> int:

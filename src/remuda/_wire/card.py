@@ -70,8 +70,9 @@ class Card:
 
 
 def start_of(pid: int) -> int | None:
-    """When a process was started, in ticks since the machine was; None where there is none."""
+    """When a process was started, in ticks since the machine was; None where none runs: one may wait to be reaped."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import runpy
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import remuda
 from .options import add_subcommand, at_least, refuse
 
 if TYPE_CHECKING:
+    from remuda._engine.tracing.trace import Trace
+
     from .options import Subcommands
 
 
@@ -40,20 +43,39 @@ def trace(options: argparse.Namespace) -> int:
         return refuse(f"expected a program in Python, got {options.script}, which is no file")
     sys.argv = [options.script, *options.args]
     sys.path[0] = str(Path.cwd()) if options.module else str(Path(options.script).resolve().parent)
+    if options.module and not _is_module(options.script):
+        return refuse(f"expected a module with -m, got {options.script}, and Python finds none of that name")
     events = {} if options.events is None else {"events": options.events}
     try:
         recording = remuda.trace(options.output, **events)
     except OSError as error:
         return refuse(str(error))
-    with recording:
-        try:
-            if options.module:
-                runpy.run_module(options.script, run_name="__main__", alter_sys=True)
-            else:
-                runpy.run_path(options.script, run_name="__main__")
-        finally:
-            print(f"the trace: {recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
-    return 0
+    is_written = False
+    try:
+        if options.module:
+            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(options.script, run_name="__main__")
+    finally:
+        is_written = _write(recording)
+    return 0 if is_written else 1
+
+
+def _write(recording: Trace) -> bool:
+    """Whether it could be; where it could not, the program still ends as it has ended."""
+    try:
+        print(f"the trace: {recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
+    except OSError as error:
+        print(f"error: the trace could not be written: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # of a package that is not there
+        return False
 
 
 def _merge(paths: list[Path], merged: Path) -> int:

@@ -47,6 +47,11 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
         "slow env",
         "min_envs=15",
     ),
+    "one slow env among sixteen that share workers": (
+        snapshot(steps=[each(1 * MS)] * 15 + [each(10 * MS)], workers=8, cpu=0.05, waited=11.5 * MS, own=2 * MS),
+        "slow env",
+        "min_envs=15",
+    ),
     "any env is slow now and then": (
         snapshot(steps=[RARELY_SLOW] * 16, workers=16, cpu=0.02, waited=17 * MS),
         "stragglers",
@@ -69,6 +74,11 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
     ),
     "others have a core and a half": (
         snapshot(steps=[each(1 * MS)] * 8, workers=2, waited=8.5 * MS, own=0.2 * MS, queued=4.3 * MS, others=1.5),
+        "busy machine",
+        "num_workers=1",
+    ),
+    "others have the cores that cheap envs would need": (
+        snapshot(steps=[each(12 * US)] * 512, workers=2, waited=23 * MS, own=3 * MS, queued=13 * MS, others=1.5),
         "busy machine",
         "num_workers=1",
     ),

@@ -34,6 +34,7 @@ _LEAST_BATCHES = 8  # below, chance has the word
 _WORTH_NAMING = 0.15  # of a batch's time
 _MOST = 0.5
 _SLOW = 1.5  # times as slow as the others
+_BUSY = 0.25  # cores that others have
 # Of what could be saved, so much is, as partial batches and halves are more batches.
 _PARTIAL, _OVERLAPPED = 0.7, 0.8
 
@@ -167,14 +168,9 @@ def _findings(stats: PoolStats, batch: _Batch) -> Iterator[Verdict]:
 def _busy_machine(stats: PoolStats, batch: _Batch) -> Verdict | None:
     """Workers that were queued for cores, which others had."""
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
-    if setup.backend != "process":
+    if setup.backend != "process" or others < _BUSY:
         return None
     queued = max(worker.queued for worker in stats.workers) / batch.count
-    ours = stats.machine.own / stats.seconds
-    if others < 0.25:
-        return None
-    is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # they queue for each other's cores, too
-    its = others / (others + ours) if is_crowd else 1.0
     left = max(1, min(cores - round(others), setup.num_workers))
     code = None
     if left < setup.num_workers and not setup.is_chosen and not setup.spares:
@@ -185,8 +181,19 @@ def _busy_machine(stats: PoolStats, batch: _Batch) -> Verdict | None:
         f"{micros(queued)} of {micros(batch.whole)} a batch; end those programs (`top` shows them), or give them other "
         "cores (`taskset`)",
         code,
-        batch.saved(queued * its),
+        batch.saved(_queued_for_others(stats, batch)),
     )
+
+
+def _queued_for_others(stats: PoolStats, batch: _Batch) -> float:
+    """Seconds of a batch in which a worker stood in line for a core that another program had."""
+    setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
+    if setup.backend != "process" or others < _BUSY:
+        return 0.0
+    ours = stats.machine.own / stats.seconds
+    is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # they queue for each other's cores, too
+    its = others / (others + ours) if is_crowd else 1.0
+    return its * max(worker.queued for worker in stats.workers) / batch.count
 
 
 def _slow_resets(stats: PoolStats, batch: _Batch) -> Verdict | None:
@@ -285,7 +292,8 @@ def _workers(stats: PoolStats, batch: _Batch) -> Verdict | None:
     num_envs, now = setup.num_envs // (setup.vector_size or 1), setup.num_workers
     cost = _alone(_cost(stats), now, cores)
     best = best_num_workers(cost, num_envs, cores)
-    estimate = batch_seconds(cost, num_envs, best, cores, WAKE_SECONDS)
+    slowest = max(env.step.mean for env in stats.envs)  # one worker for each env would still wait for that one
+    estimate = max(batch_seconds(cost, num_envs, best, cores, WAKE_SECONDS), slowest)
     # What resets, stragglers and the like add is added by them in any number of workers.
     added = max(0.0, batch.waited - _steps_seconds(stats, batch)) if now <= cores else 0.0
     saved = batch.waited - added - estimate
@@ -308,14 +316,15 @@ def _wake_ups(stats: PoolStats, batch: _Batch) -> Verdict | None:
     """Workers whose waking takes longer than what they do: the caller would have done it meanwhile."""
     setup, num_envs = stats.setup, stats.setup.num_envs // (stats.setup.vector_size or 1)
     alone = num_envs * _alone(_cost(stats), setup.num_workers, stats.machine.cores).wall
-    if setup.is_chosen or setup.spares or setup.backend == "serial" or alone > batch.waited / 2:
+    queued = _queued_for_others(stats, batch)  # your program would stand in line as they do
+    if setup.is_chosen or setup.spares or setup.backend == "serial" or alone > (batch.waited - queued) / 2:
         return None
     return Verdict(
         "pool",
         f"pool: you wait {micros(batch.waited)} of {micros(batch.whole)} a batch for {_count(stats)}, and all "
         f'{num_envs} steps of it take {micros(alone)}; let "auto" see whether your program had better step them itself',
         _make(stats, "env_fns", 'num_workers="auto", backend="auto"'),
-        batch.saved(batch.waited - alone),
+        batch.saved(batch.waited - queued - alone),
     )
 
 

@@ -1,0 +1,45 @@
+"""A whole screen of `remuda top`: it is never longer than the terminal, whose last line tells the keys."""
+
+from __future__ import annotations
+
+import io
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from made_up_stats import US, each, snapshot
+
+if sys.platform != "linux":
+    pytest.skip("it reads /proc", allow_module_level=True)
+pytest.importorskip("rich")
+
+from rich.console import Console
+
+from remuda._watch.pages import View
+from remuda._watch.screen import draw
+
+POOL: Any = SimpleNamespace(card=SimpleNamespace(name="herd", owner=4145))
+# Its verdict takes four lines of eighty columns.
+STATS = snapshot(
+    steps=[each(1000 * US)] * 512, workers=2, waited=300_000 * US, own=200 * US, queued=200_000 * US, others=1.5
+)
+
+
+@pytest.mark.parametrize("page", ["envs", "workers", "env"])
+@pytest.mark.parametrize("lines", [22, 24, 50])
+def test_it_fits_whatever_the_verdict_takes(lines: int, page: str) -> None:
+    console = Console(width=80, height=lines, file=io.StringIO(), force_terminal=True, color_system=None)
+    view = View("workers", "busy") if page == "workers" else View(page)
+    console.print(draw(POOL, "", STATS, STATS, view, console, "written: remuda-top-4145-120000.json"))
+    shown = console.file.getvalue().rstrip("\n").splitlines()  # type: ignore[attr-defined]
+    assert len(shown) <= lines
+    assert "q quit" in shown[-1] and "written: " in shown[-2]
+    assert any("busy machine: " in line for line in shown)
+
+
+def test_it_says_which_of_many_rows_it_shows() -> None:
+    console = Console(width=80, height=24, file=io.StringIO(), force_terminal=True, color_system=None)
+    console.print(draw(POOL, "", STATS, STATS, View(sort="env", cursor=500), console, ""))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "of 512" in text and "500 " in text  # the marked row
