@@ -55,7 +55,9 @@ void bind_batches(nb::module_& m) {
       .def("computed", &RolloutViews::computed)
       .def("infos", &RolloutViews::infos)
       .def("actions", &RolloutViews::actions)
-      .def("is_filled", &RolloutViews::is_filled, nb::sig("def is_filled(self) -> numpy.ndarray"));
+      .def("is_filled", &RolloutViews::is_filled, nb::sig("def is_filled(self) -> numpy.ndarray"))
+      .def("next_frames", &RolloutViews::next_frames, nb::sig("def next_frames(self) -> numpy.ndarray"))
+      .def("is_next", &RolloutViews::is_next, "column"_a, "count"_a, "frame"_a);
   nb::class_<Batch>(m, "Batch", nb::type_slots(kBatchSlots))
       .def(
           "__init__",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from remuda import _core
 from remuda._engine.stats.figures import Figures
+from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats, Setup
 from remuda._engine.stats.reading import read_stats
 from remuda._wire.card import Card, start_of
@@ -62,7 +63,7 @@ class WatchedPool:
         figures = Figures.read(self._arena, self._plan)
         is_own = self._setup.backend == "process"
         pids = [int(pid) if is_own and start_of(int(pid)) else None for pid in figures.meters["pid"]]
-        return read_stats(figures, self._setup, pids, self.card.owner)
+        return read_stats(figures, self._setup, pids, self.card.owner, Origin(**self.card.origin))
 
     def close(self) -> None:
         """Lets go of the memory."""

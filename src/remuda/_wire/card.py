@@ -10,7 +10,7 @@ import json
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Card:
         name: The pool's.
         setup: What `Setup` takes.
         plan: What `_core.Plan` takes.
+        origin: What `Origin` takes.
         version: Of this format.
     """
 
@@ -42,6 +43,7 @@ class Card:
     name: str
     setup: Mapping[str, Any]
     plan: Mapping[str, Any]
+    origin: Mapping[str, Any] = field(default_factory=dict)
     version: int = VERSION
 
     def write(self, fd: int, at: int) -> None:

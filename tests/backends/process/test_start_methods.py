@@ -23,6 +23,7 @@ from remuda import (
     WorkerDiedError,
     worker_info,
 )
+from remuda._backends.deadline import Deadline
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -313,14 +314,36 @@ def test_a_pool_may_be_made_in_any_thread(start_method: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_start_timeout(start_method: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
+    Pool(counting(1), start_method=start_method).close()  # what the first one opens stays
     before = len(os.listdir("/proc/self/fd"))
-    Pool(counting(1), start_method=start_method).close()
     # A slow machine may not even have built the others by then.
     told = r"within start_timeout=0.5 s, got no answer for the envs \[(0, 1, )?2, 3\]"
     with pytest.raises(StartTimeoutError, match=told):
         Pool(gated([None, None, gate, None], "build"), num_workers=2, start_method=start_method, start_timeout=0.5)
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before + 2  # the fork server's
+
+
+def test_a_factory_that_hangs_is_told_with_what_it_was_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, hangs = Gate(tmp_path), threading.Event()
+
+    def hang_in_here() -> CountingEnv:
+        gate.wait()
+        raise AssertionError("it is never opened")
+
+    def look_on() -> None:
+        gate.await_arrival()
+        hangs.set()
+
+    monkeypatch.setattr(Deadline, "has_passed", lambda _: hangs.is_set())
+    onlooker = threading.Thread(target=look_on)
+    onlooker.start()
+    with pytest.raises(StartTimeoutError) as caught:
+        Pool([hang_in_here], start_timeout=1000.0)
+    onlooker.join()
+    told = str(caught.value)
+    assert "worker 0 was in, the last call first:\n    File " in told
+    assert told.endswith(" in hang_in_here"), told
 
 
 def test_preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -396,6 +396,74 @@ def test_each_turn_has_one_act() -> None:
         rollout.close()
 
 
+@pytest.mark.parametrize("how", ["step", "reset", "rollout", "split", "close"])
+@pytest.mark.parametrize("way", ["lockstep", "partial"])
+def test_a_turn_in_which_somebody_else_deals_with_the_envs_is_refused(way: str, how: str) -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(6)
+        turns = rollout.partial(4) if way == "partial" else iter(rollout)
+        for _ in range(2):
+            next(turns).act([1] * 4, value=[1.0] * 4)
+        step, other = next(turns), None
+        if how == "step":
+            pool.step([2] * 4)
+        elif how == "reset":
+            pool.reset()
+        elif how == "rollout":
+            other = pool.rollout(3)
+        elif how == "split":
+            pool.split(2)
+        else:
+            rollout.close()
+        with pytest.raises(StateError, match="nobody else to step or reset"):
+            step.act([3] * 4)
+        assert rollout.is_open == (how == "step")
+        rollout.close()
+        assert rollout.valid.sum() == (12 if how == "step" else 8)
+        assert not (rollout.actions == 3).any()
+        if other is not None:
+            fill(other)
+            assert other.valid.all()
+
+
+def test_to_close_one_that_was_filled_by_steps_leaves_the_next_one_alone() -> None:
+    with Pool(counting(2), num_workers=1) as pool:
+        pool.reset()
+        first = pool.rollout(2)
+        for _ in range(2):
+            pool.step([1, 1])
+        assert not first.is_open
+        second = pool.rollout(2)
+        pool.send([1, 1])
+        first.close()
+        assert pool.pending == 2
+        pool.recv()
+        pool.step([1, 1])
+        assert first.valid.all() and second.valid.all()
+
+
+def test_a_turn_of_a_part_in_which_somebody_else_steps_it_is_refused() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(6, parts=2)
+        step = next(iter(rollout))
+        step._part.step([2, 2])
+        with pytest.raises(StateError, match="nobody else to step or reset"):
+            step.act([3, 3])
+        rollout.close()
+        assert rollout.valid.sum() == 2
+
+
+def test_more_steps_than_can_be_counted_are_refused() -> None:
+    with Pool(counting(2), num_workers=1) as pool:
+        pool.reset()
+        for steps in (10**10, 2**63):
+            with pytest.raises(MemoryError, match="rows at most"):
+                pool.rollout(steps)
+        fill(pool.rollout(3))
+
+
 # -- faults ------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from spare_envs import step, uneven
 from vector_envs import synced
 
 from remuda import ClosedError, EnvError, FaultPolicy, Pool, PoolStats
+from remuda._system.processes import busy_seconds
+from remuda._watch.finding import find_pools
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 BACKENDS = [pytest.param("process", marks=on_linux), "thread", "serial"]
@@ -95,6 +97,11 @@ def test_a_difference_is_what_was_done_in_between() -> None:
     assert between.caller.waiting + between.caller.gathering + between.caller.own == pytest.approx(between.seconds)
     with pytest.raises(ValueError, match="two snapshots of the same pool"):
         between - dataclasses.replace(before, setup=dataclasses.replace(before.setup, envs_of_worker=(1, 1)))
+
+
+def test_what_is_no_snapshot_cannot_be_taken_off() -> None:
+    with Pool([CountingEnv], num_workers=1, backend="serial") as pool, pytest.raises(TypeError, match="unsupported op"):
+        _ = pool.stats() - 3  # type: ignore[operator]
 
 
 def test_a_snapshot_never_changes() -> None:
@@ -228,6 +235,24 @@ def test_processes_have_memory_and_a_place_in_the_queue() -> None:
 
 
 @on_linux
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells")
+def test_what_the_machine_had_done_before_the_pool_was_is_not_counted() -> None:
+    cpus, before, began = os.sched_getaffinity(0), busy_seconds(os.sched_getaffinity(0)), time.monotonic()
+    with Pool([CountingEnv] * 4, num_workers=2) as pool:
+        pool.reset()
+        for _ in range(20):
+            pool.step([0] * 4)
+        (watched,) = find_pools(os.getpid())
+        both = pool.stats(), watched.stats()
+        watched.close()
+    busy, lasted = busy_seconds(cpus) - before, time.monotonic() - began
+    for stats in both:
+        assert stats.seconds <= stats.machine.seconds <= lasted
+        assert 0 <= stats.machine.busy <= busy + 0.001
+        assert stats.caller.queued <= lasted and all(worker.queued <= lasted for worker in stats.workers)
+        assert (stats - stats).machine.seconds == 0
+
+
 def test_it_tells_what_workers_do_at_this_moment(tmp_path: Any) -> None:
     gate = Gate(tmp_path)
     with Pool(gated([gate, None]), num_workers=2) as pool:

@@ -113,6 +113,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   for (const Part& part : parts_)
     if (part.pending() != 0) throw std::logic_error("a pool is split while nothing is pending");
+  for (Part& part : parts_) part.end_rollout();
   for (const Part& part : parts_) books_before_.push_back(part.book());
   std::erase_if(books_before_, [](const auto& book) { return book->all_back(); });
   first_part_ += static_cast<std::uint32_t>(parts_.size());

@@ -53,8 +53,15 @@ class Rollout {
     return first_row_ + next_frame_[i] * width_ + i;
   }
   void advance(std::uint32_t position) { ++next_frame_[position - first_position_]; }
-  // Nothing more is to go there.
-  void close(std::uint32_t position) { next_frame_[position - first_position_] = steps_ + 1; }
+  // Nothing more is to go there; it is told from one that is full by this number.
+  void close(std::uint32_t position) { next_frame_[position - first_position_] = steps_ + 2; }
+
+  // Whether what so many columns from this one on are sent next goes to that frame.
+  bool is_next(std::uint32_t column, std::uint32_t count, std::uint32_t frame) const {
+    const auto from = next_frame_.begin() + column;
+    return std::all_of(from, from + count, [frame](std::uint32_t next) { return next == frame; });
+  }
+  const std::vector<std::uint32_t>& next_frames() const { return next_frame_; }  // by column
 
   // Whether so many slots from a position on are at the same frame.
   bool is_even(std::uint32_t position, std::uint32_t count) const {

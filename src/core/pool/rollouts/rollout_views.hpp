@@ -34,6 +34,15 @@ class RolloutViews {
   nb::list actions() const { return views(actions_, first_action_); }
   // (rows,) uint8: which rows have been handed out with results.  A copy.
   nb::object is_filled() const;
+  // (n,) uint32: the frame that what each env is sent next goes to: steps + 1 when it has been sent all,
+  // steps + 2 when nothing more is to go there.  A copy.
+  nb::object next_frames() const;
+  // Whether that is this one, for so many from a column on.
+  bool is_next(std::uint32_t column, std::uint32_t count, std::uint32_t frame) const {
+    if (column > rollout_->width() || count > rollout_->width() - column)
+      throw std::out_of_range("a rollout has fewer columns");
+    return rollout_->is_next(column, count, frame);
+  }
 
  private:
   template <class Columns>

@@ -25,6 +25,7 @@ std::uint32_t Part::send(std::uint32_t count) {
 
 void Part::begin(std::shared_ptr<Rollout> rollout, std::uint32_t action_shift) {
   if (filling_ != 0) throw std::logic_error("a rollout begins when nothing is pending that fills another");
+  end_rollout();  // whoever fills the one before is told so
   rollout_ = std::move(rollout);
   first_result_ = rollout_->first_row() + rollout_->width();
   action_shift_ = action_shift;

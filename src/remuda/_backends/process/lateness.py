@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from remuda._backends.process.process_worker import ProcessWorker
+from remuda._relay.stacks import stack_of
 from remuda.errors import StartTimeoutError
 
 
@@ -15,4 +18,15 @@ def start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTime
             f"{expected}{whose}the fork server did not even start them: it may still be importing the modules "
             "in preload=[...]; give it more time"
         )
-    return StartTimeoutError(f"{expected}{whose}give it more time, or preload=[...] the modules they import")
+    text = f"{expected}{whose}give it more time, or preload=[...] the modules they import"
+    if stack := _without_ours(stack_of(late[0].process.pid).text):
+        text += f"\n  worker {late[0].index} was in, the last call first:\n{textwrap.indent(stack, '    ')}"
+    return StartTimeoutError(text)
+
+
+def _without_ours(stack: str) -> str:
+    """Down to the factory: what called that is the worker's affair."""
+    lines = stack.splitlines()
+    while lines and "/remuda/_worker/" in lines[-1]:
+        lines.pop()
+    return "\n".join(lines)

@@ -17,6 +17,7 @@ from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings
 from remuda._engine.stats.figures import Figures
+from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import read_stats
 from remuda._engine.supervision.chronicle import Chronicle
@@ -86,6 +87,7 @@ class Engine:
         seeded = self.action_spaces if per_episode else None
         self.replacing = Replacing(running, self.exchange, self.action_spaces)
         self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
+        self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
 
     def check_open(self) -> None:
@@ -106,13 +108,16 @@ class Engine:
         if fd < 0 or started is None:  # not Linux: nobody could find it
             return
         setup, plan = asdict(self.settings.setup(self.parts)), self.layout.plan_arguments()
-        Card(self.owner, started, self.settings.name, setup, plan).write(fd, self.layout.plan.bytes)
+        card = Card(self.owner, started, self.settings.name, setup, plan, asdict(self._origin))
+        card.write(fd, self.layout.plan.bytes)
 
     def stats(self) -> PoolStats:
         """What was done so far."""
         running, setup = self.running, self.settings.setup(self.parts)
-        pids = [worker.pid if worker.is_alive() else None for worker in self.backend.workers]
-        return read_stats(Figures.read(running.arena, self.layout.plan), setup, pids, self.owner)
+        return read_stats(Figures.read(running.arena, self.layout.plan), setup, self._pids(), self.owner, self._origin)
+
+    def _pids(self) -> list[int | None]:
+        return [worker.pid if worker.is_alive() else None for worker in self.backend.workers]
 
     def disown(self) -> None:
         """This is the copy of a pool, in a process that was forked from its owner."""

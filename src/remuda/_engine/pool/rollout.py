@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ColumnType: TypeAlias = "npt.DTypeLike | tuple[npt.DTypeLike, tuple[int, ...]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
+_MOST_ROWS = (1 << 32) - 1  # the core counts them in 32 bits
 _REMEDY = "use fewer steps, or let go of rollouts (and of arrays of them) that you still hold"
 
 
@@ -71,6 +72,11 @@ class Rollout:
 
     def _reserve(self) -> _core.RolloutViews:
         rows = self.num_envs * (self.steps + 1)
+        if rows > _MOST_ROWS:
+            raise MemoryError(
+                f"expected a rollout of {_MOST_ROWS:,} rows at most, got {rows:,}: {self.steps:,} steps and the first "
+                f"observations, of {self.num_envs} envs; {_REMEDY}"
+            )
         what = f"a rollout of {self.steps} steps of {self.num_envs} envs"
         assert self._engine.hub is not None  # the pool is open
         missing = self._engine.hub.bytes_for_rollout(rows)
@@ -166,7 +172,30 @@ class Rollout:
     @property
     def is_open(self) -> bool:
         """Whether steps of its envs still go into it."""
-        return self._is_open and not self._filled.all()
+        return self._is_open and bool(self._is_wanting.any())
+
+    @property
+    def _is_wanting(self) -> Flags:
+        """(n,): whether steps of the env still go into it, or are on their way. A reset, another rollout, or another
+        division of the pool have ended it."""
+        wanting: Flags = ~self._filled[-1] & (self._memory.next_frames() <= self.steps + 1)
+        return wanting
+
+    def check_turn(self, frames: Any, columns: Any) -> None:
+        """Raises StateError unless what these envs are sent next belongs into these rows.
+
+        Args:
+            frames, columns: Where the observations of the turn are: `RolloutStep.rows`.
+        """
+        if isinstance(columns, slice):
+            is_next = self._memory.is_next(columns.start, columns.stop - columns.start, frames + 1)
+        else:
+            is_next = bool((self._memory.next_frames()[columns] == frames + 1).all())
+        if not is_next:
+            raise StateError(
+                "expected nobody else to step or reset the envs of a rollout while it is iterated over, got a turn in "
+                "which they were, or the rollout was closed, or another one was made; call close(), and make another"
+            )
 
     def close(self) -> None:
         """Ends it before it is full, with what is in flight. Closing again does nothing.
@@ -179,13 +208,17 @@ class Rollout:
         if not self._is_open:
             return
         self._is_open = False
+        ends = np.cumsum([part.num_envs for part in self._parts])[:-1]
+        shares = np.split(self._is_wanting, ends)
+        wanting = [part for part, its in zip(self._parts, shares, strict=True) if its.any()]  # others fill another one
         try:
-            for part in self._parts:
+            for part in wanting:
                 if part.pending:
                     part.recv()
         finally:
             if self._engine.hub is not None:
-                self._engine.hub.end_rollout(self._first, len(self._parts))
+                for part in wanting:
+                    self._engine.hub.end_rollout(part._part, 1)
             self._clear_rest()
             self._rejoin()
 

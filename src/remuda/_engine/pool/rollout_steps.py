@@ -48,11 +48,13 @@ class RolloutStep:
 
         Raises:
             ValueError: A column of another number of rows, or of another shape than before. Nothing was sent.
-            StateError: These envs have acted in this turn.
+            StateError: These envs have acted in this turn; or somebody else has stepped or reset them in it, or made
+                another rollout of them, or closed this one.
             Exception: What `Pool.send` raises. Nothing was sent.
         """
         if self._has_acted:
             raise StateError("expected one act() in each turn of a rollout, got another one")
+        self._rollout.check_turn(*self.rows)
         arrays = {name: self._checked(name, value) for name, value in columns.items()} if columns else None
         self._part.send(actions, self._some)
         self._has_acted = True

@@ -162,22 +162,31 @@ class MachineStats:
         cores: How many it may use; a control group's limit is taken into account.
         busy: Seconds in which they were busy, all together; 0.0 where that is not told.
         own: Seconds of that with this program and its workers.
+        seconds: On the wall, in which that was: since the pool was made; of a difference, between the two. 0.0: in
+            those of the whole snapshot.
     """
 
     cores: int = 1
     busy: float = 0.0
     own: float = 0.0
+    seconds: float = 0.0
 
     def others(self, seconds: float) -> float:
         """How many cores' worth of work others did in so many seconds; simulators that envs have started count, too.
 
         Args:
-            seconds: In which that was; `PoolStats.seconds`.
+            seconds: In which that was, where `self.seconds` does not say so; `PoolStats.seconds`.
         """
+        seconds = self.seconds or seconds
         return max(0.0, self.busy - self.own) / seconds if seconds > 0 else 0.0
 
     def __sub__(self, earlier: MachineStats) -> MachineStats:
-        return replace(self, busy=max(0.0, self.busy - earlier.busy), own=max(0.0, self.own - earlier.own))
+        return replace(
+            self,
+            busy=max(0.0, self.busy - earlier.busy),
+            own=max(0.0, self.own - earlier.own),
+            seconds=max(0.0, self.seconds - earlier.seconds),
+        )
 
 
 _SPLIT = """\
@@ -375,6 +384,8 @@ class PoolStats:
         return scalars(self, prefix)
 
     def __sub__(self, earlier: PoolStats) -> PoolStats:
+        if not isinstance(earlier, PoolStats):
+            return NotImplemented
         if self.setup.envs_of_worker != earlier.setup.envs_of_worker:
             raise ValueError("expected two snapshots of the same pool")
         return PoolStats(

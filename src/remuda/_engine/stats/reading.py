@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from remuda._engine.stats.figures import Figures, durations_of
+from remuda._engine.stats.origin import Origin, usable_cpus
 from remuda._engine.stats.pool_stats import CallerStats, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
 from remuda._system.cores import usable_cores
 from remuda._system.processes import Usage, busy_seconds, usage_of
 
 
-def read_stats(figures: Figures, setup: Setup, pids: Sequence[int | None], caller_pid: int) -> PoolStats:
+def read_stats(
+    figures: Figures, setup: Setup, pids: Sequence[int | None], caller_pid: int, origin: Origin
+) -> PoolStats:
     """The snapshot, as of now.
 
     Args:
@@ -19,6 +21,7 @@ def read_stats(figures: Figures, setup: Setup, pids: Sequence[int | None], calle
         setup: How the pool was made.
         pids: Of the workers; None for each that has no process now.
         caller_pid: Of the process whose pool it is.
+        origin: What had been before the pool was.
     """
     now, began = figures.when, int(figures.caller["began_ns"]) / 1e9
     seconds = now - began if began else 0.0
@@ -27,11 +30,11 @@ def read_stats(figures: Figures, setup: Setup, pids: Sequence[int | None], calle
         seconds=seconds,
         envs=_envs(figures, setup),
         workers=tuple(
-            _worker(figures, index, ids, pid, seconds, usage, now)
+            _worker(figures, index, ids, pid, seconds, usage, now, origin.queued_since(pid, usage))
             for index, (ids, pid, usage) in enumerate(zip(_ids(setup), pids, usages, strict=True))
         ),
-        caller=_caller(figures, seconds, callers),
-        machine=MachineStats(usable_cores(), busy_seconds(_cpus()), callers.cpu + sum(usage.cpu for usage in usages)),
+        caller=_caller(figures, seconds, callers, origin.queued_since(caller_pid, callers)),
+        machine=_machine(now, callers.cpu + sum(usage.cpu for usage in usages), origin),
         setup=setup,
     )
 
@@ -59,7 +62,14 @@ def _envs(figures: Figures, setup: Setup) -> tuple[EnvStats, ...]:
 
 
 def _worker(
-    figures: Figures, index: int, ids: tuple[int, ...], pid: int | None, seconds: float, usage: Usage, now: float
+    figures: Figures,
+    index: int,
+    ids: tuple[int, ...],
+    pid: int | None,
+    seconds: float,
+    usage: Usage,
+    now: float,
+    queued: float,
 ) -> WorkerStats:
     meter, own = figures.meters[index], figures.workers[index]
     doing, env, since = figures.doing(index)
@@ -71,7 +81,7 @@ def _worker(
         steps=int(meter["steps"]),
         busy=int(meter["busy_ns"]) / 1e9,
         cpu=int(meter["cpu_ns"]) / 1e9,
-        queued=usage.queued,
+        queued=queued,
         idle=durations_of(own["idle"]),
         restarts=int(own["restarts"]),
         memory_renewals=int(own["memory_renewals"]),
@@ -82,7 +92,7 @@ def _worker(
     )
 
 
-def _caller(figures: Figures, seconds: float, usage: Usage) -> CallerStats:
+def _caller(figures: Figures, seconds: float, usage: Usage, queued: float) -> CallerStats:
     figure = figures.caller
     batches, sampled, waiting = int(figure["batches"]), int(figure["sampled"]), int(figure["waited_ns"]) / 1e9
     estimate = int(figure["gathering_ns"]) / 1e9 * (batches / sampled if sampled else 0.0)
@@ -91,12 +101,13 @@ def _caller(figures: Figures, seconds: float, usage: Usage) -> CallerStats:
         batches=batches,
         waiting=waiting,
         gathering=min(estimate, max(0.0, seconds - waiting)),
-        queued=usage.queued,
+        queued=queued,
         memory=usage.memory,
     )
 
 
-def _cpus() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set()
+def _machine(now: float, own: float, origin: Origin) -> MachineStats:
+    busy = busy_seconds(usable_cpus())
+    return MachineStats(
+        usable_cores(), max(0.0, busy - origin.busy), max(0.0, own - origin.own), max(0.0, now - origin.when)
+    )

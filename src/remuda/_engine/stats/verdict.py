@@ -190,7 +190,7 @@ def _queued_for_others(stats: PoolStats, batch: _Batch) -> float:
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
     if setup.backend != "process" or others < _BUSY:
         return 0.0
-    ours = stats.machine.own / stats.seconds
+    ours = stats.machine.own / (stats.machine.seconds or stats.seconds)
     is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # they queue for each other's cores, too
     its = others / (others + ours) if is_crowd else 1.0
     return its * max(worker.queued for worker in stats.workers) / batch.count
