@@ -332,13 +332,13 @@ class Twins:
         assert self.ours.pool.get_attr("bonus") == [bonus] * SLOTS
 
     def set_reset_options(self, pick: int) -> None:
-        """Of some slots, or of all, spares included; or none any more."""
+        """Of all slots but one, to each its own; with spares of all alike."""
         if self.owing or self._has_armed_spares:
             return
-        is_for_all = self.combination["spares"] or pick % 4 == 0
-        slots = None if is_for_all else [slot for slot in range(SLOTS) if pick >> slot & 1]
+        slots = None if self.combination["spares"] else [slot for slot in range(SLOTS) if slot != (pick + 1) % SLOTS]
+        options: Any = {"level": pick} if slots is None else [{"level": 10 * pick + slot} for slot in slots]
         for course in (self.ours, self.theirs):
-            course.pool.set_reset_options({"level": 100 + pick} if pick % 5 else None, slots)
+            course.pool.set_reset_options(options, slots)
 
     def ask_in_flight(self) -> None:
         if self.owing or self._has_armed_spares:

@@ -19,6 +19,7 @@ from remuda import Pool
 
 MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
 EVENTS = (
+    "options",
     "fail in step",
     "fail in reset",
     "kill",
@@ -26,7 +27,6 @@ EVENTS = (
     "reset all",
     "tell",
     "ask",
-    "options",
     "split",
     "some",
     "fail in step",
