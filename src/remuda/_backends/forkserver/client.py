@@ -319,7 +319,7 @@ class ForkServer:
         if self._process.has_ended(_DEATH_SECONDS):
             self._process.close()
         while self._zombies:
-            _reap_orphan(self._zombies.pop(), self._process)
+            _reap_orphan(self._zombies.pop(), self._process, _DEATH_SECONDS)  # it may have been killed just now
         for pending in (*self._sent, *self._unsent):
             if pending is not culprit:
                 pending.settle(None, ServerGoneError())
@@ -371,13 +371,27 @@ def _end(process: Child, sock: socket.socket, owner: int) -> None:
     process.close()
 
 
-def _reap_orphan(pid: int, server: Child) -> int | None:
-    """The exit code of a worker whose server has ended: it went to the first process, which may be us."""
+def _reap_orphan(pid: int, server: Child, patience: float = 0.0) -> int | None:
+    """The exit code of a worker whose server has ended: it went to the first process, which may be us.
+
+    `patience`: seconds for it to end.
+    """
     with suppress(OSError):  # it is not ours, or gone
         if os.getsid(pid) == server.pid:  # nobody else who has its pid by now
+            _await_end(pid, patience)
             end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
             return None if end is None else end.si_status * (1 if end.si_code == os.CLD_EXITED else -1)
     return None
+
+
+def _await_end(pid: int, seconds: float) -> None:
+    pidfd = os.pidfd_open(pid)
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        poller.poll(seconds * 1000)
+    finally:
+        os.close(pidfd)
 
 
 def _error_of(answer: Answer, pending: Pending) -> BaseException | None:

@@ -95,7 +95,7 @@ class Launching:
 
 def abandon(launchings: Sequence[Launching]) -> None:
     """None of them is wanted any more. A server that was ended may just have forked one: it is looked for."""
-    kill_process_trees([launching.key for launching in launchings if launching.abandon()], 0)
+    kill_process_trees([launching.key for launching in launchings if launching.abandon()], _KILLED_SECONDS)
 
 
 class Start(Protocol):
