@@ -4,7 +4,7 @@
     python benchmarks/ray_shards.py --readme   puts the table into README.md beside this file
 
 The cluster is one of two nodes on this machine, so the cores are the same for all. Contenders take turns; a ratio is
-the median of the rounds' ratios. tianshou's RayVectorEnv is measured where tianshou is installed.
+the median of the rounds' ratios. tianshou's RayVectorEnv and RLlib's env runners are measured where they are installed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -96,22 +97,15 @@ def stepping(pool: Any, policy: Callable[[Any], Any]) -> Race:
 
 
 def collecting(pool: Any, policy: Callable[[Any], Any]) -> Race:
-    """The same rollouts on one machine: filled by the caller, who acts between two steps."""
-    batch = pool.reset(seed=0)
+    """The same rollouts on one machine, in whichever way of stepping is the fastest: the policy acts in the caller."""
+    pool.reset(seed=0)
+    rollouts = remuda.collect(pool, policy, steps=STEPS)
 
     def run(seconds: float) -> float:
-        nonlocal batch
         steps, begin = 0, time.perf_counter()
         while (passed := time.perf_counter() - begin) < seconds:
-            kept = []
-            for _ in range(STEPS):
-                actions = policy(batch.obs)
-                following = pool.step(actions)
-                kept.append((batch.obs, actions, following.reward, following.terminated, following.truncated))
-                batch = following
-            for arrays in zip(*kept, strict=True):
-                np.stack(arrays)
-            steps += STEPS * len(batch)
+            rollout = next(rollouts)
+            steps += rollout.steps * rollout.num_envs
         return steps / passed
 
     return run
@@ -130,10 +124,11 @@ def rolling(pool: Any, policy: Callable[[Any], Any]) -> Race:
     return run
 
 
-def tianshous(env_fns: list[Any]) -> Race:
+def tianshous(stack: ExitStack, env_fns: list[Any]) -> Race:
     from tianshou.env import RayVectorEnv
 
     envs = RayVectorEnv(env_fns)
+    stack.callback(envs.close)
     envs.reset()
 
     def run(seconds: float) -> float:
@@ -143,6 +138,41 @@ def tianshous(env_fns: list[Any]) -> Race:
             if (over := np.flatnonzero(terminated | truncated)).size:
                 envs.reset(over)
             steps += len(env_fns)
+        return steps / passed
+
+    return run
+
+
+def rllibs(stack: ExitStack, num_envs: int) -> Race:
+    """RLlib's env runners, two actors with half of the CartPoles each, asked for one more sample while one is taken."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module import RLModuleSpec
+    from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+    from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+    class Lean(TorchRLModule):  # type: ignore[misc]
+        def _forward(self, batch: Any, **_: Any) -> Any:
+            return {"actions": (batch["obs"][:, 2] > 0).long()}
+
+    config = PPOConfig().environment("CartPole-v1")
+    config = config.env_runners(num_env_runners=2, num_envs_per_env_runner=num_envs // 2)
+    config = config.rl_module(rl_module_spec=RLModuleSpec(module_class=Lean))
+    group = EnvRunnerGroup(config=config, local_env_runner=False, num_env_runners=2)
+    stack.callback(group.stop)
+
+    def ask(runners: list[int]) -> None:
+        sample = {"num_timesteps": STEPS * num_envs // 2}
+        group.foreach_env_runner_async("sample", kwargs=sample, remote_worker_ids=runners)
+
+    for _ in range(2):
+        ask([1, 2])
+
+    def run(seconds: float) -> float:
+        steps, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < seconds:
+            for runner, episodes in group.fetch_ready_async_reqs(timeout_seconds=0.1):
+                steps += sum(map(len, episodes))
+                ask([runner])
         return steps / passed
 
     return run
@@ -212,7 +242,14 @@ def races() -> Iterator[tuple[str, str, float | None, Callable[[ExitStack], tupl
             "steps, 64 CartPoles",
             "tianshou's RayVectorEnv",
             5.0,
-            lambda s: (stepping(pool(s, many, backend=IN_ACTORS), lean), tianshous(many)),
+            lambda s: (stepping(pool(s, many, backend=IN_ACTORS), lean), tianshous(s, many)),
+        )
+    if importlib.util.find_spec("tree") is not None:  # of what RLlib needs, the first thing that is missing
+        yield (
+            f"rollouts of {STEPS} steps, 64 CartPoles",
+            "RLlib's env runners",
+            None,
+            lambda s: (rolling(pool(s, many, backend=IN_ACTORS), lean), rllibs(s, len(many))),
         )
 
 
@@ -251,7 +288,10 @@ def main() -> None:
     try:
         cluster.add_node(**node)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        figures = list(race(1.0, 3) if options.quick else race(4.0, 5))
+        figures = list[Figure]()
+        for one in race(1.0, 3) if options.quick else race(4.0, 5):
+            figures.append(one)
+            print(f"{one.what}, against {one.other_name}: {one.ratio:.2f}", file=sys.stderr, flush=True)
     finally:
         ray.shutdown()
         cluster.shutdown()
