@@ -22,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # How many tests run at the same time: more than there are cores, for they wait for processes half of the time.
 JOBS   ?= 4
 # All tests of clusters share one, which takes seconds to come up: a run of their own.
-PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster
+PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster -m 'not cluster'
 FACE   := -m pytest  # those of one face take as long as the others meanwhile
 
 .PHONY: help demo test pytest lint format core-test sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
@@ -162,6 +162,7 @@ ding-untested:
 
 ray-test: $(VENV)/test.stamp  ## the tests of pools on a Ray cluster: two nodes on this machine
 	$(BIN)/python -m pytest tests/cluster
+	$(BIN)/python -m pytest -m cluster tests/test_docs.py
 
 ray-untested:
 	@echo "SKIPPED: pools on a Ray cluster were not tested, because Ray needs Python 3.13 or older (make clean test PYTHON=python3.13)."

@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ FRAMEWORKS = {
 # Pages that make no sense without one.
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
 NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
-NEEDS |= {"ray.md": "ray", "reference/ray.md": "ray", "rollouts.md": "stable_baselines3"}
+NEEDS |= {"ray.md": "ray", "recipes/ray.md": "ray", "reference/ray.md": "ray", "rollouts.md": "stable_baselines3"}
 NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
 # What blocks take for granted, run before each of a page.
@@ -256,8 +257,13 @@ def frameworks_of(nodes: list[ast.AST]) -> set[str]:
     return {FRAMEWORKS[known] for known in FRAMEWORKS for module in modules if f"{module}.".startswith(f"{known}.")}
 
 
+def with_marks(page: Path) -> Any:
+    """A page that starts a cluster is run by itself: where the cores are taken, nodes take minutes to come up."""
+    return pytest.param(page, marks=pytest.mark.cluster) if NEEDS.get(name_of(page)) == "ray" else page
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [with_marks(page) for page in PAGES], ids=map(name_of, PAGES))
 def test_code_runs(page: Path, tmp_path: Path) -> None:
     code = [(line, without_missing(block)) for line, block in blocks(page) if is_python(block)]
     if not code:
