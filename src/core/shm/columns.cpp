@@ -92,7 +92,7 @@ bool Column::write_number(PyObject* value, std::byte* target) const {
   if (PyArray_IsScalar(value, Generic)) {
     PyArray_Descr* type = PyArray_DescrFromScalar(value);
     bool same = has_dtype(type);
-    Py_DECREF(type);
+    Py_DECREF(reinterpret_cast<PyObject*>(type));
     if (same) PyArray_ScalarAsCtype(value, target);
     return same;
   }

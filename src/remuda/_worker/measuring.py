@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from remuda._wire.texts import text_of
@@ -216,7 +215,7 @@ class _RandomPlay:
         self._actions = batch_space(env.single_action_space, env.num_envs) if is_vector else env.action_space
         self._actions.seed(0)
         self._drawn = itertools.cycle([self._actions.sample() for _ in range(_DRAWN)])
-        self._needs_resets = not is_vector or _autoreset_of(env) == AutoresetMode.DISABLED
+        self._needs_resets = not is_vector or _autoreset_of(env) == "Disabled"
         self._ended: Callable[[Any], Any] = np.any if is_vector else bool
         self._find_mask: Callable[[Any, Any], Any] | None = None
         self._is_seeded = False
@@ -260,7 +259,9 @@ def _finder_of_masks(env: Any, obs: Any, info: Any) -> Callable[[Any, Any], Any]
 
 
 def _autoreset_of(env: Any) -> Any:
-    return (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    """By the value of Gymnasium's `AutoresetMode`, a name that Gymnasium 1.0 does not have."""
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    return getattr(mode, "value", mode)
 
 
 class _OwnPlay:

@@ -67,7 +67,7 @@ nb::object ActionColumn::cast(nb::handle value, std::uint32_t count) const {
   if (array.is_valid()) array = reshape(std::move(array), count);
   if (!array.is_valid() || !keeps_values(as_array(array))) return {};
   PyArray_Descr* descr = column_.descr();
-  Py_INCREF(descr);  // FromArray steals it
+  Py_INCREF(reinterpret_cast<PyObject*>(descr));  // FromArray steals it
   PyObject* same = PyArray_FromArray(as_array(array), descr, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST);
   if (same == nullptr) nb::raise_python_error();  // a warning of NumPy's, where those are errors
   return nb::steal(same);
