@@ -145,9 +145,11 @@ void bind_memory(nb::module_& m) {
       .def("add", &InfoReader::add, "path"_a, "type"_a)
       .def_prop_ro("num_columns", &InfoReader::num_columns)
       .def_prop_ro("has_final_obs", &InfoReader::has_final_obs)
-      .def("infos", &InfoReader::infos, "mask"_a, "arrays"_a.none())
+      .def("infos", nb::overload_cast<nb::handle, nb::handle>(&InfoReader::infos, nb::const_), "mask"_a,
+           "arrays"_a.none())
       .def("info", &InfoReader::info, "mask"_a, "arrays"_a.none(), "row"_a)
-      .def("stack", &InfoReader::stack, "mask"_a, "arrays"_a.none(), "finals"_a.none());
+      .def("stack", nb::overload_cast<nb::handle, nb::handle, nb::handle>(&InfoReader::stack, nb::const_), "mask"_a,
+           "arrays"_a.none(), "finals"_a.none());
 }
 
 }  // namespace remuda

@@ -1,5 +1,6 @@
 #include "shm/info_reader.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -14,11 +15,6 @@ PyArrayObject* as_array(nb::handle object) { return reinterpret_cast<PyArrayObje
 nb::object checked(PyObject* object) {
   if (object == nullptr) nb::raise_python_error();
   return nb::steal(object);
-}
-
-nb::object zeros(std::vector<npy_intp> shape, PyArray_Descr* dtype) {
-  Py_INCREF(reinterpret_cast<PyObject*>(dtype));  // Zeros steals it
-  return checked(PyArray_Zeros(static_cast<int>(shape.size()), shape.data(), dtype, 0));
 }
 
 void put(PyObject*& place, nb::object value) {
@@ -62,7 +58,8 @@ nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
 void mark(nb::dict& stacked, const nb::object& key, npy_intp n, const std::vector<npy_intp>& having) {
   nb::object mask = get(stacked, key);
   if (!mask.is_valid()) {
-    mask = checked(PyArray_ZEROS(1, &n, NPY_BOOL, 0));
+    mask = checked(PyArray_SimpleNew(1, &n, NPY_BOOL));
+    std::memset(PyArray_DATA(as_array(mask)), 0, static_cast<std::size_t>(n));
     set(stacked, key, mask);
   }
   auto* flags = static_cast<npy_bool*>(PyArray_DATA(as_array(mask)));
@@ -71,65 +68,68 @@ void mark(nb::dict& stacked, const nb::object& key, npy_intp n, const std::vecto
 
 nb::object interned(const char* text) { return checked(PyUnicode_InternFromString(text)); }
 
+// The number as one of Python's own types, which are those that have a column: see PYTHON_NUMBERS.
+nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
+  if (leaf.dtype->type_num == NPY_FLOAT64) {
+    double value;
+    std::memcpy(&value, from, sizeof value);
+    return checked(PyFloat_FromDouble(value));
+  }
+  if (leaf.dtype->type_num == NPY_INT64) {
+    npy_int64 value;
+    std::memcpy(&value, from, sizeof value);
+    return checked(PyLong_FromLongLong(value));
+  }
+  if (leaf.dtype->type_num == NPY_BOOL) return nb::bool_(*from != std::byte{0});
+  throw nb::type_error("expected columns of float64, int64 or bool for Python's numbers");
+}
+
+nb::object new_array(PyArray_Descr* dtype, int axes, const npy_intp* shape) {
+  Py_INCREF(reinterpret_cast<PyObject*>(dtype));  // NewFromDescr steals it
+  return checked(PyArray_NewFromDescr(&PyArray_Type, dtype, axes, shape, nullptr, nullptr, 0, nullptr));
+}
+
+// An array of a column, for so many rows.
+nb::object zeros(const InfoRows::Leaf& leaf, npy_intp rows) {
+  npy_intp shape[NPY_MAXDIMS + 1] = {rows};
+  std::copy(leaf.shape, leaf.shape + leaf.axes, shape + 1);
+  nb::object array = new_array(leaf.dtype, leaf.axes + 1, shape);
+  std::memset(PyArray_DATA(as_array(array)), 0, leaf.row_bytes * static_cast<std::size_t>(rows));
+  return array;
+}
+
 }  // namespace
 
-// The columns of a batch, which outlive this.
-class InfoReader::Rows {
- public:
-  Rows(const InfoReader& reader, nb::handle mask, nb::handle arrays) {
-    auto* masks = as_array(mask);
-    if (!PyArray_Check(mask.ptr()) || PyArray_TYPE(masks) != NPY_UINT64 || PyArray_NDIM(masks) != 1 ||
-        !PyArray_ISCARRAY_RO(masks))
-      throw nb::type_error("expected a contiguous (n,) array of uint64 as the mask");
-    masks_ = static_cast<const std::uint64_t*>(PyArray_DATA(masks));
-    size_ = static_cast<std::size_t>(PyArray_DIM(masks, 0));
-    if (arrays.is_none()) return;
-    for (nb::handle array : nb::borrow<nb::list>(arrays)) {
-      if (columns_.size() == reader.columns_.size()) break;
-      columns_.push_back(checked_rows(array));
-    }
-    known_ = columns_.size() < 64 ? (std::uint64_t{1} << columns_.size()) - 1 : ~std::uint64_t{0};
-  }
+// -- where they lie --------------------------------------------------------------------------------
 
-  std::size_t size() const { return size_; }
-  std::size_t num_columns() const { return columns_.size(); }
-  // A worker that ran wild may have set any bit.
-  std::uint64_t mask(std::size_t row) const { return masks_[row] & known_; }
-  PyArrayObject* array(std::size_t column) const { return columns_[column]; }
+InfoRows::InfoRows(nb::handle mask, nb::handle arrays) {
+  auto* masks = as_array(mask);
+  if (!PyArray_Check(mask.ptr()) || PyArray_TYPE(masks) != NPY_UINT64 || PyArray_NDIM(masks) != 1 ||
+      !PyArray_ISCARRAY_RO(masks))
+    throw nb::type_error("expected a contiguous (n,) array of uint64 as the mask");
+  masks_ = static_cast<const std::uint64_t*>(PyArray_DATA(masks));
+  size_ = static_cast<std::size_t>(PyArray_DIM(masks, 0));
+  if (arrays.is_none()) return;
+  for (nb::handle array : nb::borrow<nb::list>(arrays)) add(array);
+}
+
+void InfoRows::add(const Column& column, std::uint32_t first_row) {
+  leaves_.push_back({column.descr(), column.shape().data(), static_cast<int>(column.shape().size()),
+                     column.row(first_row), column.row_bytes()});
+}
+
+void InfoRows::add(nb::handle array) {
+  auto* rows = as_array(array);
+  if (!PyArray_Check(array.ptr()) || !PyArray_IS_C_CONTIGUOUS(rows) || PyArray_NDIM(rows) == 0 ||
+      static_cast<std::size_t>(PyArray_DIM(rows, 0)) != size_)
+    throw nb::type_error("expected contiguous arrays of as many rows as the mask has");
   // Not the stride, which may be anything where there is one row.
-  std::size_t row_bytes(std::size_t column) const {
-    return static_cast<std::size_t>(PyArray_NBYTES(columns_[column])) / size_;
-  }
-  char* at(std::size_t column, std::size_t row) const {
-    return PyArray_BYTES(columns_[column]) + row * row_bytes(column);
-  }
-  // As an object of its own.
-  nb::object value(Kind kind, std::size_t column, std::size_t row) const {
-    PyArrayObject* array = columns_[column];
-    char* place = at(column, row);
-    if (kind == Kind::kNumber) return checked(PyArray_GETITEM(array, place));
-    if (kind == Kind::kScalar) return checked(PyArray_Scalar(place, PyArray_DESCR(array), nullptr));
-    Py_INCREF(reinterpret_cast<PyObject*>(PyArray_DESCR(array)));  // NewFromDescr steals it
-    nb::object copy = checked(PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(array), PyArray_NDIM(array) - 1,
-                                                   PyArray_DIMS(array) + 1, nullptr, nullptr, 0, nullptr));
-    std::memcpy(PyArray_DATA(as_array(copy)), place, row_bytes(column));
-    return copy;
-  }
+  const auto row_bytes = static_cast<std::size_t>(PyArray_NBYTES(rows)) / std::max<std::size_t>(size_, 1);
+  leaves_.push_back({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1,
+                     static_cast<const std::byte*>(PyArray_DATA(rows)), row_bytes});
+}
 
- private:
-  PyArrayObject* checked_rows(nb::handle array) const {
-    auto* rows = as_array(array);
-    if (!PyArray_Check(array.ptr()) || !PyArray_IS_C_CONTIGUOUS(rows) || PyArray_NDIM(rows) == 0 ||
-        static_cast<std::size_t>(PyArray_DIM(rows, 0)) != size_)
-      throw nb::type_error("expected contiguous arrays of as many rows as the mask has");
-    return rows;
-  }
-
-  const std::uint64_t* masks_;
-  std::size_t size_;
-  std::uint64_t known_ = 0;
-  std::vector<PyArrayObject*> columns_;
-};
+// -- the reader ------------------------------------------------------------------------------------
 
 void InfoReader::add(const nb::tuple& path, nb::handle type) {
   const bool is_number = type.is(&PyFloat_Type) || type.is(&PyLong_Type) || type.is(&PyBool_Type);
@@ -144,35 +144,56 @@ void InfoReader::add(const nb::tuple& path, nb::handle type) {
   columns_.push_back({std::move(keys), std::move(mask_keys), kind, type.is(&PyBoolArrType_Type), is_final_obs});
 }
 
-nb::list InfoReader::infos(nb::handle mask, nb::handle arrays) const {
-  const Rows rows(*this, mask, arrays);
+// Of the columns that there are here, at most.
+InfoRows InfoReader::rows_of(nb::handle mask, nb::handle arrays) const {
+  if (arrays.is_none() || nb::len(arrays) <= columns_.size()) return InfoRows(mask, arrays);
+  const nb::object known = checked(PyList_GetSlice(arrays.ptr(), 0, static_cast<Py_ssize_t>(columns_.size())));
+  return InfoRows(mask, known);
+}
+
+nb::list InfoReader::infos(nb::handle mask, nb::handle arrays) const { return infos(rows_of(mask, arrays)); }
+
+nb::list InfoReader::infos(const InfoRows& rows) const {
   nb::list infos;
   for (std::size_t row = 0; row < rows.size(); ++row) infos.append(info_of(rows, row));
   return infos;
 }
 
 nb::dict InfoReader::info(nb::handle mask, nb::handle arrays, std::size_t row) const {
-  const Rows rows(*this, mask, arrays);
+  const InfoRows rows = rows_of(mask, arrays);
   if (row >= rows.size()) throw nb::index_error("there is no such row");
   return info_of(rows, row);
 }
 
-nb::dict InfoReader::info_of(const Rows& rows, std::size_t row) const {
+nb::dict InfoReader::info_of(const InfoRows& rows, std::size_t row) const {
   nb::dict dict;
   for (std::uint64_t mask = rows.mask(row); mask != 0; mask &= mask - 1) {
     const auto i = static_cast<std::size_t>(std::countr_zero(mask));
     const Column& column = columns_[i];
     nb::dict inner = dict;
     for (std::size_t k = 0; k + 1 < column.keys.size(); ++k) inner = sub_dict(inner, column.keys[k]);
-    set(inner, column.keys.back(), rows.value(column.kind, i, row));
+    set(inner, column.keys.back(), value_of(column.kind, rows[i], row));
   }
   return dict;
 }
 
+// As an object of its own.
+nb::object InfoReader::value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row) {
+  const std::byte* from = leaf.row(row);
+  if (kind == Kind::kNumber) return number(leaf, from);
+  if (kind == Kind::kScalar) return checked(PyArray_Scalar(const_cast<std::byte*>(from), leaf.dtype, nullptr));
+  nb::object copy = new_array(leaf.dtype, leaf.axes, leaf.shape);
+  std::memcpy(PyArray_DATA(as_array(copy)), from, leaf.row_bytes);
+  return copy;
+}
+
 nb::dict InfoReader::stack(nb::handle mask, nb::handle arrays, nb::handle finals) const {
+  return stack(rows_of(mask, arrays), finals);
+}
+
+nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) const {
   static const nb::handle kNames[] = {interned("final_info").release(), interned("_final_info").release(),
                                       interned("final_obs").release(), interned("_final_obs").release()};
-  const Rows rows(*this, mask, arrays);
   nb::dict stacked;
   std::vector<npy_intp> having;
   for (std::size_t i = 0; i < rows.num_columns(); ++i)
@@ -195,7 +216,8 @@ nb::dict InfoReader::stack(nb::handle mask, nb::handle arrays, nb::handle finals
 }
 
 // `having`: room for the rows that have it.
-void InfoReader::stack_column(nb::dict& stacked, const Rows& rows, std::size_t i, std::vector<npy_intp>& having) const {
+void InfoReader::stack_column(nb::dict& stacked, const InfoRows& rows, std::size_t i,
+                              std::vector<npy_intp>& having) const {
   having.clear();
   for (std::size_t row = 0; row < rows.size(); ++row)
     if (rows.mask(row) >> i & 1) having.push_back(static_cast<npy_intp>(row));
@@ -207,15 +229,15 @@ void InfoReader::stack_column(nb::dict& stacked, const Rows& rows, std::size_t i
     mark(inner, column.mask_keys[k], n, having);
     inner = sub_dict(inner, column.keys[k]);
   }
-  PyArrayObject* from = rows.array(i);
-  const npy_intp* shape = PyArray_DIMS(from);
-  nb::object to = column.is_object ? objects(n) : zeros({shape, shape + PyArray_NDIM(from)}, PyArray_DESCR(from));
+  const InfoRows::Leaf& leaf = rows[i];
+  nb::object to = column.is_object ? objects(n) : zeros(leaf, n);
+  auto* const data = static_cast<std::byte*>(PyArray_DATA(as_array(to)));
   for (npy_intp row : having) {
     const auto at = static_cast<std::size_t>(row);
     if (column.is_object)
-      set_object(to, at, rows.value(column.kind, i, at));
+      set_object(to, at, value_of(column.kind, leaf, at));
     else
-      std::memcpy(PyArray_BYTES(as_array(to)) + at * rows.row_bytes(i), rows.at(i, at), rows.row_bytes(i));
+      std::memcpy(data + at * leaf.row_bytes, leaf.row(at), leaf.row_bytes);
   }
   set(inner, column.keys.back(), to);
   mark(inner, column.mask_keys.back(), n, having);

@@ -4,11 +4,48 @@
 // brings its own, of the columns that there were when it was made.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
-#include "python/numpy_api.hpp"
+#include "shm/columns.hpp"
 
 namespace remuda {
+
+// Where the info columns of a batch lie, a row for each env.  It keeps nothing: it is made for one look.
+struct InfoRows {
+  struct Leaf {
+    PyArray_Descr* dtype;
+    const npy_intp* shape;  // of a row
+    int axes;
+    const std::byte* first;
+    std::size_t row_bytes;
+
+    const std::byte* row(std::size_t row) const { return first + row * row_bytes; }
+  };
+
+  InfoRows(const std::uint64_t* masks, std::size_t size, std::size_t columns) : masks_(masks), size_(size) {
+    leaves_.reserve(columns);
+  }
+  // Of arrays: `mask` (n,) uint64; `arrays`: a list of (n, *shape) arrays, or None where no row has any.
+  InfoRows(nb::handle mask, nb::handle arrays);
+
+  // The next column.
+  void add(const Column& column, std::uint32_t first_row);
+  void add(nb::handle array);
+
+  std::size_t size() const { return size_; }
+  std::size_t num_columns() const { return leaves_.size(); }
+  const Leaf& operator[](std::size_t column) const { return leaves_[column]; }
+  // A worker that ran wild may have set any bit.
+  std::uint64_t mask(std::size_t row) const {
+    return leaves_.size() < 64 ? masks_[row] & ((std::uint64_t{1} << leaves_.size()) - 1) : masks_[row];
+  }
+
+ private:
+  const std::uint64_t* masks_;
+  std::size_t size_;
+  std::vector<Leaf> leaves_;
+};
 
 class InfoReader {
  public:
@@ -29,6 +66,10 @@ class InfoReader {
   // one, which no column is asked for here; None: there are none.
   nb::dict stack(nb::handle mask, nb::handle arrays, nb::handle finals) const;
 
+  // The same of rows wherever they lie, which have no more columns than were added here.
+  nb::list infos(const InfoRows& rows) const;
+  nb::dict stack(const InfoRows& rows, nb::handle finals) const;
+
  private:
   enum class Kind { kNumber, kScalar, kArray };
   struct Column {
@@ -37,10 +78,11 @@ class InfoReader {
     bool is_object;     // Gymnasium has its values in an array of objects
     bool is_final_obs;  // or of one
   };
-  class Rows;
 
-  nb::dict info_of(const Rows& rows, std::size_t row) const;
-  void stack_column(nb::dict& stacked, const Rows& rows, std::size_t column, std::vector<npy_intp>& having) const;
+  InfoRows rows_of(nb::handle mask, nb::handle arrays) const;
+  static nb::object value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row);
+  nb::dict info_of(const InfoRows& rows, std::size_t row) const;
+  void stack_column(nb::dict& stacked, const InfoRows& rows, std::size_t column, std::vector<npy_intp>& having) const;
 
   std::vector<Column> columns_;
   bool has_final_obs_ = false;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 from remuda.errors import BrokenPoolError, ClosedError, RemudaError
 
@@ -33,12 +33,16 @@ class Translation:
             try:
                 return function(*args, **kwargs)
             except RemudaError as error:
-                told = self.of(error)
-                if told is error:
-                    raise
-                raise told from error.__cause__
+                self.raise_for(error)
 
         return translating
+
+    def raise_for(self, error: RemudaError) -> NoReturn:
+        """Raises the face's error while the engine's is handled, where the decorator's call would cost too much."""
+        told = self.of(error)
+        if told is error:
+            raise error
+        raise told from error.__cause__
 
     def of(self, error: RemudaError) -> RemudaError:
         """The face's error, with the same attributes; the same one where there is no other."""

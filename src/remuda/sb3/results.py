@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,37 +14,25 @@ from remuda.sb3.worker import REWARD_TYPE
 Info: TypeAlias = dict[str, Any]
 
 
-class Step(NamedTuple):
-    """One step of all envs.
-
-    Attributes:
-        rewards: (n,), of the dtype that stacking the envs' own rewards gives.
-        dones: (n,) bool.
-        infos: With ``TimeLimit.truncated``, and ``terminal_observation`` where an episode has ended.
-        reset_infos: Of each env's latest reset.
-    """
-
-    rewards: npt.NDArray[Any]
-    dones: npt.NDArray[np.bool_]
-    infos: tuple[Info, ...]
-    reset_infos: tuple[Info, ...]
+# Rewards (n,), of the dtype that stacking the envs' own gives; dones (n,) bool; infos, with ``TimeLimit.truncated``,
+# and ``terminal_observation`` where an episode has ended; and those of each env's latest reset.
+Step: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], tuple[Info, ...], tuple[Info, ...]]
 
 
 def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
     """Reads a batch of all envs; ``reset_infos`` are those before. Nothing of the result is a view of the batch."""
-    dones = batch.terminated | batch.truncated
-    rewards: npt.NDArray[Any] = batch.reward.copy()
     if not batch.has_infos:  # as on most steps of most envs; so no episode has ended either
         none = tuple([{_WAS_TRUNCATED: False} for _ in range(len(batch))])
-        return Step(rewards, dones, none, tuple(reset_infos))
-    infos, resets = list(batch.infos), list(reset_infos)
+        return batch.reward.copy(), batch.done, none, tuple(reset_infos)
+    dones, infos = batch.done, batch.list_infos()
+    resets = list(reset_infos)
     for i, done in enumerate(dones.tolist()):
         if done:
             resets[i] = infos[i]
             infos[i] = _terminal_info(resets[i], bool(batch.truncated[i] and not batch.terminated[i]))
         else:
             infos[i][_WAS_TRUNCATED] = False
-    return Step(_in_their_type(rewards, infos), dones, tuple(infos), tuple(resets))
+    return _in_their_type(batch.reward.copy(), infos), dones, tuple(infos), tuple(resets)
 
 
 def _terminal_info(info: Info, was_truncated: bool) -> Info:

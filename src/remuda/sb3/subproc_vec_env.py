@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
-from remuda import Batch, FaceOptions, Part, Pool, PoolOptions, Rollout, StateError
+from remuda import Batch, FaceOptions, Part, Pool, PoolOptions, RemudaError, Rollout, StateError
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.extras import functions_of, with_functions
 from remuda._faces.layout import one_process_an_env
@@ -179,25 +179,27 @@ class SubprocVecEnv(HasPool, VecEnv):
         self._reset_options()
         return batch.obs  # type: ignore[no-any-return]
 
-    @translated
     def step(self, actions: Any) -> VecEnvStepReturn:
         """Step each env: takes ``actions`` as :meth:`step_async`, returns what :meth:`step_wait` does, and
         raises what both do."""
-        if self._under_way or not self._steps_at_once:
-            self.step_async(actions)
-            return self.step_wait()
-        if self._batches_actions:
-            actions = batch_actions(self.action_space, actions, self.num_envs)
-        self._under_way = True
         try:
-            batch = self._envs.step(actions)
-        except Exception:
-            raise
-        except BaseException:  # an interruption, such as Ctrl-C: what was sent may still be waited for
-            self.waiting = self._envs.pending > 0
-            raise
-        self._under_way = False
-        return self._read(batch)
+            if self._under_way or not self._steps_at_once:
+                self.step_async(actions)
+                return self.step_wait()
+            if self._batches_actions:
+                actions = batch_actions(self.action_space, actions, self.num_envs)
+            self._under_way = True
+            try:
+                batch = self._envs.step(actions)
+            except Exception:
+                raise
+            except BaseException:  # an interruption, such as Ctrl-C: what was sent may still be waited for
+                self.waiting = self._envs.pending > 0
+                raise
+            self._under_way = False
+            return self._read(batch)
+        except RemudaError as error:  # as `translated` has it, without its call
+            translated.raise_for(error)
 
     @translated
     def step_async(self, actions: Any) -> None:
@@ -251,9 +253,8 @@ class SubprocVecEnv(HasPool, VecEnv):
     def _read(self, batch: Batch) -> VecEnvStepReturn:
         if self._extras.functions:
             self._extras.note(batch)
-        step = read_step(batch, self.reset_infos)
-        self.reset_infos = step.reset_infos  # type: ignore[assignment]
-        return batch.obs, step.rewards, step.dones, step.infos  # type: ignore[return-value]
+        rewards, dones, infos, self.reset_infos = read_step(batch, self.reset_infos)  # type: ignore[assignment]
+        return batch.obs, rewards, dones, infos  # type: ignore[return-value]
 
     def _drop_what_is_under_way(self) -> None:
         """A step that nobody will wait for, or what an error or an interruption has left of one, or of a reset."""

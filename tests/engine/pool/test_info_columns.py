@@ -127,6 +127,9 @@ def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any
             batch = pool.step(no_actions(len(scripts)))
             assert_same(batch.infos.stack(), expected, f"step {i}")
             assert_same(batch.stack_infos(), expected, f"step {i}")
+            for env, (info, alone) in enumerate(zip(batch.list_infos(), batch.infos, strict=True)):
+                assert_same(info, alone, f"step {i}, env {env}")
+            np.testing.assert_array_equal(batch.done, batch.terminated | batch.truncated)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,28 @@
 #include "pool/batches/batch.hpp"
 
+#include <algorithm>
+
+#include "ipc/protocol.hpp"
+
 namespace remuda {
+
+namespace {
+
+template <class T>
+const T* data_of(nb::handle array) {
+  return static_cast<const T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+}
+
+// Whether something of a row is not in columns: (flags, parts, terminal), see `Hub::take`.
+bool has_matter(nb::handle extra) {
+  return PyTuple_GetItem(extra.ptr(), 1) != Py_None || PyTuple_GetItem(extra.ptr(), 2) != Py_None;
+}
+
+bool has_final(nb::handle extra) {
+  return (nb::cast<std::uint32_t>(nb::handle(PyTuple_GetItem(extra.ptr(), 0))) & kHasFinal) != 0;
+}
+
+}  // namespace
 
 Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
              nb::object env_ids, bool finals, bool infos, nb::object extras)
@@ -89,6 +111,88 @@ nb::object Batch::infos() const {
   nb::list infos;
   for (std::uint32_t i = 0; i < info_columns_; ++i) infos.append(view(columns_->infos[i]));
   return infos;
+}
+
+nb::object Batch::done() {
+  const nb::object terminated = get(kTerminated), truncated = get(kTruncated);
+  npy_intp count = count_;
+  nb::object array = nb::steal(PyArray_SimpleNew(1, &count, NPY_BOOL));
+  if (!array.is_valid()) nb::raise_python_error();
+  const auto *first = data_of<npy_bool>(terminated), *second = data_of<npy_bool>(truncated);
+  auto* to = static_cast<npy_bool*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+  for (std::uint32_t i = 0; i < count_; ++i) to[i] = (first[i] | second[i]) != 0;
+  return array;
+}
+
+// -- infos -----------------------------------------------------------------------------------------
+
+// Whether the columns have all infos, and the terminal observations are rows of one array.
+bool Batch::columns_have_infos(const InfoReader& reader, bool has_vectors) const {
+  if (!extras_.is_valid()) return true;
+  if (has_vectors || reader.has_final_obs()) return false;
+  bool any_final = false;
+  for (auto [row, extra] : nb::borrow<nb::dict>(extras_)) {
+    if (has_matter(extra)) return false;
+    any_final |= has_final(extra);
+  }
+  return !any_final || has_terminal_arrays();
+}
+
+// Whether terminal observations are arrays: one leaf each, and no number.
+bool Batch::has_terminal_arrays() const {
+  if (!obs_is_array_ || !has_finals_) return false;
+  if (!arrays_.finals.is_valid()) return !columns_->finals[0].shape().empty();
+  return PyArray_NDIM(reinterpret_cast<PyArrayObject*>(nb::object(arrays_.finals[0]).ptr())) > 1;
+}
+
+InfoRows Batch::info_rows(const InfoReader& reader) const {
+  const bool is_lent = has_infos_ && !arrays_.infos.is_valid();
+  const std::size_t there = is_lent ? info_columns_ : has_infos_ ? nb::len(arrays_.infos) : 0;
+  const std::size_t columns = std::min(there, reader.num_columns());
+  const auto* masks = lease_.is_valid()
+                          ? reinterpret_cast<const std::uint64_t*>(columns_->columns[kInfoMaskOfBatch].row(first_))
+                          : data_of<std::uint64_t>(arrays_.columns[kInfoMaskOfBatch]);
+  InfoRows rows(masks, count_, columns);
+  for (std::size_t i = 0; i < columns; ++i) {
+    if (is_lent)
+      rows.add(columns_->infos[i], first_);
+    else
+      rows.add(nb::object(arrays_.infos[i]));
+  }
+  return rows;
+}
+
+// By row, copies; None: there are none.
+nb::object Batch::terminal_observations() const {
+  if (!extras_.is_valid()) return nb::none();
+  nb::dict observations;
+  for (auto [key, extra] : nb::borrow<nb::dict>(extras_)) {
+    if (!has_final(extra)) continue;
+    const auto row = nb::cast<std::uint32_t>(key);
+    if (!arrays_.finals.is_valid())
+      observations[key] = columns_->finals[0].read(first_ + row);
+    else
+      observations[key] = nb::object(arrays_.finals[0])[row].attr("copy")();
+  }
+  return nb::len(observations) == 0 ? nb::object(nb::none()) : nb::object(observations);
+}
+
+nb::object Batch::info_dicts(const InfoReader& reader, bool has_vectors) const {
+  if (!columns_have_infos(reader, has_vectors)) return {};
+  const nb::list dicts = reader.infos(info_rows(reader));
+  const nb::object terminal = terminal_observations();
+  if (terminal.is_none()) return dicts;
+  for (auto [row, obs] : nb::borrow<nb::dict>(terminal)) {
+    nb::dict info = nb::borrow<nb::dict>(dicts[nb::cast<std::size_t>(row)]);
+    if (!info.contains("final_info")) info["final_info"] = nb::dict();
+    info["final_obs"] = obs;
+  }
+  return dicts;
+}
+
+nb::object Batch::stacked_infos(const InfoReader& reader, bool has_vectors) const {
+  if (!columns_have_infos(reader, has_vectors)) return {};
+  return reader.stack(info_rows(reader), terminal_observations());
 }
 
 int Batch::visit(visitproc visit, void* arg) const {

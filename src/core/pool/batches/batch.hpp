@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shm/columns.hpp"
+#include "shm/info_reader.hpp"
 
 namespace remuda {
 
@@ -61,6 +62,13 @@ class Batch {
   nb::object computed() const;  // a list, or None
   nb::object infos() const;     // a list, or None
 
+  // A new array: where an episode has ended.
+  nb::object done();
+  // All infos as `reader` makes them of columns: a list of dicts, or one for all in Gymnasium's format.  Null where
+  // columns do not have all of it.  `has_vectors`: whether envs are vector envs.
+  nb::object info_dicts(const InfoReader& reader, bool has_vectors) const;
+  nb::object stacked_infos(const InfoReader& reader, bool has_vectors) const;
+
   int visit(visitproc visit, void* arg) const;
   void clear();
 
@@ -68,6 +76,10 @@ class Batch {
   static constexpr std::size_t kInfoMaskOfBatch = 3;
 
   nb::object column(std::size_t index) const;
+  bool columns_have_infos(const InfoReader& reader, bool has_vectors) const;
+  bool has_terminal_arrays() const;
+  InfoRows info_rows(const InfoReader& reader) const;
+  nb::object terminal_observations() const;
   nb::object view(const Column& column) const { return column.view(first_, count_, lease_); }
 
   nb::object source_;

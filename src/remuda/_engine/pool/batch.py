@@ -54,6 +54,7 @@ class Batch(_core.Batch):
         reward: (n,) float64. 0 after a reset.
         terminated: (n,) bool. The episode ended in a terminal state.
         truncated: (n,) bool. The episode was cut off.
+        done: (n,) bool. The episode ended, one way or the other; a new array each time.
         has_infos: bool, whether any of the n infos has anything in it. (All are empty on most steps of many envs.)
     """
 
@@ -63,6 +64,7 @@ class Batch(_core.Batch):
         reward: np.ndarray[Any, np.dtype[np.float64]]
         terminated: np.ndarray[Any, np.dtype[np.bool_]]
         truncated: np.ndarray[Any, np.dtype[np.bool_]]
+        done: np.ndarray[Any, np.dtype[np.bool_]]
         _source: Source
 
     def _build_obs(self) -> Any:
@@ -143,13 +145,20 @@ class Batch(_core.Batch):
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)
 
     def stack_infos(self) -> dict[str, Any]:
-        """What `infos.stack()` returns and raises; quicker where there are none."""
+        """What `infos.stack()` returns and raises, in less time."""
         if not self.has_infos:
             return {}
-        if self._pickled is not None:
-            return self.infos.stack()
-        stacked: dict[str, Any] = self._source.info_reader.stack(self._info_mask(), self._info_arrays(), None)
-        return stacked
+        source = self._source
+        stacked = self._stacked_infos(source.info_reader, source.vector_size is not None)
+        return self.infos.stack() if stacked is None else stacked
+
+    def list_infos(self) -> list[dict[str, Any]]:
+        """The n info dicts, as `list(infos)` has and raises them, in less time. They are new each time."""
+        if not self.has_infos:
+            return [{} for _ in range(len(self))]
+        source = self._source
+        infos = self._info_dicts(source.info_reader, source.vector_size is not None)
+        return list(self.infos) if infos is None else infos
 
     def _rows_matter(self) -> dict[int, RawRow]:
         """What is not in columns, by row."""
