@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from pool_envs import NestedEnv, counting
@@ -64,6 +65,17 @@ def test_a_copy_has_the_same() -> None:
                 for name in ("env_ids", "obs", "reward", "terminated", "truncated", "final_obs"):
                     np.testing.assert_equal(getattr(other, name), getattr(batch, name))
                 assert list(map(repr, other.infos)) == list(map(repr, batch.infos))
+
+
+def test_a_copy_tells_terminal_observations_where_no_info_has_a_column() -> None:
+    with Pool([lambda: gymnasium.make("CartPole-v1")] * 2, backend="serial", autoreset="same_step") as pool:
+        batch = pool.reset(seed=0)
+        while not batch.done.any():
+            batch = pool.step([1, 0])
+        other = copy.copy(batch)
+        np.testing.assert_equal(other.list_infos(), batch.list_infos())
+        np.testing.assert_equal(other.stack_infos(), batch.stack_infos())
+        assert "final_obs" in other.stack_infos()
 
 
 def test_a_batch_that_is_part_of_a_circle_goes_with_it() -> None:

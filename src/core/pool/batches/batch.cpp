@@ -128,6 +128,7 @@ nb::object Batch::done() {
 
 // Whether the columns have all infos, and the terminal observations are rows of one array.
 bool Batch::columns_have_infos(const InfoReader& reader, bool has_vectors) const {
+  if (!lease_.is_valid() && arrays_.columns[kInfoMaskOfBatch].is_none()) return false;  // a copy of what has no infos
   if (!extras_.is_valid()) return true;
   if (has_vectors || reader.has_final_obs()) return false;
   bool any_final = false;
