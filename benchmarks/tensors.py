@@ -24,7 +24,7 @@ from rollouts import ImageEnv
 from tables import figure, head, row
 
 import remuda
-from remuda._bench import machine
+from remuda._system import machine
 
 try:
     import torch

@@ -14,8 +14,6 @@ import remuda
 from .options import add_subcommand, at_least, refuse
 
 if TYPE_CHECKING:
-    from remuda._engine.tracing.trace import Trace
-
     from .options import Subcommands
 
 
@@ -61,7 +59,7 @@ def trace(options: argparse.Namespace) -> int:
     return 0 if is_written else 1
 
 
-def _write(recording: Trace) -> bool:
+def _write(recording: remuda.Trace) -> bool:
     """Whether it could be; where it could not, the program still ends as it has ended."""
     try:
         print(f"the trace: {recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)

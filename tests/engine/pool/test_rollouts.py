@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import CountingEnv, NestedEnv, TextEnv, counting
+from pool_envs import CountingEnv, NestedEnv, counting
 from programs import kill
 from rollout_envs import FailingEnv, TellingEnv, address, ending, fill, is_in_an_arena
 from vector_envs import synced
 
-from remuda import ClosedError, EnvError, FaultPolicy, InvalidActionError, Pool, Rollout, StateError
+from remuda import ClosedError, EnvError, FaultPolicy, Pool, Rollout
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -320,148 +320,6 @@ def test_vector_envs_fill_rollouts() -> None:
             np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminated")[:, rollout.env_ids])
             np.testing.assert_array_equal(rollout.valid[1:], ~(rollout.terminations | rollout.truncations)[:-1])
             twin.begin()
-
-
-# -- what is refused ---------------------------------------------------------------------------------------
-
-
-def bad_calls() -> Sequence[tuple[type[Exception], str, Callable[[Pool], Any]]]:
-    return [
-        (TypeError, "expected steps to be an int, got 2.5", lambda pool: pool.rollout(2.5)),  # type: ignore[arg-type]
-        (ValueError, "expected steps to be at least 1, got 0", lambda pool: pool.rollout(0)),
-        (TypeError, "expected parts to be an int, got None", lambda pool: pool.rollout(1, parts=None)),  # type: ignore[arg-type]
-        (ValueError, "expected parts to be an int from 1 to 3", lambda pool: pool.rollout(1, parts=4)),
-        (TypeError, "data type 'nothing' not understood", lambda pool: pool.rollout(1, {"value": "nothing"})),
-        (ValueError, "min_envs to be an int from 1 to 3, got 4", lambda pool: pool.rollout(1).partial(4)),
-    ]
-
-
-@pytest.mark.parametrize(("kind", "text", "call"), bad_calls(), ids=[text for _, text, _ in bad_calls()])
-def test_bad_arguments_change_nothing(kind: type[Exception], text: str, call: Callable[[Pool], Any]) -> None:
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
-        with pytest.raises(kind, match=text):
-            call(pool)
-        assert (pool.step([1, 1, 1]).obs[:, 2] == 1).all()
-        fill(pool.rollout(2))
-
-
-@pytest.mark.parametrize("autoreset", ["disabled", "background"])
-def test_resets_that_have_no_row_are_refused(autoreset: Any) -> None:
-    with Pool(counting(2), autoreset=autoreset) as pool:
-        pool.reset()
-        with pytest.raises(ValueError, match=f"got '{autoreset}'"):
-            pool.rollout(3)
-
-
-def test_what_has_no_column_is_refused() -> None:
-    with Pool([TextEnv] * 2) as pool:
-        pool.reset()
-        with pytest.raises(ValueError, match="expected an .* space of arrays for a rollout, got a Text"):
-            pool.rollout(3)
-
-
-def test_it_needs_envs_that_were_reset_and_are_idle() -> None:
-    with Pool(counting(2)) as pool:
-        with pytest.raises(StateError, match="reset"):
-            pool.rollout(3)
-        pool.reset()
-        pool.send([1, 1])
-        with pytest.raises(StateError, match="expected no env in flight"):
-            pool.rollout(3)
-        pool.recv()
-        fill(pool.rollout(3))
-
-
-def test_each_turn_has_one_act() -> None:
-    with Pool(counting(2)) as pool:
-        pool.reset()
-        rollout = pool.rollout(4)
-        turns = iter(rollout)
-        step = next(turns)
-        with pytest.raises(InvalidActionError):
-            step.act([1])
-        with pytest.raises(ValueError, match="expected value= to have 2 rows"):
-            step.act([1, 1], value=np.zeros(3))
-        step.act([1, 1], value=np.zeros((2, 3)))
-        with pytest.raises(StateError, match="expected one act"):
-            step.act([1, 1])
-        step = next(turns)
-        with pytest.raises(ValueError, match=r"expected value= to have the shape \(2, 3\), got \(2, 4\)"):
-            step.act([1, 1], value=np.zeros((2, 4)))
-        with pytest.raises(StateError, match="a turn without"):
-            next(turns)
-        with pytest.raises(StateError, match="filled before"):
-            iter(rollout)
-        rollout.close()
-
-
-@pytest.mark.parametrize("how", ["step", "reset", "rollout", "split", "close"])
-@pytest.mark.parametrize("way", ["lockstep", "partial"])
-def test_a_turn_in_which_somebody_else_deals_with_the_envs_is_refused(way: str, how: str) -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
-        rollout = pool.rollout(6)
-        turns = rollout.partial(4) if way == "partial" else iter(rollout)
-        for _ in range(2):
-            next(turns).act([1] * 4, value=[1.0] * 4)
-        step, other = next(turns), None
-        if how == "step":
-            pool.step([2] * 4)
-        elif how == "reset":
-            pool.reset()
-        elif how == "rollout":
-            other = pool.rollout(3)
-        elif how == "split":
-            pool.split(2)
-        else:
-            rollout.close()
-        with pytest.raises(StateError, match="nobody else to step or reset"):
-            step.act([3] * 4)
-        assert rollout.is_open == (how == "step")
-        rollout.close()
-        assert rollout.valid.sum() == (12 if how == "step" else 8)
-        assert not (rollout.actions == 3).any()
-        if other is not None:
-            fill(other)
-            assert other.valid.all()
-
-
-def test_to_close_one_that_was_filled_by_steps_leaves_the_next_one_alone() -> None:
-    with Pool(counting(2), num_workers=1) as pool:
-        pool.reset()
-        first = pool.rollout(2)
-        for _ in range(2):
-            pool.step([1, 1])
-        assert not first.is_open
-        second = pool.rollout(2)
-        pool.send([1, 1])
-        first.close()
-        assert pool.pending == 2
-        pool.recv()
-        pool.step([1, 1])
-        assert first.valid.all() and second.valid.all()
-
-
-def test_a_turn_of_a_part_in_which_somebody_else_steps_it_is_refused() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
-        rollout = pool.rollout(6, parts=2)
-        step = next(iter(rollout))
-        step._part.step([2, 2])
-        with pytest.raises(StateError, match="nobody else to step or reset"):
-            step.act([3, 3])
-        rollout.close()
-        assert rollout.valid.sum() == 2
-
-
-def test_more_steps_than_can_be_counted_are_refused() -> None:
-    with Pool(counting(2), num_workers=1) as pool:
-        pool.reset()
-        for steps in (10**10, 2**63):
-            with pytest.raises(MemoryError, match="rows at most"):
-                pool.rollout(steps)
-        fill(pool.rollout(3))
 
 
 # -- faults ------------------------------------------------------------------------------------------------
