@@ -99,20 +99,15 @@ def stepping(pool: Any, policy: Callable[[Any], Any]) -> Race:
 def collecting(pool: Any, policy: Callable[[Any], Any]) -> Race:
     """The same rollouts on one machine, in whichever way of stepping is the fastest: the policy acts in the caller."""
     pool.reset(seed=0)
-    rollouts = remuda.collect(pool, policy, steps=STEPS)
-
-    def run(seconds: float) -> float:
-        steps, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < seconds:
-            rollout = next(rollouts)
-            steps += rollout.steps * rollout.num_envs
-        return steps / passed
-
-    return run
+    return taking(remuda.collect(pool, policy, steps=STEPS))
 
 
 def rolling(pool: Any, policy: Callable[[Any], Any]) -> Race:
-    rollouts = pool.rollouts(policy, steps=STEPS, in_flight=2)
+    return taking(pool.rollouts(policy, steps=STEPS, in_flight=2))
+
+
+def taking(rollouts: Iterator[Any]) -> Race:
+    """Takes one rollout after another."""
 
     def run(seconds: float) -> float:
         steps, begin = 0, time.perf_counter()
