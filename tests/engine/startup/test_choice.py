@@ -65,17 +65,19 @@ def test_the_number_of_workers(env: Measured, num_envs: int, cores: int, workers
     ("env", "num_envs", "wake", "backend"),
     [
         (NOOP, 8, 20, "serial"),
-        (NOOP, 64, 20, "process"),
+        (NOOP, 64, 20, "serial"),
         (CARTPOLE, 4, 20, "serial"),
-        (CARTPOLE, 8, 20, "process"),
-        (CARTPOLE, 8, 100, "serial"),  # a busy machine
-        (CARTPOLE, 64, 100, "process"),
+        (CARTPOLE, 8, 20, "serial"),
+        (CARTPOLE, 64, 20, "process"),
+        (CARTPOLE, 64, 100, "serial"),  # a busy machine
+        (CHEETAH, 8, 60, "process"),
         (IMAGE, 8, 20, "process"),
-        (GAME, 1, 1000, "process"),
+        (GAME, 1, 1000, "serial"),  # there is nothing to share
+        (GAME, 2, 1000, "process"),
         (NOOP, 8, None, "process"),  # something asks for processes
     ],
 )
-def test_the_caller_steps_what_takes_less_than_to_wake_a_worker(
+def test_the_caller_steps_what_workers_would_hardly_make_faster(
     env: Measured, num_envs: int, wake: float | None, backend: str
 ) -> None:
     chosen = choose(env, num_envs, 2, "process", None if wake is None else wake * MICROSECOND)
@@ -111,16 +113,16 @@ def test_the_best_number_is_possible_and_nearly_the_fastest(
 
 
 @given(costs, st.integers(1, 500), st.integers(1, 128), st.floats(0, 1e-2))
-def test_nothing_that_is_chosen_is_expected_to_lose_against_a_loop(
+def test_workers_are_chosen_only_where_they_are_expected_to_beat_a_loop_well(
     step: StepCost, num_envs: int, cores: int, wake: float
 ) -> None:
-    """But for the wake-up, which is less than the loop takes, or else the caller steps the envs."""
     chosen = choose(Measured(step, 100, 0), num_envs, cores, "process", wake)
-    if chosen.backend == "serial":
-        return
-    loop = batch_seconds(step, num_envs, 1, cores)
-    assert batch_seconds(step, num_envs, chosen.num_workers, cores, wake) <= 1.1 * (loop + wake) + 2 * MICROSECOND
-    assert wake <= num_envs * step.wall + num_envs * MICROSECOND
+    loop = num_envs * (step.wall + 0.3 * MICROSECOND)  # to write a row costs something
+    fastest = batch_seconds(step, num_envs, best_num_workers(step, num_envs, cores, wake), cores, wake)
+    if chosen.backend == "process":
+        assert batch_seconds(step, num_envs, chosen.num_workers, cores, wake) <= loop / 1.2
+    else:
+        assert loop <= 1.4 * (fastest + num_envs * 0.3 * MICROSECOND)
 
 
 # -- of one kind -------------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ class PoolOptions(FaceOptions, total=False):
             default of the faces, and with faults="restart", renewals, spares, threads, and resets in advance or in the
             background.
         backend ("process"): "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps
-            them: for debugging). "auto": "process"; or "serial" where num_workers is "auto" too, a batch of steps takes
-            less than to wake a worker, and no option asks for what only processes have. An env that brings down its
+            them: for debugging). "auto": "process"; or "serial" where num_workers is "auto" too, workers that must be
+            woken would gain little, and no option asks for what only processes have. An env that brings down its
             process then brings down yours. A `remuda.Ray`: on the machines of a Ray cluster.
         start_method (None): How worker processes start: "forkserver" (None means that), "spawn", or "fork".
         preload (()): Modules that the fork server imports once, for all workers to share. Once one is edited or

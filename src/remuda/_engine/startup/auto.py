@@ -34,8 +34,8 @@ Adopt: TypeAlias = "Callable[[Settings, Running], Pool]"
 
 LIMITS = Limits()  # of builds that are quick enough to be repeated
 
-_ROUND_TRIPS = 30
-_THINK_SECONDS = 300e-6  # of a policy, between two of them: a worker that is not asked may go to sleep
+_ROUND_TRIPS = 10
+_THINK_SECONDS = 3e-3  # of a learner, between two of them: a worker that is not asked for so long sleeps
 
 
 def settle(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt) -> tuple[Settings, Backend | None]:
@@ -112,7 +112,7 @@ def _measure(pool: Pool) -> Measured:
 
 
 def _wake_seconds(pool: Pool) -> float | None:
-    """From a command until its result is there, between which the worker does nothing; None where the env raises."""
+    """From a command to a sleeping worker, which need do nothing, until its answer; None where the env raises."""
     trips = []
     try:
         pool.send_reset()

@@ -17,6 +17,10 @@ _RING_SECONDS = 1e-6  # for each worker that is woken
 _ROW_SECONDS = 0.3e-6  # to write what a step returns into its row
 _BYTES_A_SECOND = 5e9
 
+# Where the caller may step the envs itself, workers must be expected to be so many times as fast: a learner or another
+# program on their cores, which no trial has seen, takes some of it again, and a plain loop loses nothing to them.
+_WORTH_WORKERS = 1.25
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -74,11 +78,12 @@ def choose(
         return one_each(num_envs, backend, f"env 0 cannot be played at random ({measured.raised})")
     row = _ROW_SECONDS + measured.obs_bytes / _BYTES_A_SECOND
     cost = StepCost(measured.cost.wall + row, measured.cost.cpu + row)
-    alone = num_envs * cost.wall
-    if wake is not None and alone < wake:
-        batch = f"the {num_envs} steps of a batch take {micros(alone)}"
-        return Choice(1, "serial", f"stepped by the caller: {batch}, to wake a worker {micros(wake)}")
     best = best_num_workers(cost, num_envs, cores, WAKE_SECONDS if wake is None else wake)
+    if wake is not None:
+        alone, shared = num_envs * cost.wall, batch_seconds(cost, num_envs, best, cores, wake)
+        if alone < _WORTH_WORKERS * shared:
+            batch = f"the {num_envs} steps of a batch take {micros(alone)}, by {_workers(best)} {micros(shared)}"
+            return Choice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {micros(wake)}")
     return Choice(best, backend, f"{_workers(best)} for {num_envs} envs: {describe(cost, cores)}")
 
 
