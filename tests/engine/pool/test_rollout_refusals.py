@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,6 @@ from pool_envs import TextEnv, counting
 from rollout_envs import fill
 
 from remuda import InvalidActionError, Pool, StateError
-
-
-@pytest.fixture(autouse=True)
-def _no_arena_is_left() -> Iterator[None]:
-    yield
-    gc.collect()
-    with open("/proc/self/maps") as maps:
-        assert "memfd:remuda" not in maps.read()
 
 
 def bad_calls() -> Sequence[tuple[type[Exception], str, Callable[[Pool], Any]]]:

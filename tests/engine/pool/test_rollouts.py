@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,14 +14,6 @@ from vector_envs import synced
 from remuda import ClosedError, EnvError, FaultPolicy, Pool, Rollout
 
 BACKENDS = ("process", "thread", "serial")
-
-
-@pytest.fixture(autouse=True)
-def _no_arena_is_left() -> Iterator[None]:
-    yield
-    gc.collect()
-    with open("/proc/self/maps") as maps:
-        assert "memfd:remuda" not in maps.read()
 
 
 class Twin:
