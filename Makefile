@@ -140,7 +140,7 @@ sanitize-module: $(VENV)/test.stamp
 	mkdir -p $(ASAN)/site $(ASAN)/found
 	cp -R src/remuda $(ASAN)/site
 	$(BIN)/cmake --install $(ASAN) --prefix $(ASAN)/site
-	$(ASAN_ENV) $(BIN)/python $(PYTEST) tests/wire tests/worker tests/engine/pool
+	$(ASAN_ENV) $(BIN)/python $(PYTEST) tests/wire tests/worker tests/engine/pool tests/engine/rollouts
 	@! cat $(ASAN)/found/* 2>/dev/null
 
 soak: $(VENV)/test.stamp  ## thousands of faults, and lives drawn at random, for MINUTES=10; another storm each day, or SEED=7

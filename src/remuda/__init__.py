@@ -13,10 +13,10 @@ from remuda._engine.pool.infos import Infos
 from remuda._engine.pool.options import FaceOptions, PoolOptions
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
-from remuda._engine.pool.rollout import ColumnType as ColumnType
-from remuda._engine.pool.rollout import Rollout
-from remuda._engine.pool.rollout_steps import RolloutStep
-from remuda._engine.pool.shard_rollout import ShardRollout, ShardRollouts
+from remuda._engine.rollouts.rollout import ColumnType as ColumnType
+from remuda._engine.rollouts.rollout import Rollout
+from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
+from remuda._engine.rollouts.steps import RolloutStep
 from remuda._engine.startup.choice import Choice
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import CallerStats, EnvStats, MachineStats, PoolStats, Setup, WorkerStats

@@ -9,7 +9,7 @@ import numpy as np
 from remuda import Pool, collect
 from remuda._cluster.policies import Policies
 from remuda._cluster.renumbering import Renumbering
-from remuda._engine.pool.shard_rollout import ShardRollout
+from remuda._engine.rollouts.shard_rollout import ShardRollout
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium import Space
 
 from remuda._cluster.rows import Rows
-from remuda._engine.pool.shard_rollout import ShardRollout
+from remuda._engine.rollouts.shard_rollout import ShardRollout
 from remuda.errors import RemudaError
 
 

@@ -8,7 +8,7 @@ from remuda._cluster import actors
 from remuda._cluster.policies import Publisher, check_policy
 from remuda._cluster.replies import RolloutReply
 from remuda._cluster.station import Sent, Station, answered
-from remuda._engine.pool.shard_rollout import ShardRollout, ShardRollouts
+from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._wire.failures import load_exception
 from remuda.errors import ClosedError, RemoteTraceback, StateError
 

@@ -24,7 +24,7 @@ from remuda._engine.pool.part import Part
 from remuda._engine.pool.partition import divide
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
-from remuda._engine.pool.shard_rollout import ShardRollouts
+from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.startup.advice import ADVISER, advice
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.running import Running

@@ -11,7 +11,7 @@ from remuda.errors import StateError
 
 if TYPE_CHECKING:
     from remuda._engine.pool.part import Part
-    from remuda._engine.pool.rollout import Rollout
+    from remuda._engine.rollouts.rollout import Rollout
 
 
 class RolloutStep:

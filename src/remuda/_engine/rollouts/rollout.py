@@ -11,7 +11,7 @@ import numpy.typing as npt
 from remuda import _core
 from remuda._engine.pool.arguments import check_rollout
 from remuda._engine.pool.infos import RawRow, rows_of_envs, stack_rollout
-from remuda._engine.pool.rollout_steps import RolloutStep, lockstep, partial_batches
+from remuda._engine.rollouts.steps import RolloutStep, lockstep, partial_batches
 from remuda._system.memory import check_memory
 from remuda._tensors.page_locks import PAGE_LOCKS
 from remuda.errors import Fault, StateError
