@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from typing import TYPE_CHECKING
 
-from .options import add_subcommand, at_least, refuse
+from .options import add_subcommand
+from .running import add_pid, show_pools
 
 if TYPE_CHECKING:
+    from remuda._watch.watched_pool import WatchedPool
+
     from .options import Subcommands
 
 
 def add_to(subcommands: Subcommands) -> None:
     """Describe the subcommand's options."""
     parser = add_subcommand(subcommands, stacks, "stacks")
+    add_pid(parser)
     add = parser.add_argument
-    add("pid", type=at_least(1), nargs="?", metavar="PID", help="of the program; all of this user's, if none")
     add("--python", action="store_true", help="Python calls alone, also where there is py-spy")
     add("--json", action="store_true", help="print JSON")
 
@@ -29,15 +31,12 @@ def stacks(options: argparse.Namespace) -> int:
     Python and native calls where py-spy is installed, which stops each process for a moment; else Python calls, for
     which workers answer themselves, wherever they hang.
     """
-    if sys.platform != "linux":
-        return refuse(f"expected Linux, whose /proc tells of processes, got {sys.platform}")
-    from remuda._watch.finding import NotFoundError, find_pools
+    return show_pools(options.pid, lambda pools: _show(pools, options))
+
+
+def _show(pools: list[WatchedPool], options: argparse.Namespace) -> int:
     from remuda._watch.stacks import as_text, stacks_of
 
-    try:
-        pools = find_pools(options.pid)
-    except NotFoundError as error:
-        return refuse(str(error))
     found = [(pool, stacks_of(pool, native=not options.python)) for pool in pools]
     if options.json:
         told = [
@@ -47,6 +46,4 @@ def stacks(options: argparse.Namespace) -> int:
         print(json.dumps(told, indent=2))
     else:
         print("\n\n".join(as_text(pool, its) for pool, its in found))
-    for pool in pools:
-        pool.close()
     return 0

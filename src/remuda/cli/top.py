@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .options import add_subcommand, at_least, refuse
+from .running import add_pid, show_pools
 
 if TYPE_CHECKING:
     from remuda._watch.watched_pool import WatchedPool
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 def add_to(subcommands: Subcommands) -> None:
     """Describe the subcommand's options."""
     parser = add_subcommand(subcommands, top, "top")
+    add_pid(parser)
     add = parser.add_argument
-    add("pid", type=at_least(1), nargs="?", metavar="PID", help="of the program; all of this user's, if none is named")
     add("--interval", type=at_least(0.05, float), default=1.0, metavar="S", help="between two looks (default: 1)")
     add("--json", action="store_true", help="look twice, that long apart, and print all figures as JSON")
 
@@ -30,27 +31,19 @@ def top(options: argparse.Namespace) -> int:
 
     Nothing is asked of the programs, and none is slowed down: their memory is read. Keys are told in the last line.
     """
-    if sys.platform != "linux":
-        return refuse(f"expected Linux, whose /proc tells of processes, got {sys.platform}")
-    from remuda._watch.finding import NotFoundError, find_pools
+    return show_pools(options.pid, lambda pools: _show(pools, options))
 
+
+def _show(pools: list[WatchedPool], options: argparse.Namespace) -> int:
     from .bench import is_installed
 
-    try:
-        pools = find_pools(options.pid)
-    except NotFoundError as error:
-        return refuse(str(error))
-    try:
-        if options.json:
-            return _print_json(pools, options.interval)
-        if not is_installed("rich"):
-            return refuse("remuda top needs rich: pip install remuda[top]; or use --json")
-        if not sys.stdout.isatty():
-            return refuse("expected a terminal to draw on; use --json for a file or a pipe")
-        return _show(pools, options.interval)
-    finally:
-        for pool in pools:
-            pool.close()
+    if options.json:
+        return _print_json(pools, options.interval)
+    if not is_installed("rich"):
+        return refuse("remuda top needs rich: pip install remuda[top]; or use --json")
+    if not sys.stdout.isatty():
+        return refuse("expected a terminal to draw on; use --json for a file or a pipe")
+    return _draw(pools, options.interval)
 
 
 def _print_json(pools: list[WatchedPool], interval: float) -> int:
@@ -64,7 +57,7 @@ def _print_json(pools: list[WatchedPool], interval: float) -> int:
     return 0
 
 
-def _show(pools: list[WatchedPool], interval: float) -> int:
+def _draw(pools: list[WatchedPool], interval: float) -> int:
     from rich.console import Console
 
     from remuda._watch.keys import terminal_keys

@@ -1,0 +1,37 @@
+"""What subcommands that look at running programs share: which program, and its pools."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .options import at_least, refuse
+
+if TYPE_CHECKING:
+    from remuda._watch.watched_pool import WatchedPool
+
+
+def add_pid(parser: argparse.ArgumentParser) -> None:
+    """Describe the option that names a program."""
+    parser.add_argument(
+        "pid", type=at_least(1), nargs="?", metavar="PID", help="of the program; all of this user's, if none is named"
+    )
+
+
+def show_pools(pid: int | None, show: Callable[[list[WatchedPool]], int]) -> int:
+    """Show the open pools of a program, or of all of this user's. Return the exit status of `show`, or of a refusal."""
+    if sys.platform != "linux":
+        return refuse(f"expected Linux, whose /proc tells of processes, got {sys.platform}")
+    from remuda._watch.finding import NotFoundError, find_pools
+
+    try:
+        pools = find_pools(pid)
+    except NotFoundError as error:
+        return refuse(str(error))
+    try:
+        return show(pools)
+    finally:
+        for pool in pools:
+            pool.close()
