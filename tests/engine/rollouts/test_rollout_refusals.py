@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,6 +84,17 @@ def test_each_turn_has_one_act() -> None:
         with pytest.raises(StateError, match="filled before"):
             iter(rollout)
         rollout.close()
+
+
+@pytest.mark.parametrize("do", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_its_arrays_can_be_pickled_and_copied_and_it_cannot(do: Callable[[Any], Any]) -> None:
+    with Pool(counting(2), num_workers=1) as pool:
+        pool.reset()
+        rollout = fill(pool.rollout(4))
+        with pytest.raises(TypeError, match="got a rollout of 4 steps of 2 envs, which .* its arrays"):
+            do(rollout)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(rollout.obs)), rollout.obs)
+        np.testing.assert_array_equal(copy.deepcopy(rollout.rewards), rollout.rewards)
 
 
 @pytest.mark.parametrize("how", ["step", "reset", "rollout", "split", "close"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -341,6 +341,12 @@ class Rollout:
         memory = self._memory
         lists = memory.columns(), memory.finals(), memory.computed(), memory.actions(), memory.infos()
         return [array for arrays in lists for array in self._framed(arrays)]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"expected something that can be pickled or copied, got a rollout of {self.steps} steps of {self.num_envs} "
+            "envs, which belongs to the pool that fills it; take its arrays (obs, actions, rewards, ...), which can"
+        )
 
     def __len__(self) -> int:
         return self.steps
