@@ -17,7 +17,7 @@ from remuda._cluster.engine import ClusterEngine
 from remuda._cluster.fleet import Fleet
 from remuda._cluster.options import ClusterOptions
 from remuda._cluster.part import ClusterPart
-from remuda._cluster.policies import Publisher
+from remuda._cluster.publisher import Publisher
 from remuda._cluster.replies import Answer
 from remuda._cluster.rollouts import begin, check_rollouts
 from remuda._cluster.workers import RemoteWorker

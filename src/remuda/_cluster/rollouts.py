@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from remuda._cluster import actors
-from remuda._cluster.policies import Publisher, check_policy
+from remuda._cluster.publisher import Publisher, check_policy
 from remuda._cluster.replies import RolloutReply
 from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
