@@ -23,8 +23,8 @@ class FuseBox:
     """A file that the test and all envs map: which env is to come to grief, how and when, and its next seed.
 
     It outlives every process, so that a fuse burns once, whatever becomes of the env whose fuse it was. An env that
-    resets without a seed takes the one from here, and says it: each episode can be played again from its seed and its
-    actions.
+    resets without a seed takes the one from here, and says it and its options: each episode can be played again from
+    these and its actions.
     """
 
     def __init__(self, path: Path, num_envs: int) -> None:
@@ -125,17 +125,28 @@ class Fused(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._box.burn(self._env_id)
         seed = self._box.seed(self._env_id) if seed is None else seed
         obs, info = super().reset(seed=seed, options=options)
-        return obs, {"seed": seed, **info}
+        return obs, {"seed": seed, "spread": spread_of(options), **info}
 
     def step(self, action: Any) -> Any:
         self._box.burn(self._env_id)
         return super().step(action)
 
 
+def spread_of(options: dict[str, Any] | None) -> float:
+    """How far the first observations lie apart that are made with these options; 0: as the env has it."""
+    return 0.0 if options is None else float(options["high"])
+
+
+def options_for(spread: float) -> dict[str, Any] | None:
+    """Options by which CartPole begins within such bounds, and the other env multiplies its noise."""
+    return {"low": -spread, "high": spread} if spread else None
+
+
 class NoiseEnv(gymnasium.Env[Any, Any]):
     """Everything it tells is drawn from NumPy's random numbers: observations, rewards, ends, infos."""
 
     def __init__(self) -> None:
+        self._spread = 0.0
         self.observation_space = spaces.Dict(
             noise=spaces.Box(-np.inf, np.inf, (3,), np.float64), word=spaces.Text(8), last=spaces.Discrete(5)
         )
@@ -148,10 +159,12 @@ class NoiseEnv(gymnasium.Env[Any, Any]):
             info["word"] = word[::-1]
         if (rare := int(self.np_random.integers(1500))) < 60:  # more keys than there are columns, each for the first
             info[f"rare {rare}"] = rare if rare % 2 else self.np_random.random(2)  # time whenever chance wants it
-        return {"noise": self.np_random.normal(size=3), "word": word, "last": np.int64(action)}, info
+        noise = self.np_random.normal(size=3) * (self._spread or 1.0)
+        return {"noise": noise, "word": word, "last": np.int64(action)}, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
+        self._spread = spread_of(options)
         return self._draw(0)
 
     def step(self, action: Any) -> Any:

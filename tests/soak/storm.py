@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from chaos import FAULTS, FuseBox
+from chaos import FAULTS, FuseBox, options_for
 from pool_envs import assert_same
 
 from remuda import Batch, Pool
@@ -20,6 +20,8 @@ from remuda import Batch, Pool
 GRIEFS = 0.04  # for each command
 ATTACKS = 0.4  # of the griefs: from outside
 INTERRUPTS = 0.03  # for each call of the pool
+CHANGES = 0.04  # of the options of resets: before each command, and behind it
+SPREADS = [0.0, 0.01, 0.02, 0.04]  # what they are, `chaos.options_for`
 SLOW = 0.12  # of the griefs: those that only a deadline ends. More of them would take all the time
 
 
@@ -39,12 +41,14 @@ class Episode:
 
     Attributes:
         seed: Of the reset, as the env says.
+        spread: What its options were, `chaos.options_for`.
         first: Observation and info of the reset.
         steps: (action, observation, reward, terminated, truncated, info) of each step.
         over: Whether it has ended, by itself or by a fault.
     """
 
     seed: int
+    spread: float
     first: tuple[Any, dict[str, Any]]
     steps: list[tuple[Any, ...]] = field(default_factory=list)
     over: bool = False
@@ -52,6 +56,24 @@ class Episode:
     @property
     def last_obs(self) -> Any:
         return self.steps[-1][1] if self.steps else self.first[0]
+
+
+@dataclass
+class Flight:
+    """A command that an env was sent.
+
+    Attributes:
+        seed: Of a reset that was asked for.
+        action: Of a step. Neither: the pool begins the next episode by itself.
+        spreads: The options of resets since it was sent: those of then, and what they were set to meanwhile. The first
+            hold; but an env that is built anew on the way is told the last ones.
+        faults: How many the env had had when it was sent; -1: its worker may not have been there yet.
+    """
+
+    seed: int | None
+    action: Any
+    spreads: list[float]
+    faults: int
 
 
 @dataclass(frozen=True)
@@ -132,7 +154,9 @@ class Storm:
 
     - each grief is told as one fault of its own kind, and envs that only went with their worker say so (`shared`);
     - a fault in an episode ends it, truncated, with the last observation once more;
-    - every episode, up to its end or its fault, is bit by bit what a serial pool makes of its seed and its actions.
+    - every episode, up to its end or its fault, is bit by bit what a serial pool makes of its seed, its options and its
+      actions;
+    - its options are those that the env was to remember when it was sent what began the episode.
 
     Some calls of the pool are cut short by a signal whose handler raises. Then whatever is in flight is discarded, and
     all envs begin anew.
@@ -145,7 +169,9 @@ class Storm:
         self._worker_of = {env_id: worker.index for worker in pool.workers for env_id in worker.env_ids}
         self._commands = [0] * pool.num_envs
         self._episodes: dict[int, Episode] = {}
-        self._sent: dict[int, tuple[int | None, Any]] = {}  # by env in flight: the seed of its reset, or the action
+        self._sent: dict[int, Flight] = {}  # by env in flight
+        self._spreads = [0.0] * pool.num_envs  # of the options that envs remember
+        self._num_faults = [0] * pool.num_envs
         self._troubles: dict[int, tuple[str, int | None]] = {}  # by worker: the kind of the fault to come, and its env
         self._sound: set[int] = set()  # workers that have answered since their last fault
         self._given: dict[int, tuple[int, int]] = {}  # by env: the seed it was given, and the last derived one
@@ -155,6 +181,7 @@ class Storm:
         self.told = 0  # faults that came with a row
         self.played = 0  # episodes
         self.interrupts = 0
+        self.settings = 0  # of options
         self._chances, self._is_calling = np.random.default_rng([seed, 1]), False
 
     @property
@@ -209,6 +236,7 @@ class Storm:
         self._pool.discard()
         self._sent.clear()
         self._witness.take()
+        self._remember({env_id: float(self._rng(env_id, "anew").choice(SPREADS)) for env_id in self._everybody})
         seeds = [10**9 + 10**6 * (env_id + 1) + self._commands[env_id] for env_id in self._everybody]
         batch = self._pool.reset(seed=seeds)  # whoever was hit has a successor that answers this
         assert len(batch) == len(self._everybody)
@@ -218,7 +246,7 @@ class Storm:
         for env_id in self._everybody:
             row = Row.of(batch, env_id)
             assert row.is_plain, row
-            self._begin(env_id, row.obs, row.info, seeds[env_id])
+            self._begin(env_id, row.obs, row.info, self._flight(env_id, seed=seeds[env_id]))
 
     def step_all(self, *, calm: bool = False) -> None:
         """One round in which all envs step together; `calm`: without further griefs."""
@@ -264,18 +292,40 @@ class Storm:
         attacks = [None if calm else self._prepare(env_id) for env_id in env_ids]
         for env_id in env_ids:
             self._next_command(env_id)
+        self._set_options(env_ids, "before")
         if resets:
             seeds = [10**9 + self._box.seed(env_id) for env_id in env_ids]  # not those of the box
             with self._calling():
                 self._pool.send_reset(seed=seeds, env_ids=env_ids)
-            self._sent |= {env_id: (seed, None) for env_id, seed in zip(env_ids, seeds, strict=True)}
+            self._sent |= {env_id: self._flight(env_id, seed=seed) for env_id, seed in zip(env_ids, seeds, strict=True)}
         else:
             actions = np.array([self._rng(env_id, "action").integers(2) for env_id in env_ids])
             with self._calling():
                 self._pool.send(actions, None if len(env_ids) == len(self._everybody) else env_ids)
-            self._sent |= {env_id: (None, action) for env_id, action in zip(env_ids, actions, strict=True)}
+            self._sent |= {env_id: self._flight(env_id, action=a) for env_id, a in zip(env_ids, actions, strict=True)}
         for attack in filter(None, attacks):
             self._hit(*attack)
+        self._set_options(env_ids, "behind")
+
+    def _flight(self, env_id: int, *, seed: int | None = None, action: Any = None) -> Flight:
+        faults = self._num_faults[env_id] if self._worker_of[env_id] in self._sound else -1
+        return Flight(seed, action, [self._spreads[env_id]], faults)
+
+    def _set_options(self, env_ids: Sequence[int], when: str) -> None:
+        """Has some of these envs remember others, in flight or not."""
+        rngs = {env_id: self._rng(env_id, f"options {when}") for env_id in env_ids}
+        spreads = {env_id: float(rng.choice(SPREADS)) for env_id, rng in rngs.items() if rng.random() < CHANGES}
+        if spreads:
+            with self._calling():
+                self._remember(spreads)
+
+    def _remember(self, spreads: dict[int, float]) -> None:
+        self._pool.set_reset_options([options_for(spread) for spread in spreads.values()], list(spreads))
+        for env_id, spread in spreads.items():
+            self._spreads[env_id] = spread
+            if env_id in self._sent:
+                self._sent[env_id].spreads.append(spread)
+        self.settings += 1
 
     def _recv_all(self) -> None:
         """Background resets too, which follow the rows that end episodes."""
@@ -339,6 +389,7 @@ class Storm:
         for fault in self._witness.take():
             by_worker.setdefault(fault.worker, []).append(fault)
             self._untold[fault.env_id].append(fault.text)
+            self._num_faults[fault.env_id] += 1
         for worker, faults in by_worker.items():
             self._sound.discard(worker)
             alone = [fault for fault in faults if not fault.shared]
@@ -351,38 +402,40 @@ class Storm:
     # -- the book ------------------------------------------------------------------------------------------
 
     def _note(self, env_id: int, row: Row) -> None:
-        seed, action = self._sent.pop(env_id)
+        flight = self._sent.pop(env_id)
         same_step = self._pool.autoreset == "same_step"
-        if seed is not None:
+        if flight.seed is not None:
             assert row.is_plain, row
-            self._begin(env_id, row.obs, row.info, seed)
+            self._begin(env_id, row.obs, row.info, flight)
         elif self._episodes[env_id].over:  # the step was an autoreset
             assert self._pool.autoreset in ("next_step", "background") and row.is_plain, row
-            self._begin(env_id, row.obs, row.info)
+            self._begin(env_id, row.obs, row.info, flight)
         elif same_step and (row.terminated or row.truncated):
             fresh = dict(row.info)
             terminal = Row(fresh.pop("final_obs"), row.reward, row.terminated, row.truncated, fresh.pop("final_info"))
-            self._note_step(env_id, action, terminal)
-            self._begin(env_id, row.obs, fresh)
+            self._note_step(env_id, flight.action, terminal)
+            self._begin(env_id, row.obs, fresh, flight)
         else:
-            self._note_step(env_id, action, row)
+            self._note_step(env_id, flight.action, row)
             if self._episodes[env_id].over and self._pool.autoreset == "background":
-                self._sent[env_id] = None, None
+                self._sent[env_id] = self._flight(env_id)
 
-    def _begin(self, env_id: int, obs: Any, info: dict[str, Any], sent: int | None = None) -> None:
-        """`sent`: the seed of a reset that was asked for."""
+    def _begin(self, env_id: int, obs: Any, info: dict[str, Any], flight: Flight) -> None:
+        """`flight`: the command that was answered by the beginning of an episode."""
         if env_id in self._episodes:
             self._play_again(env_id)
-        seed = int(info.pop("seed"))
-        if sent is not None:
-            assert seed == sent
-            self._given[env_id] = sent, 0
+        seed, spread = int(info.pop("seed")), float(info.pop("spread"))
+        may_be = flight.spreads if self._num_faults[env_id] > flight.faults else flight.spreads[:1]
+        assert spread in may_be, (env_id, spread, flight)
+        if flight.seed is not None:
+            assert seed == flight.seed
+            self._given[env_id] = seed, 0
         elif seed != self._box.seed(env_id):  # it was built anew: the pool derives one, and never one twice
             base, n = self._given[env_id]
             numbers = [later for later in range(n + 1, n + 1000) if derived(base, env_id, later) == seed]
             assert len(numbers) == 1, (env_id, seed, base, n)
             self._given[env_id] = base, numbers[0]
-        self._episodes[env_id] = Episode(seed, (obs, info))
+        self._episodes[env_id] = Episode(seed, spread, (obs, info))
 
     def _note_step(self, env_id: int, action: Any, row: Row) -> None:
         episode = self._episodes[env_id]
@@ -401,7 +454,7 @@ class Storm:
     def _play_again(self, env_id: int) -> None:
         """Without griefs."""
         episode = self._episodes[env_id]
-        batch = self._reference.reset(seed=[episode.seed])
+        batch = self._reference.reset(seed=[episode.seed], options=options_for(episode.spread))
         assert_same(episode.first, (_row_of(batch.obs, 0), batch.infos[0]), f"beginning of env {env_id}")
         for number, (action, *told) in enumerate(episode.steps, 1):
             row = Row.of(self._reference.step(np.array([action])), 0)

@@ -67,6 +67,7 @@ def test_a_pool_weathers_the_storm(
         assert (last, growth < MEMORY) == (first, True), growth
         assert sum(storm.griefs.values()) > 10 and storm.told > 5 and storm.played > ENVS, storm.griefs
         told = f"{storm.commands} commands, {storm.played} episodes, {storm.interrupts} interrupts"
+        told += f", options set {storm.settings} times"
         print(f"{told}, {dict(storm.griefs)}")
 
 
