@@ -315,6 +315,8 @@ def limits(lifetime: int = 10, at_once: int = 1, period: int = 60) -> RunOptions
 def manager(
     env_factory: Any, n_env: int = 2, options: Any = None, manager_cls: Any = SubprocessEnvManager, **more: Any
 ) -> Any:
+    if manager_cls is SubprocessEnvManager:
+        more.setdefault("preload", (__name__,))  # else each worker imports ML-Agents, which takes seconds
     made = manager_cls(env_factory, options or RunOptions(), n_env, **more)
     made.set_policy("b", Policy())
     return made
