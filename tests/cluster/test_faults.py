@@ -111,6 +111,41 @@ def test_a_worker_that_dies_is_its_shards_affair(cluster: TwoNodes) -> None:
         assert pool.stats().restarts == 1
 
 
+def test_faults_of_workers_are_logged_here_with_what_they_are_of(
+    cluster: TwoNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pool([Dying] * NUM_ENVS, backend=remuda.Ray(shards=2), faults="restart", num_workers=None) as pool:
+        pool.reset(seed=0)
+        pool.step([0, 1, 2, KILL_YOURSELF])
+        pool.apply(fail, env_ids=[0])
+        pool.step([0] * NUM_ENVS)
+    first, second = [record for record in caplog.records if record.name == "remuda"]
+    assert (first.env, first.shard) == (3, 1) and (second.env, second.shard) == (0, 0)  # type: ignore[attr-defined]
+    assert "env 3" in first.getMessage() and "(shard 1, node " in first.getMessage()
+    assert "told to" in second.getMessage()
+
+
+def test_a_worker_that_dies_between_rollouts_is_told_with_the_next(
+    cluster: TwoNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pool([Endless] * NUM_ENVS, backend=remuda.Ray(shards=2), faults="restart", num_workers=None) as pool:
+        pool.reset(seed=0)
+        victim = pool.workers[3]
+        with pool.rollouts(lambda obs: np.zeros(len(obs), int), steps=4, in_flight=1) as rollouts:
+            assert victim.pid is not None  # the shard answers when its first rollout is there
+            os.kill(victim.pid, signal.SIGKILL)
+            while victim.is_alive():
+                pass
+            of_shard = (rollout for rollout in rollouts if rollout.shard == 1)
+            assert next(of_shard).lost == ()
+            rollout = next(of_shard)
+            assert [(fault.env_id, fault.shard, fault.kind) for fault in rollout.lost] == [(3, 1, "death")]
+            assert rollout.faults == {} and next(of_shard).lost == ()
+        assert pool.stats().restarts == 1
+    (record,) = [record for record in caplog.records if record.name == "remuda"]
+    assert (record.env, record.shard) == (3, 1)  # type: ignore[attr-defined]
+
+
 def test_without_restarts_the_death_of_a_shard_is_raised(cluster: TwoNodes) -> None:
     with Pool([Dying] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         pool.reset(seed=0)
@@ -168,8 +203,7 @@ def test_a_shard_that_dies_while_it_builds_is_a_fault_like_any_other(
         return
     with Pool([Scripted, make], backend=where, faults=faults) as pool:
         assert pool.reset(seed=0).env_ids.tolist() == [0, 1]
-        # Its first sign of life may have died with it: then it is taken for one that never ran, which is no fault.
-        assert pool.stats().restarts <= 1
+        assert pool.stats().restarts == 1
 
 
 def test_envs_that_were_observed_at_their_end_begin_anew_in_the_next_step(cluster: TwoNodes) -> None:

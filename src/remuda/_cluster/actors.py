@@ -12,7 +12,7 @@ from remuda.errors import MissingFrameworkError, StartTimeoutError
 
 try:
     import ray
-    from ray.exceptions import GetTimeoutError, NodeDiedError, RayActorError, RayError, RayTaskError
+    from ray.exceptions import GetTimeoutError, RayError, RayTaskError
     from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 except ModuleNotFoundError as error:
@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
 Actor: TypeAlias = Any  # Ray makes a class of it at run time
 Ref: TypeAlias = Any
 
-_UNTIL_TOLD = 5.0  # seconds: Ray tells of all that an actor will not answer at once
+_NEVER_RAN = "The actor never ran"  # Ray says so in words alone, in the message of its error
 _CONTROL = "control"  # a thread of the actor's own, beside the one that does commands
 
 
@@ -33,12 +33,12 @@ class Lost(Exception):
     """An answer that will never come: the actor that was to give it is gone, or cannot be reached. Why, in a line.
 
     Attributes:
-        elsewhere: Whether another actor may fare better: it is not one that Ray cannot start as it is to be started.
+        never_ran: Whether the actor was gone before it could be sent anything, as Ray's own record of it has it.
     """
 
-    def __init__(self, why: str, elsewhere: bool = False) -> None:
+    def __init__(self, why: str, *, never_ran: bool = False) -> None:
         super().__init__(why)
-        self.elsewhere = elsewhere
+        self.never_ran = never_ran
 
 
 class ShardActor(Shard):
@@ -133,22 +133,6 @@ def kill(actor: Actor) -> None:
         ray.kill(actor, no_restart=True)
 
 
-def sign_of_life(actor: Actor) -> Ref:
-    """Asks an actor for one; it is to be the first thing that it is asked."""
-    return actor.__ray_ready__.remote()
-
-
-def has_lived(sign: Ref) -> bool:
-    """Whether an actor, which is gone, has given one. Ray says so only in words, in the message of its error."""
-    try:
-        ray.get(sign, timeout=_UNTIL_TOLD)
-        return True
-    except GetTimeoutError:
-        return True  # Ray knows no more of it than we do
-    except RayError:
-        return False
-
-
 def put(value: Any) -> Ref:
     """Into the object store, once for all shards."""
     return ray.put(value)
@@ -163,8 +147,7 @@ def get(ref: Ref, timeout: float | None = None) -> Any:
     except RayTaskError:  # a shard says what goes wrong in its answer: this is a mistake in it
         raise
     except RayError as error:
-        elsewhere = isinstance(error, (RayActorError, NodeDiedError)) and not getattr(error, "actor_init_failed", False)
-        raise Lost(_reason_of(error), elsewhere) from error
+        raise Lost(_reason_of(error), never_ran=_NEVER_RAN in str(error)) from error
 
 
 def wait(refs: Sequence[Ref], count: int, timeout: float | None) -> list[Ref]:

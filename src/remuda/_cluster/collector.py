@@ -50,6 +50,7 @@ class Collector:
             infos=rollout.infos,
             columns=rollout.columns,
             faults={where: numbers.fault(fault) for where, fault in rollout.faults.items()},
+            lost=tuple(map(numbers.fault, rollout.lost)),
         )
 
 

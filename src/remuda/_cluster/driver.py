@@ -128,6 +128,8 @@ class Driver:
             return self._settle(mail, command, told)
         assert reply is not None
         self._take(mail, command, reply)
+        for borne in reply.borne:
+            borne.log()
 
     def _answer(self, sent: Sent) -> tuple[Reply | None, Exception | None]:
         """What has come; or why nothing will, since the shard is gone, or could not build its envs anew."""

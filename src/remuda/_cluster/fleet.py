@@ -149,7 +149,7 @@ class Fleet:
         station = sent.station
         if station.error is not None or sent.generation != station.generation:
             return False
-        if not isinstance(error, actors.Lost) or not error.elsewhere or station.has_run() or station.starts >= _STARTS:
+        if not isinstance(error, actors.Lost) or not error.never_ran or station.starts >= _STARTS:
             return False
         actors.kill(station.actor)
         logger.info("shard %d never ran: %s; it is started elsewhere", station.share.shard, error)

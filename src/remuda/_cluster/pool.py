@@ -182,6 +182,8 @@ class ClusterPool(ClusterPart, Pool):
             answer: Answer = actors.get(ref)
         except actors.Lost:
             return None
+        for borne in answer.borne:
+            borne.log()
         return answer.value  # type: ignore[no-any-return]
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:

@@ -12,7 +12,8 @@ from gymnasium import Space
 
 from remuda._cluster.rows import Rows
 from remuda._engine.rollouts.shard_rollout import ShardRollout
-from remuda.errors import RemudaError
+from remuda._engine.supervision.fault_log import log_alike
+from remuda.errors import Fault, RemudaError
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,35 @@ class ShardReport:
 
 
 @dataclass(frozen=True)
+class Borne:
+    """Faults that a shard has borne: the pool logs them as it would its own.
+
+    Attributes:
+        faults: That are alike.
+        then: What follows.
+    """
+
+    faults: tuple[Fault, ...]
+    then: str
+
+    def log(self) -> None:
+        """As one warning of the logger `remuda`."""
+        log_alike(self.faults, self.then)
+
+
+@dataclass(frozen=True)
 class Reply:
     """What comes of a command.
 
     Attributes:
         rows: Of the envs that have a result.
         errors: Of those that failed, as the whole pool's.
+        borne: Faults that have come up since the last answer.
     """
 
     rows: Rows | None
     errors: tuple[RemudaError, ...] = ()
+    borne: tuple[Borne, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,10 +77,12 @@ class Answer:
     Attributes:
         value: As that has it; what an env has made is pickled in it.
         error: Raised instead.
+        borne: As in `Reply`.
     """
 
     value: Any = None
     error: RemudaError | Exception | None = None
+    borne: tuple[Borne, ...] = ()
 
 
 @dataclass
@@ -89,9 +111,11 @@ class RolloutReply:
         errors: As the whole pool's.
         raised: By the policy: what `_wire.failures.portable` makes of it.
         given: (n,): how many seeds the envs have been given of those that follow from theirs.
+        borne: As in `Reply`.
     """
 
     rollout: ShardRollout | None
     errors: tuple[RemudaError, ...] = ()
     raised: tuple[str, str, str, bytes | None] | None = None
     given: npt.NDArray[np.int64] | None = None
+    borne: tuple[Borne, ...] = ()

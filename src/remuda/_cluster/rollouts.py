@@ -13,6 +13,9 @@ from remuda._wire.failures import load_exception
 from remuda.errors import ClosedError, RemoteTraceback, StateError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from remuda._cluster.engine import ClusterEngine
 
 
@@ -66,12 +69,18 @@ class Rollouts(ShardRollouts):
         self._ask(sent.station)
         if reply.rollout is None:
             self._error = reply.errors[0] if reply.errors else _raised(reply)
-            return None
-        if reply.given is not None:
-            self._cluster.ledger.note_given(reply.rollout.env_ids, reply.given)
-        lost = [self._cluster.ledger.owed.pop(env, None) for env in reply.rollout.env_ids.tolist()]
-        reply.rollout.lost = tuple(fault for fault in lost if fault is not None)
+        else:
+            self._note(reply.rollout, reply.given)
+        for borne in reply.borne:
+            borne.log()
         return reply.rollout
+
+    def _note(self, rollout: ShardRollout, given: npt.NDArray[np.int64] | None) -> None:
+        ledger = self._cluster.ledger
+        if given is not None:
+            ledger.note_given(rollout.env_ids, given)
+        lost = [ledger.owed.pop(env, None) for env in rollout.env_ids.tolist()]
+        rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 
     def _replace(self, sent: Sent, error: Exception) -> None:
         """A shard is gone: another one comes, and is told what it needs to go on."""

@@ -14,13 +14,13 @@ import numpy.typing as npt
 from remuda import Batch, InvalidEnvError, Pool, PoolStats
 from remuda._cluster.collector import Collector, seeds_given
 from remuda._cluster.renumbering import Renumbering
-from remuda._cluster.replies import Answer, Legacy, Reply, RolloutReply, ShardReport
+from remuda._cluster.replies import Answer, Borne, Legacy, Reply, RolloutReply, ShardReport
 from remuda._cluster.rows import Rows
 from remuda._engine.pool.pool import pool_of_a_larger_one
 from remuda._wire.failures import portable
 from remuda._wire.info_columns import InfoField
 from remuda._wire.pickling import dump_whole
-from remuda.errors import RemudaError
+from remuda.errors import Fault, RemudaError
 
 Ids = list[int] | None  # by the shard's numbers; None: all
 
@@ -41,6 +41,7 @@ class Shard:
         self.collector = Collector(self._numbers)
         self._untouched: set[int] = set()  # successors that have not been reset
         self._seeds: dict[int, int] = {}
+        self._borne: list[Borne] = []  # that the driver has not been told of
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -52,6 +53,7 @@ class Shard:
                 time.sleep(legacy.delay)
             factories = self._unpickled(env_fns)
             self._pool = pool_of_a_larger_one(factories, self._first, options)  # type: ignore[arg-type]
+            self._pool._engine.fault_log.log = self._note_borne
             if legacy is not None:
                 self._inherit(legacy)
             return Answer(self._report())
@@ -158,11 +160,11 @@ class Shard:
                 pool.recv()
             rollout = self.collector.collect(pool, steps, at_least)
             given = seeds_given(pool, self._seeds) if pool.seeding == "per_episode" else None
-            return RolloutReply(rollout, given=given)
+            return RolloutReply(rollout, given=given, borne=self._take_borne())
         except RemudaError as error:
-            return RolloutReply(None, (self._numbers.error(error),))
+            return RolloutReply(None, (self._numbers.error(error),), borne=self._take_borne())
         except Exception as error:  # the policy's
-            return RolloutReply(None, raised=portable(error))
+            return RolloutReply(None, raised=portable(error), borne=self._take_borne())
 
     def _do(self, send: Callable[[], None]) -> Reply:
         """Sends a command and waits for all its results, whatever some of the envs raise."""
@@ -171,7 +173,7 @@ class Shard:
         try:
             send()
         except RemudaError as error:
-            return Reply(None, (self._numbers.error(error),))
+            return Reply(None, (self._numbers.error(error),), self._take_borne())
         for _ in range(self._open.num_envs + 1):  # more errors than envs there cannot be
             try:
                 if self._open.pending:
@@ -180,7 +182,7 @@ class Shard:
             except RemudaError as error:
                 errors.append(self._numbers.error(error))
         rows = [self._rows(batch) for batch in batches]
-        return Reply(rows[0] if rows else None, tuple(errors))
+        return Reply(rows[0] if rows else None, tuple(errors), self._take_borne())
 
     def _rows(self, batch: Batch) -> Rows:
         ids, columns, finals, _, infos, extras = batch._apart(batch._rows_matter())
@@ -224,9 +226,17 @@ class Shard:
 
     def _answer(self, function: Callable[[], Any]) -> Answer:
         try:
-            return Answer(function())
+            return Answer(function(), borne=self._take_borne())
         except (RemudaError, ValueError, TypeError) as error:
-            return Answer(error=self._portable(error))
+            return Answer(error=self._portable(error), borne=self._take_borne())
+
+    def _note_borne(self, faults: Sequence[Fault], then: str) -> None:
+        """In the place of a log, which would be one of this machine."""
+        self._borne.append(Borne(tuple(map(self._numbers.fault, faults)), then))
+
+    def _take_borne(self) -> tuple[Borne, ...]:
+        borne, self._borne = tuple(self._borne), []
+        return borne
 
     def _portable(self, error: Exception) -> Exception:
         if isinstance(error, RemudaError):

@@ -35,7 +35,8 @@ class Station:
     """The place of a shard, and the actor that is there now.
 
     Until that one has answered, what it is sent is kept. For Ray may have put it on a machine that was dead already,
-    and an actor that never ran has done nothing: the next one is sent the same, in the same order.
+    and an actor that never ran has done nothing: the next one is sent the same, in the same order. (What an actor is
+    sent goes out when Ray knows that it runs: so one that Ray calls one that never ran has had nothing of it.)
 
     Attributes:
         share: Its envs.
@@ -58,7 +59,6 @@ class Station:
     node: str = "unknown"
     error: RemudaError | None = None
     starts: int = 0
-    _sign: actors.Ref = None
     _kept: list[Sent] | None = field(default_factory=list)
 
     def send(self, method: str, *arguments: Any) -> Sent:
@@ -75,19 +75,15 @@ class Station:
 
     def begin(self, actor: actors.Actor, *plan: Any) -> None:
         """An actor comes, and is to build envs."""
-        self._take_on(actor)
-        self._kept, self.starts = [], 1
+        self.actor, self._kept, self.starts = actor, [], 1
         self.building = self.send("build", *plan)
 
     def begin_again(self, actor: actors.Actor) -> None:
         """An actor comes for one that never ran, and is sent what that one was sent."""
-        self._take_on(actor)
+        self.actor = actor
         self.starts += 1
         for sent in self._kept or ():
             self._pass_on(sent)
-
-    def _take_on(self, actor: actors.Actor) -> None:
-        self.actor, self._sign = actor, actors.sign_of_life(actor)
 
     def note_built(self) -> None:
         """The actor has answered."""
@@ -95,11 +91,7 @@ class Station:
 
     def forget(self) -> None:
         """No handle of an actor and no reference may outlive the connection."""
-        self.actor = self.building = self._sign = self._kept = None
-
-    def has_run(self) -> bool:
-        """Whether the actor, which is gone, has ever run."""
-        return self._kept is None or actors.has_lived(self._sign)
+        self.actor = self.building = self._kept = None
 
 
 def answered(sent: Iterable[Sent], count: int, timeout: float | None) -> Iterator[Sent]:

@@ -61,4 +61,6 @@ class RemoteWorker:
             answer: Answer = actors.get(self._station.actor.worker.remote(self._number, attribute, *args))
         except actors.Lost:
             return None
+        for borne in answer.borne:
+            borne.log()
         return answer.value

@@ -345,6 +345,11 @@ def test_an_env_that_was_lost_between_rollouts_begins_another_episode(autoreset:
         kill(pool, 1)
         rollout = fill(pool.rollout(5))
         assert not (rollout.terminations | rollout.truncations).any()
+        assert [(fault.env_id, fault.kind, fault.where.step) for fault in rollout.lost] == [
+            (2, "death", 3),
+            (3, "death", 3),
+        ]
+        assert rollout.faults == {} and fill(pool.rollout(2)).lost == ()
         assert rollout.obs[-1, :2, 2].tolist() == [8, 8]
         if autoreset == "next_step":
             assert rollout.valid[0].tolist() == [True, True, False, False]

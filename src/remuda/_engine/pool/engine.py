@@ -42,6 +42,7 @@ class Engine:
         parts: How many there are.
         closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
         tracer: For traces of it.
+        fault_log: What faults are logged by.
         hub: That of `running`, for as long as it can be used; then None. Where something may raise it is called by this
             name, not by a local one: a traceback that is kept would keep the shared memory mapped past a close.
     """
@@ -78,6 +79,7 @@ class Engine:
             chronicle,
             None if directory is None else FaultTraces(self.tracer, directory),
         )
+        self.fault_log = supervisor.fault_log
         self.exchange = Exchange(running, self.faults, supervisor)
         self.batches = BatchMaker(running, infos, self.exchange, tuple(settings.extras or ()))
         action_spaces = [report.action_space for report in running.reports[: running.layout.num_slots]]

@@ -290,13 +290,12 @@ class Rollout:
     @property
     def faults(self) -> dict[tuple[int, int], Fault]:
         """What has cut episodes off, where faults are restarted: by (t, column) of the row that tells so."""
-        faults = {}
-        for row, (_, parts, terminal) in self._rows_matter().items():
-            for made in (parts, terminal):
-                info = made[1] if isinstance(made, tuple) and len(made) > 1 else None
-                if isinstance(info, dict) and isinstance(fault := info.get("fault"), Fault):
-                    faults[divmod(row, self.num_envs)] = fault
-        return faults
+        return {divmod(row, self.num_envs): fault for row, fault in _faults_of(self._rows_matter())}
+
+    @property
+    def lost(self) -> tuple[Fault, ...]:
+        """What has cut episodes off before the first row, since the rollout before: these envs begin anew."""
+        return tuple(fault for _, fault in _faults_of(self._rows_between(0, self.num_envs)))
 
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorRollout | None = None
@@ -331,10 +330,14 @@ class Rollout:
 
     def _rows_matter(self) -> dict[int, RawRow]:
         """What has no column, by row, from the first step's on."""
-        rows, n = self._pickled, self.num_envs
+        n = self.num_envs
+        return {row - n: raw for row, raw in self._rows_between(n, n * (self.steps + 1)).items()}
+
+    def _rows_between(self, first: int, end: int) -> dict[int, RawRow]:
+        rows = self._pickled
         if self._source.vector_size is not None:
             rows = rows_of_envs(rows, self._source.vector_size)
-        return {row - n: raw for row, raw in rows.items() if row >= n}
+        return {row: raw for row, raw in rows.items() if first <= row < end}
 
     def _arrays(self) -> list[np.ndarray[Any, Any]]:
         """All that lies in the pool's shared memory, frame after frame: each is contiguous."""
@@ -354,6 +357,15 @@ class Rollout:
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
         return f"<Rollout of {self.steps} steps of {self.num_envs} envs, {state}>"
+
+
+def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
+    """The faults that rows tell of, each with its row."""
+    for row, (_, parts, terminal) in rows.items():
+        for made in (parts, terminal):
+            info = made[1] if isinstance(made, tuple) and len(made) > 1 else None
+            if isinstance(info, dict) and isinstance(fault := info.get("fault"), Fault):
+                yield row, fault
 
 
 def make_rollout(part: Part, steps: int, columns: Mapping[str, ColumnType] | None, parts: int) -> Rollout:

@@ -39,8 +39,8 @@ class ShardRollout:
         infos: dict of (T, n, ...) arrays: the numbers in infos, and under `_key` a bool array that says where they are.
         columns: dict of (T, n, ...): what the policy returned beside its actions.
         faults: What has cut episodes off, by (t, column) of the row that tells so.
-        lost: Faults of episodes that were cut off before the first row: the shard died since its last rollout, and
-            these envs have begun anew.
+        lost: Faults of episodes that were cut off before the first row: a worker or the shard died since its last
+            rollout, and these envs have begun anew.
     """
 
     shard: int

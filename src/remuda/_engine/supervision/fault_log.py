@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from remuda._engine.supervision.changes import Changes
 from remuda._relay.log import logger
@@ -14,10 +14,15 @@ class FaultLog:
     """Gathers faults that come up together, and logs those that are alike as one.
 
     They wait until what they tell of is settled: handlers of logs may raise, and may use the pool.
+
+    Attributes:
+        log: Logs faults that are alike; the second argument says what follows. Where the program that should hear of
+            them is elsewhere, another function takes its place.
     """
 
     def __init__(self) -> None:
         self._untold: list[tuple[Fault, str]] = []
+        self.log: Callable[[Sequence[Fault], str], None] = log_alike
 
     def __bool__(self) -> bool:
         return bool(self._untold)
@@ -33,11 +38,19 @@ class FaultLog:
             alike = [fault for fault, its_then in self._untold if (_kind(fault), its_then) == (_kind(first), then)]
             told = {id(fault) for fault in alike}
             self._untold[:] = [(fault, its_then) for fault, its_then in self._untold if id(fault) not in told]
-            reason = next((fault for fault in alike if not fault.shared), first)
-            # As text: its error may come to hold the frames of whoever it is raised to, and handlers keep records.
-            each = tuple((fault.env_id, fault.worker, str(fault)) for fault in alike)
-            extra = {"env": reason.env_id, "worker": reason.worker, "faults": each}
-            logger.warning("%s; %s", _text(alike), then, extra=extra)
+            self.log(alike, then)
+
+
+def log_alike(alike: Sequence[Fault], then: str) -> None:
+    """Logs faults that are alike as one warning. `then`: what follows."""
+    reason = next((fault for fault in alike if not fault.shared), alike[0])
+    # As text: its error may come to hold the frames of whoever it is raised to, and handlers keep records.
+    each = tuple((fault.env_id, fault.worker, str(fault)) for fault in alike)
+    extra = {"env": reason.env_id, "worker": reason.worker, "faults": each}
+    if reason.shard is not None:
+        extra |= {"shard": reason.shard, "node": reason.node}
+    where = "" if reason.shard is None else f" (shard {reason.shard}, node {reason.node})"
+    logger.warning("%s%s; %s", _text(alike), where, then, extra=extra)
 
 
 def restart_in_words(at: float) -> str:
@@ -52,7 +65,7 @@ def _kind(fault: Fault) -> Hashable:
     return fault.error.failures[0].kind
 
 
-def _text(alike: list[Fault]) -> str:
+def _text(alike: Sequence[Fault]) -> str:
     errors = {id(fault.error): fault.error for fault in alike}
     failures: list[Failure] = []
     for error in errors.values():

@@ -16,6 +16,7 @@ from remuda._engine.supervision.charges import Charges
 from remuda._engine.supervision.chronicle import Chronicle
 from remuda._engine.supervision.deaths import DeathReports, Raised
 from remuda._engine.supervision.fault_kinds import kind_of, reason_of
+from remuda._engine.supervision.fault_log import FaultLog
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
@@ -108,6 +109,11 @@ class Supervisor:
         self.replacements.stop()
 
     # -- what is told --------------------------------------------------------------------------------------
+
+    @property
+    def fault_log(self) -> FaultLog:
+        """What faults are logged by."""
+        return self._charges.log
 
     @property
     def has_untold(self) -> bool:
