@@ -36,6 +36,10 @@ NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
 NEEDS |= {"ray.md": "ray", "recipes/ray.md": "ray", "reference/ray.md": "ray", "rollouts.md": "stable_baselines3"}
 NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
+# Where pages find envs of the frameworks, and what stands for ALF. It comes last: an ALF that is installed comes first.
+SUPPORT = ROOT / "tests" / "faces" / "support"
+PATHS = [str(SUPPORT), str(SUPPORT / "alf_stand_in")]
+
 # What blocks take for granted, run before each of a page.
 POOL = """
 import gymnasium, numpy, remuda
@@ -117,6 +121,12 @@ DING = """
 from easydict import EasyDict
 cfg, create_config = EasyDict(env=dict(manager={})), EasyDict()
 """
+ALF = """
+import types
+import alf, alf.environments, remuda.alf
+if "alf_stand_in" in alf.__file__:
+    alf.environments.fast_parallel_environment = types.ModuleType("fast_parallel_environment")
+"""
 PRELUDES = {
     "README.md": POOL,
     "columns.md": POOL + COLUMNS,
@@ -133,7 +143,7 @@ PRELUDES = {
     "sb3.md": POOL,
     "state.md": POOL + STATES,
     "ding.md": DING,
-    "alf.md": "import alf, remuda.alf",
+    "alf.md": ALF,
     "mlagents.md": "",
     "concepts.md": POOL + OPEN_POOL + "pool.reset()\nif 'pool.send_reset' not in BLOCK: pool.send(policy(range(8)))\n",
     "performance.md": POOL + OPEN_POOL,
@@ -145,8 +155,28 @@ PRELUDES = {
     "reference/errors.md": POOL + OPEN_POOL,
     "reference/faults.md": POOL + OPEN_POOL,
 }
-# Run after the last block of a page: what it says must hold of others, too.
+# Run after the last block of a page: what it has defined, and whether what it says holds of others, too.
+RUN_ALF = """
+import torch
+from alf_face_envs import CountingAlfEnv
+assert run(CountingAlfEnv, torch.arange(4)).prev_action.tolist() == [0, 1, 2, 3]
+assert run_one(CountingAlfEnv, torch.tensor(1)).prev_action == 1
+"""
+RUN_DING = """
+import numpy
+from ding_face_envs import DriftEnv
+assert len(run([DriftEnv] * 3, lambda obs: numpy.zeros(len(obs), int))) == 3
+for kind in (AsyncSubprocessEnvManager, SyncSubprocessEnvManager):
+    assert set(run([DriftEnv] * 3, lambda obs: dict.fromkeys(obs, 0), kind)) <= {0, 1, 2}
+"""
+RUN_MLAGENTS = """
+from mlagents_face_envs import RunOptions, TestEnv
+assert len(run(TestEnv, RunOptions())) > 0
+"""
 EPILOGUES = {
+    "reference/alf.md": RUN_ALF,
+    "reference/ding.md": RUN_DING,
+    "reference/mlagents.md": RUN_MLAGENTS,
     "pool.md": "import logging; logging.getLogger('somebody.else').warning('of somebody else')",
     "recipes/pytest.md": "with Pool([Env] * 4, num_workers=2) as opened: test_rewards(opened)",
 }
@@ -169,6 +199,7 @@ SHORTER = {
 RUNNER = """
 import json, sys, traceback
 page = json.load(sys.stdin)
+sys.path += page["paths"]
 namespace = {"__name__": "docs"}
 for line, code in page["blocks"]:
     namespace["BLOCK"] = code
@@ -223,7 +254,7 @@ def is_python(code: str) -> bool:
 @functools.cache
 def is_missing(framework: str) -> bool:
     """In a fresh interpreter: other tests may have put a stand-in where this one would look."""
-    look = f"import importlib.util as u, sys; sys.exit(u.find_spec({framework!r}) is None)"
+    look = f"import importlib.util as u, sys; sys.path += {PATHS}; sys.exit(u.find_spec({framework!r}) is None)"
     return subprocess.run([sys.executable, "-c", look], check=False).returncode != 0
 
 
@@ -275,6 +306,7 @@ def test_code_runs(page: Path, tmp_path: Path) -> None:
         code = [(line, block.replace(long, short)) for line, block in code]
     told = {
         "name": name,
+        "paths": PATHS,
         "blocks": code,
         "prelude": PRELUDES.get(name, POOL),
         "epilogue": EPILOGUES.get(name, ""),

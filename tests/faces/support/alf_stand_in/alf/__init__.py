@@ -4,13 +4,14 @@
 """
 
 from . import data_structures, nest, tensor_specs
-from .config import configurable, get_config_value, get_handled_pre_configs
+from .config_util import config, configurable, get_config_value, get_handled_pre_configs
 from .device import get_default_device, set_default_device
 from .tensor_specs import BoundedTensorSpec, TensorSpec
 
 __all__ = [
     "BoundedTensorSpec",
     "TensorSpec",
+    "config",
     "configurable",
     "data_structures",
     "get_config_value",

@@ -1,4 +1,4 @@
-"""A configuration in which nobody configures anything."""
+"""A configuration that is taken, and changes nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ def configurable(
 ) -> Callable[[Any], Any]:
     """A decorator; used with a name, as here, or without."""
     return fn_or_name if callable(fn_or_name) else lambda decorated: decorated
+
+
+def config(prefix_or_dict: Any, mutable: bool = True, raise_if_used: bool = True, **kwargs: Any) -> None:
+    """Values are given one way or the other."""
+    assert bool(kwargs) == isinstance(prefix_or_dict, str)
 
 
 def get_config_value(config_name: str) -> Any:
