@@ -32,9 +32,10 @@ class FaultPolicy:
         max_pool_restarts: The same for all envs of the pool together; None for no limit of its own.
         backoff, max_backoff: Seconds to wait before a worker's second restart within the period, twice as long before
             each further one, and at most. The first is at once. So an env whose worker is killed every other second
-            is never away for more than a second and its build; raise both where builds are dear, or fail for long.
-        renew_every: Build an env anew after so many episodes, for simulators that rot. A worker with one env is
-            replaced as a whole, memory leaks and all; with several, each env is closed and built again. None: never.
+            is never away for more than a second and its build; raise both where builds are expensive, or fail for long.
+        renew_every: Build an env anew after so many episodes, for simulators that get worse with time. A worker with
+            one env is replaced as a whole, memory leaks and all; with several, each env is closed and built again.
+            None: never.
     """
 
     on_fault: OnFault = "raise"
