@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from gymnasium_modes import in_mode, require_mode
 from pool_envs import EnvFn, Info, StepResult
-from vector_envs import GYMNASIUM_MODES
 
 FAIL = {"exception": 100, "death": 200, "hang": 300}  # the action that makes an env fail so
 FAIL_NEXT_RESET = 400  # the episode ends in this step; with one of these added, the next reset fails
@@ -96,6 +96,7 @@ def scripted(num_envs: int, directory: Path, width: int) -> list[EnvFn]:
 
 def vectors(env_fns: list[EnvFn], width: int, mode: str) -> list[EnvFn]:
     """Factories of vector envs of `width` of these each, with this autoreset mode."""
+    require_mode(mode)
     return [_vector(env_fns[first : first + width], mode) for first in range(0, len(env_fns), width)]
 
 
@@ -104,4 +105,4 @@ def _make(tag: int, length: int, builds: Path) -> EnvFn:
 
 
 def _vector(env_fns: list[EnvFn], mode: str) -> EnvFn:
-    return lambda: ScriptedVector(env_fns, autoreset_mode=GYMNASIUM_MODES[mode])
+    return lambda: ScriptedVector(env_fns, **in_mode(mode))

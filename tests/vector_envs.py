@@ -11,14 +11,9 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
+from gymnasium_modes import in_mode, require_mode
 from pool_envs import EnvFn, Info
-
-GYMNASIUM_MODES = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
-}
 
 VectorHook = Callable[..., Any]
 
@@ -27,17 +22,18 @@ def synced(
     env_fns: Sequence[EnvFn], size: int, mode: str = "next_step", before_step: VectorHook | None = None
 ) -> list[EnvFn]:
     """Factories of Gymnasium's own vector envs, of so many of these each. The first has the hook."""
+    require_mode(mode)
 
     def build(first: int) -> EnvFn:
         fns, hook = env_fns[first : first + size], None if first else before_step
-        return lambda: _HookedSync(fns, hook, GYMNASIUM_MODES[mode])
+        return lambda: _HookedSync(fns, hook, mode)
 
     return [build(first) for first in range(0, len(env_fns), size)]
 
 
 class _HookedSync(SyncVectorEnv):
-    def __init__(self, env_fns: Sequence[EnvFn], hook: VectorHook | None, mode: AutoresetMode) -> None:
-        super().__init__(env_fns, autoreset_mode=mode)
+    def __init__(self, env_fns: Sequence[EnvFn], hook: VectorHook | None, mode: str) -> None:
+        super().__init__(env_fns, **in_mode(mode))
         self._hook, self.steps = hook, 0
 
     def step(self, actions: Any) -> Any:

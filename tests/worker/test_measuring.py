@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium_modes import GYMNASIUM_MODES, sync_vector_env
 from pool_envs import CountingEnv, HookedEnv
 
 from remuda._worker.measuring import Measured, Moment, measure, read_clocks, spent
@@ -245,9 +246,9 @@ def test_an_env_is_played_as_it_says() -> None:
     assert env.total_steps >= 10
 
 
-@pytest.mark.parametrize("mode", list(gymnasium.vector.AutoresetMode))
-def test_a_vector_env_is_reset_by_itself_or_by_us(mode: Any) -> None:
-    env = gymnasium.vector.SyncVectorEnv([lambda: CountingEnv(length=3)] * 2, autoreset_mode=mode)
+@pytest.mark.parametrize("mode", GYMNASIUM_MODES)
+def test_a_vector_env_is_reset_by_itself_or_by_us(mode: str) -> None:
+    env = sync_vector_env([lambda: CountingEnv(length=3)] * 2, mode)
     found = measure(env, seconds=1e-3)
     assert (found.raised, found.steps >= 10) == (None, True)
 

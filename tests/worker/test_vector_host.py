@@ -12,8 +12,9 @@ import pytest
 from failing import MODES
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from gymnasium_modes import GYMNASIUM_MODES
 from pool_envs import CountingEnv, EnvFn, Info, assert_same, counting
-from vector_envs import GYMNASIUM_MODES, PlainVector, plain, synced
+from vector_envs import PlainVector, plain, synced
 
 from remuda import (
     EnvError,

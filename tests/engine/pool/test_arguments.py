@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
+from gymnasium_modes import GYMNASIUM_MODES
 from hypothesis import given
 from hypothesis import strategies as st
 from pool_envs import counting, hooked
 
 from remuda import EnvError, FaultPolicy, InvalidActionError, Pool, Recording
 from remuda._engine.pool.arguments import check_env_ids, check_limit, check_timeout
+from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, "SameStep"])
+@pytest.mark.parametrize("mode", [*GYMNASIUM_MODES.values(), "SameStep"])
 def test_gymnasiums_autoreset_modes_are_ours(mode: Any) -> None:
-    name = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}[AutoresetMode(mode).value]
+    name = POOL_MODE[AutoresetMode(mode)]
     with Pool(counting(1, length=1), autoreset=mode, backend="serial") as pool:
         assert pool.autoreset == name
         pool.reset()

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from accidents import kill_myself
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium_modes import sync_vector_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pool_envs import EnvFn, Info, StepResult, assert_same
 
 from remuda import FaultPolicy, Pool
 
-MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
+MODES = ("next_step", "same_step")
 STEPS = 4  # of a script, which is gone through three times: by the second its columns are there
 
 
@@ -115,7 +115,7 @@ def no_actions(n: int) -> Any:
 @given(scripts())
 @settings(max_examples=40, deadline=None)
 def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any]) -> None:
-    theirs = SyncVectorEnv([functools.partial(TellingEnv, script) for script in scripts], autoreset_mode=MODES[mode])
+    theirs = sync_vector_env([functools.partial(TellingEnv, script) for script in scripts], mode)
     theirs.reset()
     with telling(scripts, mode) as pool:
         pool.reset()

@@ -12,8 +12,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
+from gymnasium_modes import sync_vector_env
 from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, assert_same, counting, hooked, telling
 
 from remuda import Batch, Pool
@@ -30,7 +31,7 @@ def assert_parity(
     **options: Any,
 ) -> None:
     """Steps both with the same seeded actions and compares everything that they return."""
-    reference = SyncVectorEnv(reference_fns or env_fns, autoreset_mode=AutoresetMode(MODE_NAMES[autoreset]))
+    reference = sync_vector_env(reference_fns or env_fns, autoreset)
     reference.action_space.seed(11)
     with Pool(env_fns, autoreset=autoreset, advise=False, **options) as pool:
         _assert_same_reset(pool.reset(seed=5), reference.reset(seed=5))
@@ -42,9 +43,6 @@ def assert_parity(
             if autoreset == "disabled" and done.any():
                 _reset_the_done(pool, reference, done, f"reset after step {i}")
     reference.close()
-
-
-MODE_NAMES = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}
 
 
 def _assert_same_step(batch: Batch, theirs: Sequence[Any], where: str) -> None:

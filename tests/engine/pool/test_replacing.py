@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium_modes import in_mode, require_mode
 from pool_envs import CountingEnv, HookedEnv, counting
 from programs import kill, pids_of
 from vector_envs import PlainVector
@@ -305,12 +306,14 @@ def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
 
 
 def test_a_vector_env_that_resets_otherwise_is_refused() -> None:
-    def make(mode: str) -> Any:
-        return gymnasium.vector.SyncVectorEnv([CountingEnv] * 2, autoreset_mode=mode)
+    require_mode("same_step")
 
-    with Pool([partial(make, "SameStep")], vector_size=2, autoreset="same_step") as pool:
+    def make(mode: str) -> Any:
+        return gymnasium.vector.SyncVectorEnv([CountingEnv] * 2, **in_mode(mode))
+
+    with Pool([partial(make, "same_step")], vector_size=2, autoreset="same_step") as pool:
         with pytest.raises(ValueError, match="expected vector envs that agree with autoreset='same_step'"):
-            pool.replace([0, 1], [partial(make, "NextStep")])
+            pool.replace([0, 1], [partial(make, "next_step")])
         assert pool.reset().obs[:, 0].tolist() == [0, 0]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
+from gymnasium_modes import HAS_MODES, sync_vector_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pool_envs import ColourSpace, CountingEnv, EnvFn, HookedEnv, SampleEnv, assert_same, describe_types
@@ -16,6 +17,7 @@ from pool_envs import ColourSpace, CountingEnv, EnvFn, HookedEnv, SampleEnv, ass
 from remuda import InvalidActionError, Pool
 
 FLOATS = ["float16", "float32", "float64"]
+MODES = ["next_step", "same_step"] if HAS_MODES else ["next_step"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
@@ -92,11 +94,10 @@ SPACES = st.one_of(LEAVES, st.recursive(LEAVES, _nested, max_leaves=6))
 # -- parity ----------------------------------------------------------------------------------------------
 
 
-def assert_parity(env_fns: Sequence[EnvFn], steps: int, mode: AutoresetMode, **options: Any) -> None:
-    reference = SyncVectorEnv(env_fns, autoreset_mode=mode)
+def assert_parity(env_fns: Sequence[EnvFn], steps: int, mode: Any, **options: Any) -> None:
+    reference = sync_vector_env(env_fns, mode)
     reference.action_space.seed(3)
-    name: Any = {AutoresetMode.NEXT_STEP: "next_step", AutoresetMode.SAME_STEP: "same_step"}[mode]
-    with Pool(env_fns, autoreset=name, advise=False, **options) as pool:
+    with Pool(env_fns, autoreset=mode, advise=False, **options) as pool:
         assert pool.single_observation_space == reference.single_observation_space
         assert pool.single_action_space == reference.single_action_space
         assert_same(pool.reset(seed=1).obs, reference.reset(seed=1)[0], "reset")
@@ -137,11 +138,11 @@ def _row(final: Any, like: Any, i: int) -> Any:
     return tuple(_row(one, other, i) for one, other in zip(final, like, strict=True))
 
 
-@given(observation=SPACES, action=SPACES, mode=st.sampled_from([AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]))
+@given(observation=SPACES, action=SPACES, mode=st.sampled_from(MODES))
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode: AutoresetMode) -> None:
+def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode: str) -> None:
     if _has_objects(observation):
-        mode = AutoresetMode.NEXT_STEP  # `_row` cannot tell a tuple of spaces from a tuple of envs
+        mode = "next_step"  # `_row` cannot tell a tuple of spaces from a tuple of envs
     assert_parity([lambda: SampleEnv(observation, action)] * 3, 6, mode, backend="serial", num_workers=2)
 
 
@@ -149,7 +150,7 @@ def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode:
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_processes(observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
     env_fns = [lambda: SampleEnv(observation, action)] * 3
-    assert_parity(env_fns, 12, AutoresetMode.NEXT_STEP, num_workers=2)
+    assert_parity(env_fns, 12, "next_step", num_workers=2)
 
 
 @given(observation=OBJECTS)
@@ -157,7 +158,7 @@ def test_processes(observation: spaces.Space[Any], action: spaces.Space[Any]) ->
 def test_terminal_observations_without_columns(observation: spaces.Space[Any]) -> None:
     both = spaces.Dict(thing=observation, number=spaces.Discrete(9))
     fns = [lambda: SampleEnv(both, spaces.Discrete(2))] * 3
-    reference = SyncVectorEnv(fns, autoreset_mode=AutoresetMode.SAME_STEP)
+    reference = sync_vector_env(fns, "same_step")
     reference.reset(seed=2)
     actions = np.array([0, 1, 0])
     with Pool(fns, backend="serial", autoreset="same_step") as pool:
