@@ -25,7 +25,7 @@ JOBS   ?= 4
 PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster -m 'not cluster'
 FACE   := -m pytest  # those of one face take as long as the others meanwhile
 
-.PHONY: help demo test pytest lint format core-test sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
+.PHONY: help demo test pytest lint format core-test site site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     wheels docs test-portable test-lowest test-newest test-pythons clean
 
 # Where there is no Spin, `make test` does without, and says so.
@@ -39,10 +39,13 @@ DING_PINS := tests/faces/ding_requirements.txt
 # Ray has wheels for the Pythons that tests/requirements.txt names.
 RAY := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 14) and print(1)'),ray-test,ray-untested)
 
-# The same for ML-Agents, whose NumPy is older still.
+# Another for ML-Agents, whose NumPy is older still.
 MLAGENTS      := .venv-mlagents
 MLAGENTS_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 12) and print(1)'),mlagents-test,mlagents-untested)
 MLAGENTS_PINS := tests/faces/mlagents_requirements.txt
+
+# Sphinx builds the site, and needs the Python that docs/requirements.txt names.
+SITE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) and print(1)'),site,site-unbuilt)
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,9 +69,9 @@ $(VENV)/demo.stamp: $(WHEEL)
 	$(BIN)/python -m pip install --quiet 'remuda[bench]' 'gymnasium[classic-control]'
 	@touch $@
 
-$(VENV)/test.stamp: $(WHEEL) tests/requirements.txt
+$(VENV)/test.stamp: $(WHEEL) tests/requirements.txt docs/requirements.txt
 	$(BIN)/python $(INSTALL_WHEEL)
-	$(BIN)/python -m pip install --quiet remuda --requirement tests/requirements.txt
+	$(BIN)/python -m pip install --quiet remuda --requirement tests/requirements.txt --requirement docs/requirements.txt
 	@touch $@
 
 # torch first and alone, so that it may bring what it needs; the rest is all pinned.
@@ -98,8 +101,8 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 # Side by side, each with its output in one piece when it is done, but for the longest, which shows how far it has come.
 # A cluster comes last: where the cores are taken, its nodes take minutes to come up. A test that hangs is ended by its
 # watchdog (tests/conftest.py). Whatever fails, the others are run, and `make` fails.
-CHECKS := pytest lint core-test $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)
-test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the tests
+CHECKS := pytest lint core-test $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)
+test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
 	$(MAKE) --no-print-directory $(RAY) || failed=1; exit $$failed
@@ -155,7 +158,7 @@ formal-unchecked:
 	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."
 
 ding-test: $(DING)/test.stamp  ## the tests of remuda.ding, beside DI-engine
-	$(DING)/bin/python $(FACE) -k ding tests/faces/ding tests/faces/test_fault_table.py tests/faces/test_options.py
+	$(DING)/bin/python $(FACE) -k 'ding or README' tests/faces/ding tests/faces/test_fault_table.py tests/faces/test_options.py tests/test_docs.py
 
 ding-untested:
 	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (make clean test PYTHON=python3.12)."
@@ -168,7 +171,7 @@ ray-untested:
 	@echo "SKIPPED: pools on a Ray cluster were not tested, because Ray needs Python 3.13 or older (make clean test PYTHON=python3.13)."
 
 mlagents-test: $(MLAGENTS)/test.stamp  ## the tests of remuda.mlagents, beside Unity ML-Agents
-	$(MLAGENTS)/bin/python $(FACE) -k mlagents tests/faces/mlagents tests/faces/test_fault_table.py tests/faces/test_options.py
+	$(MLAGENTS)/bin/python $(FACE) -k 'mlagents or README' tests/faces/mlagents tests/faces/test_fault_table.py tests/faces/test_options.py tests/test_docs.py
 
 mlagents-untested:
 	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (make clean test PYTHON=python3.11)."
@@ -181,8 +184,18 @@ wheels: $(BIN)/python  ## wheels for the Pythons that are found here, each tried
 
 # A link that leads nowhere, a name that is not there: warnings are errors. Pages that have been read are not read again,
 # and do not warn again: after a failure all are.
-docs: $(VENV)/docs.stamp  ## the documentation site: build/docs/index.html
+define build_site
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs || { rm -rf build/docs/.doctrees; exit 1; }
+endef
+
+docs: $(VENV)/docs.stamp  ## the documentation site: build/docs/index.html
+	$(build_site)
+
+site: $(VENV)/test.stamp  # the same beside the tests, with whose requirements its own are installed
+	$(build_site)
+
+site-unbuilt:
+	@echo "SKIPPED: the documentation site was not built, because Sphinx needs Python 3.11 or newer (make clean test PYTHON=python3.11)."
 
 $(VENV)/docs.stamp: $(WHEEL) docs/requirements.txt
 	$(BIN)/python $(INSTALL_WHEEL)
