@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pairs import each
 from pool_envs import EnvFn, Gate, HookedEnv, counting, hooked
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
@@ -54,8 +55,7 @@ def trajectories(pool: Pool, rows: int) -> dict[int, list[tuple[Any, ...]]]:
     return {env_id: rows_of[:rows] for env_id, rows_of in told.items()}
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 5])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(num_workers=[1, 2, 5], backend=BACKENDS)
 def test_each_env_tells_what_it_would_tell_alone(num_workers: int, backend: Any) -> None:
     with Pool(uneven(5), autoreset="background", backend=backend, num_workers=num_workers) as pool:
         told = trajectories(pool, rows=12)
@@ -167,8 +167,7 @@ def fail(*_: Any) -> None:
     raise ValueError("no field")
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(num_workers=[1, 2], backend=BACKENDS)
 def test_a_reset_that_raises_is_told_with_the_next_batch(num_workers: int, backend: Any) -> None:
     envs = hooked(2, (0,), 1, autoreset=fail)
     with Pool(envs, autoreset="background", backend=backend, num_workers=num_workers) as pool:

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from pairs import each
 from pool_envs import NestedEnv, counting
 
 from remuda import Batch, Pool, StateError
@@ -111,8 +112,7 @@ def _ids(ids: list[int]) -> Iterator[int]:
     yield from ids
 
 
-@pytest.mark.parametrize("backend", ["process", "serial"])
-@pytest.mark.parametrize("ids", [[2, 0], [3, 2, 1, 0], [0, 1, 2, 3], [1], []])
+@each(backend=["process", "serial"], ids=[[2, 0], [3, 2, 1, 0], [0, 1, 2, 3], [1], []])
 def test_rows_are_in_the_order_that_was_asked_for(ids: list[int], backend: Any) -> None:
     with Pool(counting(4), num_workers=2, backend=backend) as pool:
         pool.reset()

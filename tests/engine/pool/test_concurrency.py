@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pairs import each
 from pool_envs import (
     CountingEnv,
     EnvFn,
@@ -44,8 +45,7 @@ def gauged(n: int, gauge: Gauge, gates: Sequence[Gate | None] | None = None) -> 
     return [one(i) for i in range(n)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("limit", [1, 2, 3])
+@each(backend=BACKENDS, limit=[1, 2, 3])
 def test_no_more_workers_run_at_once_than_allowed(limit: int, backend: Any, tmp_path: Path) -> None:
     gauge = Gauge(tmp_path / "gauge")
     with Pool(gauged(6, gauge), backend=backend, num_workers=4, max_concurrency=limit) as pool:

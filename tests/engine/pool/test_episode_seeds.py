@@ -15,6 +15,7 @@ from accidents import die, once
 from failing import MODES, final_info
 from gymnasium import spaces
 from odd_exceptions import raising
+from pairs import each
 from pool_envs import DiceEnv, SampleEnv, assert_same, counting, hooked
 from programs import kill
 
@@ -109,8 +110,7 @@ def play(backend: Any, num_workers: int, mode: Any, **options: Any) -> list[list
 # -- the seeds themselves --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_seeds_are_those_of_the_formula(backend: Any, mode: Any) -> None:
     with per_episode([DiceEnv] * 3, backend=backend, num_workers=2, autoreset=mode) as pool:
         journal = Journal(pool)
@@ -229,8 +229,7 @@ def test_spares_have_seeds_of_their_own(mode: Any) -> None:
         assert play(backend, 5, mode, spares=2) == expected, backend
 
 
-@pytest.mark.parametrize("in_advance", [True, False])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(in_advance=[True, False], backend=BACKENDS)
 def test_what_was_reset_in_advance_for_nothing_was_no_episode(backend: Any, in_advance: bool) -> None:
     with per_episode(counting(3, length=1), backend=backend, autoreset="disabled", spares=1) as pool:
         pool.reset(seed=7)
@@ -243,8 +242,7 @@ def test_what_was_reset_in_advance_for_nothing_was_no_episode(backend: Any, in_a
         assert seeds_in(pool.reset().infos) == [formula(5, 2, 0), formula(3, 0, 1)]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("num_workers", "worker", "hit"), [(5, 2, [2]), (2, 0, [0, 1, 2])])
+@each(mode=MODES, num_workers__worker__hit=[(5, 2, [2]), (2, 0, [0, 1, 2])])
 def test_a_crash_changes_nothing_for_the_others(num_workers: int, worker: int, hit: list[int], mode: Any) -> None:
     def run(crashes: int) -> Journal:
         with per_episode([DiceEnv] * 5, num_workers=num_workers, autoreset=mode, faults=RESTART) as pool:
@@ -274,8 +272,7 @@ def test_a_crash_changes_nothing_for_the_others(num_workers: int, worker: int, h
 # -- where it is told --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_the_first_row_of_an_episode_tells_its_seed_and_no_other(backend: Any, mode: Any) -> None:
     with per_episode(counting(2, length=2), backend=backend, autoreset=mode) as pool:
         assert seeds_in(pool.reset(seed=9).infos) == [formula(9, 0, 0), formula(9, 1, 0)]
@@ -324,8 +321,7 @@ def test_a_rule_that_is_none() -> None:
 # -- faults ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_an_env_that_is_built_anew_goes_on_counting(backend: Any, mode: Any, tmp_path: Path) -> None:
     act = die if backend == "process" else raising(lambda: ValueError("broken"))
     fails = once(tmp_path / "failed", act, when=lambda env: env.steps == 2)
@@ -336,8 +332,7 @@ def test_an_env_that_is_built_anew_goes_on_counting(backend: Any, mode: Any, tmp
         journal.check_seeds(7)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("backend", "num_workers"), [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)])
+@each(mode=MODES, backend__num_workers=[("process", 3), ("process", 1), ("thread", 2), ("serial", 1)])
 def test_envs_that_are_renewed_go_on_counting(backend: Any, num_workers: int, mode: Any) -> None:
     policy = FaultPolicy("raise", renew_every=2)
     env_fns = counting(3, length=2)
@@ -418,8 +413,7 @@ def test_a_report_of_a_worker_that_did_not_come_to_the_reset_it_was_told() -> No
         assert (where.episode, where.seed) == (0, formula(2, 1, 0))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_records_have_the_seed_that_was_passed(backend: Any, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")), when=lambda env: env.episodes == 3)
     env_fns = hooked(2, length=2, step=fails)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from accidents import once
 from gymnasium import spaces
+from pairs import each, pairwise
 from pool_envs import CountingEnv, assert_same, counting, hooked
 from vector_envs import plain, synced
 
@@ -39,9 +40,7 @@ BOTH = {"seen": seen, "steps": steps}
 # -- when they are computed --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
-@pytest.mark.parametrize("spares", [0, 1])
+@pairwise(backend=BACKENDS, mode=["next_step", "same_step", "disabled", "background"], spares=[0, 1])
 def test_they_are_of_the_same_moment_as_the_observation(backend: Any, mode: Any, spares: int) -> None:
     with Pool(counting(4 + spares, 3), backend=backend, autoreset=mode, spares=spares, extras=BOTH) as pool:
         batch = pool.reset(seed=0)
@@ -141,8 +140,7 @@ def test_without_any_there_are_none() -> None:
 # -- vector envs -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=["next_step", "same_step"], backend=BACKENDS)
 def test_a_vector_env_is_asked_once_for_all_of_its_envs(mode: Any, backend: Any) -> None:
     extras = {
         "seen": lambda env: env.obs,

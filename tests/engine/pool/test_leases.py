@@ -15,6 +15,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairs import each
 from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, telling
 
 from remuda import Batch, Pool, _core
@@ -112,8 +113,7 @@ def test_arrays_are_writable_and_yours(backend: Any) -> None:
 # -- nothing is overwritten ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("frames", [1, 2, 4, 9])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(frames=[1, 2, 4, 9], backend=BACKENDS)
 def test_held_batches_keep_their_values(backend: Any, frames: int) -> None:
     with Pool([NestedEnv] * 4, backend=backend, num_workers=2, frames=frames) as pool:
         actions = {"push": np.zeros((4, 2)), "keys": (np.zeros(4, int), np.zeros((4, 2), int))}
@@ -269,8 +269,7 @@ def test_holding_and_dropping_in_any_order(plan: list[int | None], frames: int) 
 # -- longer than the pool --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("how", ["close", "terminate", "delete"])
+@each(backend=BACKENDS, how=["close", "terminate", "delete"])
 def test_arrays_outlive_the_pool(how: str, backend: Any) -> None:
     pool: Pool | None = Pool(counting(3), backend=backend, num_workers=1)
     assert pool is not None
@@ -302,8 +301,7 @@ def test_arrays_outlive_the_pool(how: str, backend: Any) -> None:
     assert not arenas()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("how", ["close", "terminate", "delete"])
+@each(backend=BACKENDS, how=["close", "terminate", "delete"])
 def test_without_arrays_the_memory_goes_with_the_pool(how: str, backend: Any) -> None:
     pool = Pool(counting(3), backend=backend, num_workers=2)
     pool.reset()

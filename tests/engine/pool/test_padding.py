@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pairs import each
 from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, gated, make_gates, telling
 from programs import kill
 from vector_envs import plain
@@ -42,8 +43,7 @@ def assert_padded(batch: Batch, rows: int, ids: list[int]) -> None:
     assert list(batch.infos)[count:] == [{}] * (rows - count)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("rows", [2, 3, 4, 7, 64])
+@each(backend=BACKENDS, rows=[2, 3, 4, 7, 64])
 def test_a_batch_has_as_many_rows_as_asked_for(rows: int, backend: Any) -> None:
     with Pool(counting(4), backend=backend, num_workers=2) as pool:
         pool.reset()

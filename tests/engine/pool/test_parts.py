@@ -14,6 +14,7 @@ import pytest
 from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import each
 from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
 
 from remuda import EnvError, InvalidActionError, Pool, StateError, _core
@@ -23,8 +24,7 @@ BACKENDS = ("process", "thread", "serial")
 CONCURRENT = ("process", "thread")
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 3, 8])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(num_workers=[1, 2, 3, 8], backend=BACKENDS)
 def test_every_env_does_what_it_would_do_in_one_piece(num_workers: int, backend: Any) -> None:
     with Pool(counting(8, length=3), backend=backend, num_workers=num_workers) as pool:
         parts = pool.split(3)
@@ -85,8 +85,7 @@ def test_a_part_does_not_wait_for_another(backend: Any, tmp_path: Path) -> None:
         assert quick.recv().reward.tolist() == [6.0]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(num_workers=[1, 2], backend=BACKENDS)
 def test_batches_are_views_of_frames_that_nobody_writes_to(num_workers: int, backend: Any) -> None:
     with Pool(counting(6), backend=backend, num_workers=num_workers, frames=3) as pool:
         held = [(pool.reset().obs, [0] * 6)]

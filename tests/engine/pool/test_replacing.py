@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium_modes import in_mode, require_mode
+from pairs import each
 from pool_envs import CountingEnv, HookedEnv, counting
 from programs import kill, pids_of
 from vector_envs import PlainVector
@@ -74,8 +75,7 @@ def test_another_env_takes_the_place_and_the_old_one_is_closed(backend: Any, num
     assert sorted(closed.read_text().split()) == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@each(backend__num_workers=BACKENDS, mode=MODES)
 def test_who_resets_it_is_the_autoreset_modes_affair(mode: Any, backend: Any, num_workers: int) -> None:
     with Pool(counting(3), backend=backend, num_workers=num_workers, autoreset=mode) as pool:
         pool.reset(seed=5)
@@ -125,10 +125,9 @@ def bad(env: Any) -> Callable[[], Any]:
     return lambda: env
 
 
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-@pytest.mark.parametrize(
-    ("env_fn", "error", "message"),
-    [
+@each(
+    backend__num_workers=BACKENDS,
+    env_fn__error__message=[
         (OtherSpaces, SpaceMismatchError, r"got env 1: shape \(5,\) instead of \(4,\)"),
         (OtherActions, SpaceMismatchError, "expected every action space to have"),
         (no_env, InvalidEnvError, "expected the new factory of env 1 to return a gymnasium.Env, got 3"),
@@ -289,8 +288,7 @@ def test_spaces_are_the_new_ones() -> None:
             assert len(pool.action_spaces) == 3
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("num_workers", [1, 2])
+@each(mode=["next_step", "same_step", "disabled"], num_workers=[1, 2])
 def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
     make = partial(PlainVector, 2, mode=mode)
     with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=num_workers, autoreset=mode) as pool:

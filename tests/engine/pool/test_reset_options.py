@@ -10,6 +10,7 @@ import pytest
 from accidents import die, once
 from failing import MODES
 from odd_exceptions import NeedsArguments, raising
+from pairs import each
 from pool_envs import Gate, HookedEnv, levelled
 from programs import kill
 
@@ -34,8 +35,7 @@ def next_levels(pool: Pool) -> list[int]:
     return levels(batch)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_every_reset_that_names_none_has_them_until_they_are_set_again(backend: Any, mode: Any) -> None:
     with Pool(levelled(3, length=1), backend=backend, num_workers=2, autoreset=mode) as pool:
         pool.set_reset_options({"level": 5})
@@ -55,8 +55,7 @@ def test_every_reset_that_names_none_has_them_until_they_are_set_again(backend: 
         assert pool.get_attr("last_options") == [None, None, None]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_options_of_a_reset_are_for_that_reset(backend: Any, mode: Any) -> None:
     with Pool(levelled(3, length=1), backend=backend, autoreset=mode) as pool:
         pool.set_reset_options({"level": 5})
@@ -107,8 +106,7 @@ def test_nobody_asks_any_more_once_they_are_forgotten(monkeypatch: pytest.Monkey
 # -- order -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["process", "thread"])
-@pytest.mark.parametrize("phase", ["step", "reset"])
+@each(backend=["process", "thread"], phase=["step", "reset"])
 def test_an_env_in_flight_finishes_what_it_does(phase: str, backend: Any, tmp_path: Path) -> None:
     """Also where a reset is part of that, and begins later."""
     gate = Gate(tmp_path)
@@ -181,8 +179,7 @@ def test_spares_have_those_of_all() -> None:
 # -- faults ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("num_workers", [3, 1])
+@each(mode=MODES, num_workers=[3, 1])
 def test_successors_of_a_worker_know_them(num_workers: int, mode: Any) -> None:
     with Pool(levelled(3, length=1), num_workers=num_workers, autoreset=mode, faults=RESTART) as pool:
         pool.set_reset_options([{"level": i} for i in range(3)])
@@ -227,8 +224,7 @@ def test_what_is_set_while_a_successor_builds_reaches_it(tmp_path: Path) -> None
         assert levels(pool.reset()) == [-1, 2]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_an_env_that_is_built_anew_in_its_worker_has_them(backend: Any, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")), when=lambda env: env.tag == 1)
     env_fns = levelled(2, length=1, step=fails)
@@ -239,8 +235,7 @@ def test_an_env_that_is_built_anew_in_its_worker_has_them(backend: Any, mode: An
         assert next_levels(pool) == [4, 5]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("backend", "num_workers"), [("process", 2), ("process", 1), ("thread", 2), ("serial", 1)])
+@each(mode=MODES, backend__num_workers=[("process", 2), ("process", 1), ("thread", 2), ("serial", 1)])
 def test_envs_that_are_renewed_have_them(backend: Any, num_workers: int, mode: Any) -> None:
     policy = FaultPolicy("raise", renew_every=1)
     with Pool(levelled(2, length=1), backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
@@ -276,10 +271,9 @@ def test_crash_records_have_them(backend: Any, tmp_path: Path) -> None:
 # -- mistakes ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
+@each(
+    backend=BACKENDS,
+    options__error__message=[
         ({"f": (i for i in range(3))}, TypeError, r"^expected reset options that can be pickled, got .* for env 0 \("),
         ([{}, None, {"f": (i for i in range(3))}], TypeError, r"can be pickled, got .* for env 2 \("),
         ([{}, {}], ValueError, "expected 3 reset options, one for each env to reset, got 2"),

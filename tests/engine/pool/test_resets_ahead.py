@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import once
+from pairs import pairwise
 from pool_envs import DiceEnv, Gate, HookedEnv, assert_same, counting, hooked
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, WorkerDiedError
@@ -21,9 +22,7 @@ def told(batch: Batch) -> tuple[Any, ...]:
     return batch.obs.copy(), batch.reward.copy(), batch.terminated.copy(), batch.truncated.copy(), list(batch.infos)
 
 
-@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
-@pytest.mark.parametrize("num_workers", [1, 2, 5])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pairwise(seeding=["gymnasium", "per_episode"], num_workers=[1, 2, 5], backend=BACKENDS)
 def test_what_steps_return_is_the_same(backend: Any, num_workers: int, seeding: Any) -> None:
     options: dict[str, Any] = {"num_workers": num_workers, "backend": backend, "seeding": seeding}
     with Pool([DiceEnv] * 5, **options) as plain, Pool([DiceEnv] * 5, resets_ahead=True, **options) as ahead:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pairs import each
 from pool_envs import (
     CountingEnv,
     NestedEnv,
@@ -27,8 +28,7 @@ CONCURRENT = ("process", "thread")
 # -- partial sends and receives --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@each(backend=BACKENDS, num_workers=[1, 2, 4])
 def test_sends_and_receives_in_parts(num_workers: int, backend: Any) -> None:
     with Pool(counting(4), backend=backend, num_workers=num_workers) as pool:
         pool.reset()
@@ -107,10 +107,9 @@ def test_ids_may_be_any_array_of_ints(backend: Any) -> None:
             assert rewards(pool.recv()) == {2: 7.0, 0: 8.0}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    ("ids", "error"),
-    [
+@each(
+    backend=BACKENDS,
+    ids__error=[
         (np.array([1, 1]), ValueError),
         (np.array([1, 4]), ValueError),
         (np.array([-1, 1]), ValueError),
@@ -131,8 +130,7 @@ def test_arrays_that_are_no_ids(ids: Any, error: type[Exception], backend: Any) 
         assert rewards(pool.recv()) == {3: 5.0}
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(num_workers=[1, 2, 4], backend=BACKENDS)
 def test_nobody_starves(num_workers: int, backend: Any) -> None:
     """Whoever is served and is done again at once comes after all that were done before."""
     with Pool(counting(4), backend=backend, num_workers=num_workers) as pool:
@@ -270,8 +268,7 @@ def test_discard_waits_for_what_is_in_flight(backend: Any, tmp_path: Path) -> No
         assert pool.get_attr("total_steps") == [1, 1]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@each(backend=BACKENDS, mode=["next_step", "same_step", "disabled"])
 def test_observe_takes_no_step(mode: Any, backend: Any) -> None:
     with Pool(counting(3, length=2), backend=backend, num_workers=2, autoreset=mode) as pool:
         pool.reset()

@@ -11,6 +11,7 @@ from typing import Any
 
 import accidents
 import pytest
+from pairs import each
 from pool_envs import Gate, HookedEnv, TextEnv, counting, hooked
 from spare_envs import LENGTHS, step, tags, uneven
 
@@ -52,8 +53,7 @@ def test_who_has_waited_longest_is_next(backend: Any) -> None:
         assert tags(pool.step([1, 1, 1])) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", CONCURRENT)
+@each(mode=MODES, backend=CONCURRENT)
 def test_every_backend_and_every_run_tell_the_same(backend: Any, mode: Any) -> None:
     def told(backend: Any) -> list[Any]:
         with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
@@ -62,8 +62,7 @@ def test_every_backend_and_every_run_tell_the_same(backend: Any, mode: Any) -> N
     assert told(backend) == told("serial") == told("serial")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_a_seed_begins_everything_anew(backend: Any, mode: Any) -> None:
     with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
         first = run(pool, mode, 17)
@@ -80,8 +79,7 @@ def test_a_seed_begins_everything_anew(backend: Any, mode: Any) -> None:
     assert without_episode(first) == without_episode(again)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_each_slot_tells_whole_episodes(backend: Any, mode: Any) -> None:
     with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
         batch = pool.reset()
@@ -160,8 +158,7 @@ def test_who_fails_in_the_same_step_chooses_no_sooner(failing: int, act: Any, tm
 # -- nobody waits ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", CONCURRENT)
+@each(mode=MODES, backend=CONCURRENT)
 def test_a_slow_reset_holds_up_nobody(backend: Any, mode: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = [
@@ -221,8 +218,7 @@ def test_seeds_and_options_reach_the_spares(backend: Any) -> None:
         assert pool.get_attr("last_seed") == [3, 4]
 
 
-@pytest.mark.parametrize("mode", ["next_step", "disabled"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=["next_step", "disabled"], backend=BACKENDS)
 def test_a_seed_is_given_to_the_env_that_is_there(backend: Any, mode: Any) -> None:
     with Pool(counting(3, length=1), spares=1, autoreset=mode, backend=backend) as pool:
         pool.reset()

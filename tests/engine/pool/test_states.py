@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
+from pairs import each
 from pool_envs import CountingEnv, Gate, assert_same, counting, gated
 from state_envs import CloningWalkEnv, EzEnv, Recent, SavingWalkEnv, WalkEnv, put, take
 from vector_envs import synced
@@ -60,8 +61,7 @@ def goes_on(pool: Pool, fns: Any = None, steps: int = 25, mode: str = "next_step
 # -- going on ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
+@each(backend=BACKENDS, mode=["next_step", "same_step", "disabled", "background"])
 def test_from_a_state_an_env_goes_on_as_it_did(backend: Any, mode: Any) -> None:
     with Pool(walks(4), backend=backend, autoreset=mode) as pool:
         pool.reset(seed=1)
@@ -218,8 +218,7 @@ def until_over(pool: Pool) -> Batch:
     return batch
 
 
-@pytest.mark.parametrize("options", [{}, {"resets_ahead": True}, {"spares": 2}])
-@pytest.mark.parametrize("backend", ["process", "serial"])
+@each(options=[{}, {"resets_ahead": True}, {"spares": 2}], backend=["process", "serial"])
 def test_after_the_end_of_an_episode_the_next_one_begins_as_it_did(backend: Any, options: Any) -> None:
     with Pool(counting(2 + options.get("spares", 0), 3), backend=backend, **options) as pool:
         pool.reset(seed=0)

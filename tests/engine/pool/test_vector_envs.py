@@ -15,6 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from odd_exceptions import raising
+from pairs import each
 from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, telling
 from vector_envs import plain, synced
 
@@ -153,8 +154,7 @@ def test_one_vector_env_may_be_all(size: int) -> None:
         twins.run(20)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@each(backend=BACKENDS, mode=["next_step", "same_step"])
 def test_texts_travel_for_each_slot(mode: Any, backend: Any) -> None:
     fns: list[EnvFn] = [lambda: TextEnv(2)] * 4
     with Pool(synced(fns, 2, mode), vector_size=2, autoreset=mode, backend=backend) as pool:

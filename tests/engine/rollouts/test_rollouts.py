@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pairs import each
 from pool_envs import CountingEnv, NestedEnv, counting
 from programs import kill
 from rollout_envs import FailingEnv, TellingEnv, address, ending, fill, is_in_an_arena
@@ -52,8 +53,7 @@ def actions_of(t: int, n: int) -> Any:
 # -- what is in it ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(autoreset=["next_step", "same_step"], backend=BACKENDS)
 def test_it_has_what_steps_would_have_returned(backend: Any, autoreset: Any) -> None:
     with (
         Pool(counting(5), backend=backend, num_workers=2, autoreset=autoreset) as pool,
@@ -269,8 +269,7 @@ def test_a_part_has_rollouts_of_its_own() -> None:
             assert (rollout.obs[:, :, 0] == half.env_ids).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("min_envs", [1, 3, 5])
+@each(backend=BACKENDS, min_envs=[1, 3, 5])
 def test_with_partial_batches_each_env_has_a_clock_of_its_own(backend: Any, min_envs: int) -> None:
     lengths = [2, 3, 4, 50, 60]
     with (
