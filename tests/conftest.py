@@ -15,6 +15,7 @@ from hypothesis import settings
 from programs import children, script  # noqa: F401 - a fixture for all tests
 from reaper import watch_over_this_run
 
+from remuda._backends.forkserver import client
 from remuda._engine.startup import start
 
 # The same examples in every run, and no limit on speed.
@@ -24,8 +25,21 @@ settings.load_profile("remuda")
 # What "auto" finds best depends on the machine and on who else is on it: a test gets it where it asks for it.
 start.DEFAULT_NUM_WORKERS = None
 
+
+class PreparedForkServer(client.ForkServer):
+    """Has imported what tests import: workers that are to find an env by name import the module of its test."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        super().__init__(environment)
+        for module in ("pytest", "hypothesis", "pool_envs"):
+            self.preload(module)
+
+
+client.ForkServer = PreparedForkServer  # type: ignore[misc]
+
 SECONDS = 120  # far more than any test needs on a busy machine
 STDERR = pytest.StashKey[int]()
+KEPT = {"modules": 0}
 REAPER = pytest.StashKey[object]()  # Python warns of a process that nobody holds while it runs
 
 
@@ -49,7 +63,14 @@ def pytest_collection_finish() -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     gc.collect()
-    gc.freeze()
+    keep_imports()
+
+
+def keep_imports() -> None:
+    """Spares what is loaded all collections to come, where that is much more than before: PyTorch costs each 70 ms."""
+    if len(sys.modules) > KEPT["modules"] + 50:
+        KEPT["modules"] = len(sys.modules)
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,6 +109,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pass
     assert not left, f"processes left behind: {left}"
     assert not arenas(), "an arena is still mapped"
+    keep_imports()
 
 
 def _left_since(before: Container[int]) -> dict[int, str]:
@@ -105,8 +127,8 @@ def _is_reaped_soon(pid: int) -> bool:
 
 def arenas() -> list[str]:
     """The mappings of pools in this process."""
-    maps = Path("/proc/self/maps").read_text()
-    return [line for line in maps.splitlines() if "/memfd:remuda" in line]
+    maps = Path("/proc/self/maps").read_bytes()  # thousands of lines, beside PyTorch, and looked at after every test
+    return [line.decode() for line in maps.splitlines() if b"/memfd:remuda" in line] if b"/memfd:remuda" in maps else []
 
 
 def descendants() -> dict[int, str]:

@@ -199,10 +199,12 @@ def holdings() -> dict[str, Any]:
 
 def children(parent: int | str = "self") -> set[int]:
     """Of this process, or of another; where it is the first of all, orphans are among them."""
-    found = set()
-    for path in Path(f"/proc/{parent}/task").glob("*/children"):
-        with suppress(OSError):  # it ended just now
-            found |= {int(pid) for pid in path.read_text().split()}
+    found = set[int]()
+    tasks = f"/proc/{parent}/task"
+    with suppress(OSError):  # it ended just now
+        for task in os.listdir(tasks):
+            with suppress(OSError), open(f"{tasks}/{task}/children", "rb") as file:
+                found.update(map(int, file.read().split()))
     return found
 
 
