@@ -294,13 +294,13 @@ def test_an_interpreter_that_does_not_read_its_orders_holds_up_nobody(
 
 def test_what_many_factories_share_is_kept_once() -> None:
     heavy = Heavy(0)
-    with Pool([heavy] * 8, start_method="spawn", num_workers=4, faults=AT_ONCE) as pool:
+    with Pool([heavy] * 4, start_method="spawn", num_workers=2, faults=AT_ONCE) as pool:
         pool.reset()
         (size,) = sizes("parcel of remuda")
         assert size < 2 * len(heavy.weight)
-        kill(pool, 2)
-        pool.step([1] * 8)
-        assert pool.step([1] * 8).obs[:, 0].tolist() == [0] * 8
+        kill(pool, 1)
+        pool.step([1] * 4)
+        assert pool.step([1] * 4).obs[:, 0].tolist() == [0] * 4
 
 
 # -- whose code workers run ------------------------------------------------------------------------------

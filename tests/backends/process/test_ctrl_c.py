@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import covering
 from pool_envs import Gate
 from programs import Script, await_sleep
 
@@ -20,11 +21,12 @@ START_METHODS = ("forkserver", "spawn", "fork")
 
 USES = ("with Pool(fns, start_method=METHOD) as pool:", "pool = Pool(fns, start_method=METHOD)\nif pool:")
 PHASES = ("build", "reset", "step", "call")
-# Every two of a phase, a start method and a use meet.
-CASES = [
-    (phase, USES[(i + j) % 2], start_method)
-    for (i, phase), (j, start_method) in itertools.product(enumerate(PHASES), enumerate(START_METHODS))
-]
+# While envs are built it is the start method's affair; later on workers are the same, and each phase is met once.
+CASES = covering(
+    [(phase, USES[i % 2], start_method) for i, (phase, start_method) in enumerate(product(PHASES, START_METHODS))],
+    lambda case: (case[0], case[2] if case[0] == "build" else None),
+    lambda case: case[1:],
+)
 
 
 @pytest.mark.parametrize(("phase", "use", "start_method"), CASES)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import each
 from pool_envs import Gate
 from programs import Script, Watched
 
@@ -15,8 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("stuck", ["hold_the_gil", "burn_the_cpu", "wait_for_ever"])
+@each(start_method=START_METHODS, stuck=["hold_the_gil", "burn_the_cpu", "wait_for_ever"])
 def test_no_worker_outlives_its_parent(
     stuck: str, start_method: Any, script: Callable[..., Script], tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import simulators
+from pairs import each
 from pool_envs import counting, hooked
 from programs import Script, Watched, end_process, kill, reap_orphans
 
@@ -50,8 +51,7 @@ class Simulators:
             os.close(fd)
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("end", ["kill", "exit"])
+@each(start_method=START_METHODS, end=["kill", "exit"])
 def test_simulators_end_with_a_worker_that_dies(end: str, start_method: Any) -> None:
     with Pool(hooked(2, step=lambda *_: os._exit(3)) if end == "exit" else counting(2), start_method=start_method) as p:
         p.reset()
@@ -68,8 +68,7 @@ def test_simulators_end_with_a_worker_that_dies(end: str, start_method: Any) -> 
     started.release(), survivors.release()
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("end", ["close", "terminate", "forget", "no answer"])
+@each(start_method=START_METHODS, end=["close", "terminate", "forget", "no answer"])
 def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
     pool = Pool(counting(2), start_method=start_method)
     pool.reset()
@@ -86,8 +85,7 @@ def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
     started.release()
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("phase", ["raises", "dies"])
+@each(start_method=START_METHODS, phase=["raises", "dies"])
 def test_simulators_end_when_the_pool_cannot_be_made(phase: str, start_method: Any, tmp_path: Any) -> None:
     def build(env: Any) -> None:
         (tmp_path / "pid").write_text(str(simulators.in_a_session()))
@@ -107,8 +105,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("stuck", ["hold_the_gil", "wait_for_ever"])
+@each(start_method=START_METHODS, stuck=["hold_the_gil", "wait_for_ever"])
 def test_simulators_end_with_the_owner(stuck: str, start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
