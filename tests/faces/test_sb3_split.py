@@ -13,6 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium_face_envs import EchoEnv, SpaceEnv, faulty
+from pairs import each
 from pool_envs import assert_same
 from sb3_face_envs import TellingEnv, cartpoles
 from stable_baselines3 import PPO
@@ -40,8 +41,7 @@ def plain(obs: Any) -> Any:
     return dict(obs) if isinstance(obs, dict) else obs
 
 
-@pytest.mark.parametrize("make", [short_cartpole, nested, TellingEnv])
-@pytest.mark.parametrize(("num_workers", "parts"), [(1, 2), (2, 2), (None, 3)])
+@each(make=[short_cartpole, nested, TellingEnv], num_workers__parts=[(1, 2), (2, 2), (None, 3)])
 def test_parts_that_are_stepped_in_turns_do_what_the_whole_does(make: Any, num_workers: int | None, parts: int) -> None:
     env_fns = [make] * 7
     with closing(SubprocVecEnv(env_fns, num_workers=num_workers)) as envs:

@@ -16,6 +16,7 @@ from accidents import once
 from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
 from failing import ACTS, policy_against
+from pairs import each
 from pool_envs import Gate
 from programs import Watched
 
@@ -66,8 +67,7 @@ def meet_with_it(envs: FastParallelEnvironment, phase: str) -> Any:
 # -- raised ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
-@pytest.mark.parametrize("then", ["step", "reset", "call", "seed", "close"])
+@each(kind=[FastParallelEnvironment, ParallelAlfEnvironment], then=["step", "reset", "call", "seed", "close"])
 def test_a_worker_killed_while_idle(then: str, kind: Any) -> None:
     envs = kind(counting(3))
     envs.reset()
@@ -179,8 +179,7 @@ def test_an_episode_that_is_cut_off(kind: str, tmp_path: Path) -> None:
     envs.close()
 
 
-@pytest.mark.parametrize("phase", ["reset", "autoreset"])
-@pytest.mark.parametrize("kind", ACTS)
+@each(phase=["reset", "autoreset"], kind=ACTS)
 def test_a_reset_is_repeated(kind: str, phase: str, tmp_path: Path) -> None:
     envs = failing(kind, phase, "restart", tmp_path)
     if phase == "reset":
@@ -192,8 +191,7 @@ def test_a_reset_is_repeated(kind: str, phase: str, tmp_path: Path) -> None:
     envs.close()
 
 
-@pytest.mark.parametrize("phase", ["call", "render"])
-@pytest.mark.parametrize("kind", ACTS)
+@each(phase=["call", "render"], kind=ACTS)
 def test_a_call_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
     envs = failing(kind, phase, "restart", tmp_path)
     with pytest.raises(RAISED[kind]):

@@ -22,6 +22,7 @@ from alf_face_envs import (
     hooked,
     random_actions,
 )
+from pairs import each, pairwise
 from pool_envs import Gate, Gauge
 
 from remuda.alf import FastParallelEnvironment, ParallelAlfEnvironment
@@ -51,8 +52,10 @@ def seeded(env: Any) -> Any:
     return env
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 2}, {"max_concurrency": 1}], ids=str)
-@pytest.mark.parametrize("make", [NestedAlfEnv, functools.partial(CountingAlfEnv, length=7)], ids=["nested", "plain"])
+@each(
+    options=[{}, {"num_workers": 1}, {"num_workers": 2}, {"max_concurrency": 1}],
+    make=[NestedAlfEnv, functools.partial(CountingAlfEnv, length=7)],
+)
 def test_steps(make: Any, options: dict[str, Any]) -> None:
     theirs = OneAfterAnother([make] * 3, resets_ahead="max_concurrency" not in options)
     compare(FastParallelEnvironment([make] * 3, **options), theirs)
@@ -75,10 +78,10 @@ def test_the_older_class(blocking: bool) -> None:
     compare(ParallelAlfEnvironment([NestedAlfEnv] * 3, blocking=blocking), theirs)
 
 
-@pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
-@pytest.mark.parametrize("num_spares", [1, 3])
-@pytest.mark.parametrize(
-    "make", [functools.partial(NestedAlfEnv, end=0.5), functools.partial(CountingAlfEnv, length=2)]
+@pairwise(
+    kind=[FastParallelEnvironment, ParallelAlfEnvironment],
+    num_spares=[1, 3],
+    make=[functools.partial(NestedAlfEnv, end=0.5), functools.partial(CountingAlfEnv, length=2)],
 )
 def test_spares_come_in_the_same_order(make: Any, num_spares: int, kind: Any) -> None:
     ours = kind([make] * (3 + num_spares), start_serially=False, num_spare_envs_for_reload=num_spares)
