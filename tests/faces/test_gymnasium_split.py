@@ -15,6 +15,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import vector as wrappers
 from gymnasium_face_envs import EchoEnv, FaultyEnv, Gate, SpaceEnv, assert_identical, faulty, gated
+from pairs import pairwise
 
 import remuda
 from remuda import StateError
@@ -37,9 +38,7 @@ def serial_twin(envs: AsyncVectorEnv, half: AsyncVectorEnv) -> VectorEnv[Any, An
     return SyncVectorEnv(half.env_fns, autoreset_mode=envs.autoreset_mode)
 
 
-@pytest.mark.parametrize("make", [cartpole, nested])
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize(("num_workers", "parts"), [(1, 2), (2, 2), (None, 3)])
+@pairwise(make=[cartpole, nested], mode=AutoresetMode, num_workers__parts=[(1, 2), (2, 2), (None, 3)])
 def test_parts_that_are_stepped_in_turns_do_what_serial_ones_do(
     make: Any, mode: AutoresetMode, num_workers: int | None, parts: int
 ) -> None:

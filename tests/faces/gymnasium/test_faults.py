@@ -18,6 +18,7 @@ import gymnasium_face_envs
 import numpy as np
 import pytest
 from gymnasium_face_envs import EchoEnv, FaultyEnv, Gate, TwoArgumentsError, faulty, gated
+from pairs import each
 
 from remuda import BrokenPoolError, EnvError, InvalidEnvError, StateError, WorkerDiedError
 from remuda.gymnasium import AsyncState, AsyncVectorEnv
@@ -226,8 +227,7 @@ def test_factories_that_make_no_env() -> None:
 # -- workers that die: D4 --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize(("what", "signal_number"), [("killed", signal.SIGKILL), ("segfault", signal.SIGSEGV)])
+@each(phase=PHASES, what__signal_number=[("killed", signal.SIGKILL), ("segfault", signal.SIGSEGV)])
 def test_d4_a_worker_that_dies_at_work(phase: str, what: str, signal_number: int) -> None:
     envs = AsyncVectorEnv(faulty(phase, what))
     pid = envs.processes[1].pid

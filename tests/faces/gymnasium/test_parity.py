@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv as TheirAsyncVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium_face_envs import ColourSpace, EchoEnv, SpaceEnv, assert_identical
+from pairs import each
 
 from remuda.gymnasium import AsyncVectorEnv
 
@@ -89,8 +90,10 @@ def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
     return TimelessEnv(RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=20)))
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1"])
-@pytest.mark.parametrize(("mode", "other"), [*product(MODES[:2], [SyncVectorEnv, TheirAsyncVectorEnv])])
+@each(
+    env_id=["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1"],
+    mode__other=[*product(MODES[:2], [SyncVectorEnv, TheirAsyncVectorEnv])],
+)
 def test_statistics_of_episodes(mode: AutoresetMode, other: Callable[..., VectorEnv], env_id: str) -> None:
     compare([lambda: with_statistics(env_id)] * NUM_ENVS, other, 100, mode, num_workers=2)
 
@@ -100,8 +103,7 @@ def test_frozen_lake(mode: AutoresetMode) -> None:
     compare([lambda: gymnasium.make("FrozenLake-v1")] * NUM_ENVS, SyncVectorEnv, 300, mode)
 
 
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-@pytest.mark.parametrize("mode", MODES)
+@each(backend=["thread", "serial"], mode=MODES)
 def test_other_backends(mode: AutoresetMode, backend: str) -> None:
     compare([lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS, SyncVectorEnv, 300, mode, backend=backend)
 

@@ -17,6 +17,7 @@ from failing import ACTS, policy_against
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from odd_exceptions import raising
+from pairs import each
 from pool_envs import hooked
 
 import remuda
@@ -30,8 +31,7 @@ def kill(envs: Any, index: int) -> None:
     os.kill(envs.processes[index].pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("lazy_infos", [False, True])
+@each(mode=MODES, lazy_infos=[False, True])
 def test_a_killed_worker_is_a_truncated_episode(mode: AutoresetMode, lazy_infos: bool) -> None:
     envs = AsyncVectorEnv(hooked(3), autoreset_mode=mode, faults="restart", lazy_infos=lazy_infos)
     envs.reset(seed=1)
