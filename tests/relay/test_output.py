@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import each
 from pool_envs import HookedEnv, counting, hooked
 
 from remuda import EnvError, Pool, WorkerDiedError
@@ -209,8 +210,7 @@ def test_an_output_belongs_to_a_place_and_last_words_to_a_process(kind: str, tmp
 # -- directories -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("as_path", [str, Path])
+@each(start_method=START_METHODS, as_path=[str, Path])
 def test_a_directory_has_a_file_for_each_worker(start_method: Any, as_path: Any, tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "logs"
     directory.mkdir(parents=True)
@@ -316,20 +316,20 @@ def test_what_is_no_output(bad: Any, error: Any) -> None:
         Pool(counting(1), worker_output=bad)
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_nothing_is_left_open(start_method: Any, tmp_path: Path) -> None:
+@each(start_method=START_METHODS, is_captured=[True, False])
+def test_nothing_is_left_open(start_method: Any, is_captured: bool, tmp_path: Path) -> None:
     def refuse(env: Any) -> None:
         raise ValueError("no")
 
     Pool(counting(1), start_method=start_method).close()  # the fork server stays
     before = len(os.listdir("/proc/self/fd"))
-    for kind in ("capture", tmp_path):
-        with pytest.raises(EnvError):
-            Pool(hooked(3, build=refuse), start_method=start_method, worker_output=kind)
-        Pool(counting(3), start_method=start_method, worker_output=kind).close()
-        Pool(counting(3), start_method=start_method, worker_output=kind).close(terminate=True)
-        pool: Any = Pool([HookedEnv], start_method=start_method, worker_output=kind)
-        del pool
+    kind = "capture" if is_captured else tmp_path
+    with pytest.raises(EnvError):
+        Pool(hooked(2, build=refuse), start_method=start_method, worker_output=kind)
+    Pool(counting(1), start_method=start_method, worker_output=kind).close()
+    Pool(counting(1), start_method=start_method, worker_output=kind).close(terminate=True)
+    pool: Any = Pool([HookedEnv], start_method=start_method, worker_output=kind)
+    del pool
     assert len(os.listdir("/proc/self/fd")) == before
 
 
