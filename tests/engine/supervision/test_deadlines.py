@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from accidents import hold_the_gil, ignore_signals, loop_for_ever, once, stop_myself
 from failing import LIMIT, MODES, assert_cut_off, fault_in, final_info, rejoin
+from pairs import each
 from pool_envs import Gate, TextEnv, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
 
@@ -57,8 +58,7 @@ def _ask(pool: Pool, phase: str) -> Any:
     return {"step": lambda: pool.step([1, 1, 1]), "reset": pool.reset, "call": lambda: pool.call("poke")}[phase]()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("hang", HANGS)
+@each(mode=MODES, hang=HANGS)
 def test_an_env_that_hangs_is_restarted(hang: str, mode: Any, tmp_path: Path) -> None:
     hangs = once(tmp_path / "hung", HANGS[hang], when=lambda env: env.steps == 2)
     faults = FaultPolicy("restart", step_timeout=LIMIT)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from accidents import once
 from failing import ACTS, MODES, final_info
+from pairs import each
 from pool_envs import DiceEnv, Gate, counting, hooked
 from programs import kill
 from vector_envs import plain
@@ -17,7 +18,11 @@ from vector_envs import plain
 from remuda import Fault, FaultPolicy, Pool
 
 RESTART = FaultPolicy("restart", backoff=0, max_restarts=20)
-PLACES = [("process", 2), ("process", 1), ("thread", 2), ("serial", 1)]
+FAULTS = [  # backend, workers, and what happens there: only a process dies
+    *((*place, "exception") for place in [("process", 2), ("process", 1), ("thread", 2), ("serial", 1)]),
+    ("process", 2, "death"),
+    ("process", 1, "death"),
+]
 
 
 def formula(seed: int, env_id: int, n: int) -> int:
@@ -42,14 +47,10 @@ def step(pool: Pool, times: int = 1) -> list[Fault]:
     return faults
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("backend", "num_workers"), PLACES)
-@pytest.mark.parametrize("kind", ["death", "exception"])
+@each(mode=MODES, backend__num_workers__kind=FAULTS)
 def test_they_are_derived_from_the_last_one_given(
     kind: str, backend: Any, num_workers: int, mode: Any, tmp_path: Path
 ) -> None:
-    if kind == "death" and backend != "process":
-        pytest.skip("only a process dies")
     fail = once(tmp_path / "failed", ACTS[kind], when=lambda env: env.steps == 2)
     with restarting(hooked(2, step=fail), backend=backend, num_workers=num_workers, autoreset=mode) as pool:
         pool.reset(seed=[3, 4])
@@ -89,8 +90,7 @@ def test_a_reset_that_fails_has_used_its_seed(backend: Any, tmp_path: Path) -> N
         assert pool.get_attr("last_seed") == [7, formula(8, 1, 2)]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-@pytest.mark.parametrize("mode", [*MODES, "background"])
+@each(num_workers=[1, 2], mode=[*MODES, "background"])
 def test_envs_that_are_renewed_have_such_seeds_too(mode: Any, num_workers: int) -> None:
     policy = FaultPolicy(renew_every=2)
     with restarting([DiceEnv] * 2, policy, num_workers=num_workers, autoreset=mode) as pool:
@@ -186,8 +186,7 @@ def test_a_spare_whose_first_reset_fails_repeats_it(mode: Any, tmp_path: Path) -
         assert pool.get_attr("last_seed")[0] == 9
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+@each(mode=MODES, backend=["process", "thread", "serial"])
 def test_a_spare_whose_first_reset_raises_repeats_it(backend: Any, mode: Any, tmp_path: Path) -> None:
     fail = once(tmp_path / "failed", ACTS["exception"])
     with restarting(hooked(3, which=[2], length=2, reset=fail), spares=1, autoreset=mode, backend=backend) as pool:
@@ -196,10 +195,9 @@ def test_a_spare_whose_first_reset_raises_repeats_it(backend: Any, mode: Any, tm
         assert [pool.get_attr(name)[0] for name in ("tag", "last_seed", "last_options")] == [2, 9, {"level": 3}]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("seeds", "expected"),
-    [
+@each(
+    mode=MODES,
+    seeds__expected=[
         (7, lambda n: formula(7, 0, n)),  # an int, for there are some that take no more than one
         (-7, lambda n: formula(7, 0, n)),
         ([3, None], lambda n: [formula(3, 0, n), None]),

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from failing import MODES, fault_in
 from odd_exceptions import raising
+from pairs import each
 from pool_envs import counting, hooked
 from programs import kill, pids_of
 from vector_envs import PlainVector
@@ -266,8 +267,7 @@ def test_a_close_that_is_interrupted_can_be_repeated(first: int) -> None:
 # -- handlers of logs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [Interrupt, KeyboardInterrupt])
-@pytest.mark.parametrize("mode", MODES)
+@each(kind=[Interrupt, KeyboardInterrupt], mode=MODES)
 def test_a_handler_of_logs_that_raises_loses_no_death(mode: Any, kind: Any) -> None:
     """It raises for each of three deaths: each time some of them are still to be dealt with."""
 

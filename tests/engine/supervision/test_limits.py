@@ -13,6 +13,7 @@ from accidents import die
 from failing import limit_builds_of_successors
 from gymnasium import spaces
 from odd_exceptions import raising
+from pairs import each
 from pool_envs import CountingEnv, counting, hooked
 from programs import kill
 
@@ -34,8 +35,7 @@ def policy(**options: Any) -> FaultPolicy:
     return FaultPolicy("restart", **{"backoff": 0, **options})
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-@pytest.mark.parametrize("max_restarts", [0, 1, 3])
+@each(backend=["process", "thread", "serial"], max_restarts=[0, 1, 3])
 def test_an_env_that_fails_too_often_is_told_with_the_whole_history(backend: Any, max_restarts: int) -> None:
     env_fns = hooked(3, step=ALWAYS)
     with Pool(env_fns, backend=backend, faults=policy(max_restarts=max_restarts), autoreset="same_step") as pool:

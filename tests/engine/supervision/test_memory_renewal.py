@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from failing import MODES
 from leaky_envs import LeakyEnv
+from pairs import each
 from pool_envs import CountingEnv
 from programs import kill, pids_of
 
@@ -46,8 +47,7 @@ def step_or_reset(pool: Pool) -> list[Any]:
     return [batch]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+@each(mode=MODES, on_fault=["raise", "restart"])
 def test_it_goes_between_two_episodes(mode: Any, on_fault: Any, caplog: pytest.LogCaptureFixture) -> None:
     with Pool(leaky(False, True), autoreset=mode, faults=on_fault, max_worker_memory=LIMIT) as pool:
         before = pids_of(pool)

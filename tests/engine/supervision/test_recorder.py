@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pairs import each
 from pool_envs import NestedEnv, TextEnv, counting, hooked
 from replays import assert_reproduced, at_step, broken, drawing, fail, recording, replay
 
@@ -76,8 +77,7 @@ def test_an_exception_is_recorded_and_replayed(backend: Any, tmp_path: Path) -> 
     assert run.stdout.count("in broken") == 2  # the worker's traceback, and the replay's
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_with_restarts_the_fault_names_its_record(backend: Any, mode: Any, tmp_path: Path) -> None:
     faults = FaultPolicy("restart")
     env_fns = hooked(2, step=at_step(2, broken))
@@ -105,8 +105,7 @@ def test_with_restarts_the_fault_names_its_record(backend: Any, mode: Any, tmp_p
     assert_reproduced(replay(second, "--trust"))
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=["next_step", "same_step"], backend=BACKENDS)
 def test_the_last_of_many_episodes_begins_with_the_random_numbers_of_then(
     backend: Any, mode: Any, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from failing import MODES, fault_in
 from odd_exceptions import raising
+from pairs import each, pairwise
 from pool_envs import Gate, counting, hooked
 from programs import kill, pids_of
 
@@ -30,9 +31,7 @@ def play(pool: Pool, episodes: int, length: int) -> list[list[Any]]:
     return seen
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+@pairwise(mode=MODES, backend__num_workers=BACKENDS, on_fault=["raise", "restart"])
 def test_an_env_is_built_anew_after_so_many_episodes(
     on_fault: Any, backend: Any, num_workers: int, mode: Any, tmp_path: Path
 ) -> None:
@@ -163,8 +162,7 @@ def test_seeds_of_a_reset_reach_the_successor() -> None:
 # -- what counts as an episode ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@each(backend__num_workers=BACKENDS, mode=MODES)
 def test_episodes_that_a_reset_cuts_off_count_wherever_the_env_is(mode: Any, backend: Any, num_workers: int) -> None:
     with Pool(
         counting(3, length=3),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from failing import MODES, assert_cut_off, fault_in, rejoin
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from odd_exceptions import Unpicklable, raising
+from pairs import covering
 from pool_envs import ColourSpace, Gate, NestedEnv, SampleEnv, TextEnv, assert_same, counting, hooked
 from programs import Watched, kill, pids_of
 
@@ -42,11 +44,16 @@ PLACES = [("process", name) for name in FAILURES] + [
 ]
 
 
+def failures(modes: Iterable[str]) -> Sequence[tuple[str, str, str]]:
+    """Of backends, failures and modes every two that can be together."""
+    cells = [(*place, mode) for place, mode in itertools.product(PLACES, modes)]
+    return covering(cells, lambda cell: cell[:2], lambda cell: cell[1:], lambda cell: cell[::2])
+
+
 # -- what the learner sees -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("backend", "failure"), PLACES)
+@pytest.mark.parametrize(("backend", "failure", "mode"), failures(MODES))
 def test_an_episode_that_a_fault_cuts_off_ends_truncated_and_the_env_comes_back(
     backend: Any, failure: str, mode: Any, tmp_path: Path
 ) -> None:
@@ -127,8 +134,7 @@ def test_a_reset_that_fails_is_tried_again_with_the_same_seed_and_options(
         pool.step([1, 1, 1])
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize(("backend", "failure"), PLACES)
+@pytest.mark.parametrize(("backend", "failure", "mode"), failures(["next_step", "same_step"]))
 def test_an_autoreset_that_fails_is_tried_again(backend: Any, failure: str, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", FAILURES[failure])
     with restarting(hooked(2, length=1, autoreset=fails), backend=backend, autoreset=mode) as pool:

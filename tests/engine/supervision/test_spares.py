@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import raise_value_error
+from pairs import each
 from pool_envs import Gate, HookedEnv, counting, hooked
 from spare_envs import step, tags, uneven
 
@@ -118,8 +119,7 @@ def test_any_worker_may_die_at_any_time(mode: Any) -> None:
         assert pool.stats().restarts > 5
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(mode=MODES, backend=BACKENDS)
 def test_renewals(backend: Any, mode: Any) -> None:
     policy = FaultPolicy("restart", renew_every=2)
     with Pool(uneven(5), spares=2, autoreset=mode, backend=backend, faults=policy) as pool:

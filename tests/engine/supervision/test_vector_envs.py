@@ -15,6 +15,7 @@ import pytest
 from accidents import die, once
 from failing import MODES, assert_cut_off, fault_in, final_info
 from odd_exceptions import raising
+from pairs import each, pairwise
 from pool_envs import TextEnv
 from vector_envs import die_while_sending, plain, synced
 
@@ -41,8 +42,7 @@ def pool() -> Iterator[Pool]:
 # -- faults: raise ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@each(backend=BACKENDS, mode=MODES)
 def test_an_exception_is_that_of_all_its_slots(mode: Any, backend: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", raising(lambda: ValueError("broken")))
     with Pool(plain(2, 3, mode=mode, step=step), vector_size=3, autoreset=mode, backend=backend) as pool:
@@ -188,9 +188,7 @@ def test_a_death_when_all_were_over_is_one_in_a_reset(mode: Any, tmp_path: Path)
             assert_cut_off(batch, 0, before.obs[0])
 
 
-@pytest.mark.parametrize("noticed", [False, True])
-@pytest.mark.parametrize("over", [False, True])
-@pytest.mark.parametrize("mode", MODES)
+@pairwise(noticed=[False, True], over=[False, True], mode=MODES)
 def test_a_death_between_two_steps_is_told_with_the_next(mode: Any, over: bool, noticed: bool) -> None:
     with restarting(mode, length=2 if over else 1_000_000) as pool:
         pool.reset()
