@@ -10,20 +10,33 @@ from typing import Any
 import pytest
 from failing import LIMIT
 from fault_table import ACCIDENTS, FACES, NEEDS, PHASES, Course, Face, Then, made
+from pairs import covering
 
 from remuda import BrokenPoolError, Pool, RemoteTraceback, RemudaError, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # originals log what was raised as warnings; some are old
 
-CELLS = [
-    (face, phase, accident)
-    for face in FACES
-    for phase in PHASES
-    if phase == "build" or phase in FACES[face].courses
-    for accident in PHASES[phase]
-]
-NOT_IN_CLOSE = [cell for cell in CELLS if cell[1] != "close"]
-IN_CLOSE = [(face, accident) for face, phase, accident in CELLS if phase == "close"]
+POLICIES = ("raise", "restart")
+# Each face meets with every accident in every phase, and with every kind of them in every phase under both policies.
+# Of a fault it sees the kind, as the pool tells it, and what was raised; more of accidents: `test_crash_matrix.py`.
+CELLS = covering(
+    [
+        (policy, face, phase, accident)
+        for face in FACES
+        for phase in PHASES
+        if phase == "build" or phase in FACES[face].courses
+        for accident in PHASES[phase]
+        for policy in POLICIES
+    ],
+    lambda cell: cell[1:],
+    lambda cell: (*cell[:3], ACCIDENTS[cell[3]][0]),
+    lambda cell: (*cell[:2], cell[3]),
+)
+RAISED, RESTARTED = (
+    [(face, phase, accident) for policy, face, phase, accident in CELLS if policy == where and phase != "close"]
+    for where in POLICIES
+)
+IN_CLOSE = [(policy, face, accident) for policy, face, phase, accident in CELLS if phase == "close"]
 
 
 def table_of(face: str) -> Face:
@@ -52,7 +65,7 @@ def causes(error: BaseException) -> list[BaseException]:
     return found
 
 
-@pytest.mark.parametrize(("face", "phase", "accident"), NOT_IN_CLOSE)
+@pytest.mark.parametrize(("face", "phase", "accident"), RAISED)
 def test_what_the_caller_is_raised(face: str, phase: str, accident: str, tmp_path: Path) -> None:
     table, held, kind = table_of(face), list[Any](), ACCIDENTS[accident][0]
     with pytest.raises(Exception) as raised:  # noqa: PT011 - the table says which
@@ -69,7 +82,7 @@ def test_what_the_caller_is_raised(face: str, phase: str, accident: str, tmp_pat
         envs.close()
 
 
-@pytest.mark.parametrize(("face", "phase", "accident"), NOT_IN_CLOSE)
+@pytest.mark.parametrize(("face", "phase", "accident"), RESTARTED)
 def test_what_the_caller_meets_where_envs_are_restarted(face: str, phase: str, accident: str, tmp_path: Path) -> None:
     table, held = table_of(face), list[Any]()
     met = table.met(phase, accident)
@@ -86,12 +99,11 @@ def test_what_the_caller_meets_where_envs_are_restarted(face: str, phase: str, a
         envs.close()
 
 
-@pytest.mark.parametrize("policy", ["raise", "restart"])
-@pytest.mark.parametrize(("face", "accident"), IN_CLOSE)
+@pytest.mark.parametrize(("policy", "face", "accident"), IN_CLOSE)
 def test_an_accident_in_a_close(
+    policy: str,
     face: str,
     accident: str,
-    policy: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
