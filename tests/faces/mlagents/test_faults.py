@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -147,7 +148,7 @@ finally:
         assert "stepping\n" in iter(child.stdout.readline, "")
         before = cpu_seconds(child.pid)
         while cpu_seconds(child.pid) < before + 1.0:
-            assert child.poll() is None
+            assert not select.select([child.stdout], [], [], 0.1)[0], "it has said something, or has ended"
     finally:
         child.kill()
         rest, _ = child.communicate()
