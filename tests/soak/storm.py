@@ -335,12 +335,12 @@ class Storm:
     def _recv(self, **limits: Any) -> None:
         with self._calling():
             batch = self._pool.recv(**limits)
-        self._count_faults()
+        gone = self._count_faults()  # what they did before may still be in this batch
         for i, env_id in enumerate(batch.env_ids.tolist()):
-            told_before = self.told
+            told_before, worker = self.told, self._worker_of[env_id]
             self._note(env_id, Row.of(batch, i))
-            if self.told == told_before:  # nor did the pool say it in the place of a worker that is not there yet
-                self._sound.add(self._worker_of[env_id])
+            if self.told == told_before and worker not in gone:  # nor did the pool say it in the place of one to come
+                self._sound.add(worker)
 
     def _next_command(self, env_id: int) -> None:
         self._commands[env_id] += 1
@@ -383,8 +383,8 @@ class Storm:
         assert pid is not None
         os.kill(pid, number)
 
-    def _count_faults(self) -> None:
-        """Each is the one that was to come, or its shadow on the other envs of the worker."""
+    def _count_faults(self) -> set[int]:
+        """Each is the one that was to come, or its shadow on the other envs of the worker. Returns these workers."""
         by_worker: dict[int, list[Entry]] = {}
         for fault in self._witness.take():
             by_worker.setdefault(fault.worker, []).append(fault)
@@ -398,6 +398,7 @@ class Storm:
             assert (alone[0].kind, alone[0].env_id) == (kind, alone[0].env_id if env_id is None else env_id), alone
             lost = (env_id,) if kind == "exception" else self._pool.workers[worker].env_ids
             assert sorted(fault.env_id for fault in faults) == sorted(lost), faults
+        return set(by_worker)
 
     # -- the book ------------------------------------------------------------------------------------------
 
