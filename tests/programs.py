@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -190,11 +192,18 @@ def holdings() -> dict[str, Any]:
     """What of this process a pool could leave behind."""
     maps = Path("/proc/self/maps").read_text()
     return {
-        "descriptors": len(os.listdir("/proc/self/fd")),
+        "descriptors": Counter(_kinds_of_descriptors()),
         "arenas": maps.count("memfd:remuda"),
         "threads": threading.active_count(),
         "children": len(children()),
     }
+
+
+def _kinds_of_descriptors() -> Iterator[str]:
+    """Of each what it is, without what makes it one of many: the number of a socket."""
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one by which they are listed
+            yield re.sub(r"\d+", "", os.readlink(link))
 
 
 def children(parent: int | str = "self") -> set[int]:
