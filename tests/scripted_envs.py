@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from gymnasium_modes import in_mode, require_mode
+from old_gymnasium import in_mode, require_mode
 from pool_envs import EnvFn, Info, StepResult
 
 FAIL = {"exception": 100, "death": 200, "hang": 300}  # the action that makes an env fail so

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from gymnasium_modes import in_mode, require_mode
+from old_gymnasium import in_mode, require_mode
 from pool_envs import EnvFn, Info
 
 VectorHook = Callable[..., Any]

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium_modes import GYMNASIUM_MODES, sync_vector_env
+from old_gymnasium import GYMNASIUM_MODES, sync_vector_env
 from pool_envs import CountingEnv, HookedEnv
 
 from remuda._worker.measuring import Measured, Moment, measure, read_clocks, spent

@@ -12,7 +12,7 @@ import pytest
 from failing import MODES
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from gymnasium_modes import GYMNASIUM_MODES
+from old_gymnasium import GYMNASIUM_MODES
 from pool_envs import CountingEnv, EnvFn, Info, assert_same, counting
 from vector_envs import PlainVector, plain, synced
 

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from old_gymnasium import discrete
 from pool_envs import NestedEnv, counting
 
 from remuda import InvalidActionError, Pool
@@ -112,9 +113,9 @@ NUMBERS: list[Any] = [
 SPACES: dict[str, gymnasium.Space[Any]] = {
     "discrete": spaces.Discrete(3),
     "from -1": spaces.Discrete(3, start=-1),
-    "of int8": spaces.Discrete(3, dtype=np.int8),
-    "of uint8": spaces.Discrete(3, dtype=np.uint8),
-    "of uint64": spaces.Discrete(3, dtype=np.uint64),
+    "of int8": discrete(3, np.int8),
+    "of uint8": discrete(3, np.uint8),
+    "of uint64": discrete(3, np.uint64),
     "multi": spaces.MultiDiscrete([2, 3]),
     "multi of int32": spaces.MultiDiscrete([2, 3], dtype=np.int32, start=[0, -1]),
     "multi of uint8": spaces.MultiDiscrete([2, 3], dtype=np.uint8),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium_modes import GYMNASIUM_MODES
 from hypothesis import given
 from hypothesis import strategies as st
+from old_gymnasium import GYMNASIUM_MODES
 from pool_envs import counting, hooked
 
 from remuda import EnvError, FaultPolicy, InvalidActionError, Pool, Recording

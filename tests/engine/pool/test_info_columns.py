@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from accidents import kill_myself
 from gymnasium import spaces
-from gymnasium_modes import sync_vector_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from old_gymnasium import sync_vector_env
 from pool_envs import EnvFn, Info, StepResult, assert_same
 
 from remuda import FaultPolicy, Pool

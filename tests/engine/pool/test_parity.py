@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
-from gymnasium_modes import sync_vector_env
+from old_gymnasium import discrete, sync_vector_env
 from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, assert_same, counting, hooked, telling
 
 from remuda import Batch, Pool
@@ -415,7 +415,7 @@ OBSERVATIONS: list[tuple[spaces.Space[Any], Any]] = [
     (spaces.Discrete(5), 3),
     (spaces.Discrete(5), True),
     (spaces.Discrete(5), np.uint8(3)),
-    (spaces.Discrete(5, dtype=np.int32), 3),
+    (discrete(5, np.int32), 3),
     (spaces.Discrete(5, start=-2), np.array(-1)),
     (box((3,), np.float32), [0.1, 2, 3]),
     (box((3,), np.float32), (0.1, 2, 3)),

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium_modes import in_mode, require_mode
+from old_gymnasium import in_mode, require_mode
 from pairs import each
 from pool_envs import CountingEnv, HookedEnv, counting
 from programs import kill, pids_of

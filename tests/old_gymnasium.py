@@ -1,19 +1,23 @@
-"""Gymnasium's autoreset modes, and its vector envs in them, whatever Gymnasium the tests are run with.
+"""What tests use of Gymnasium that its 1.0, the oldest that remuda takes, does not have.
 
-Gymnasium 1.0, the oldest that remuda takes, resets in the next step and has no name for that. What cannot be compared
-with it is skipped, with the reason.
+It resets in the next step and has no name for that, and its `Discrete` is of int64. What cannot be had there is
+skipped, with the reason.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from remuda.gymnasium.autoreset import POOL_MODE
+
+# -- autoreset modes -------------------------------------------------------------------------------------
 
 GYMNASIUM_MODES = {ours: theirs for theirs, ours in POOL_MODE.items()}
 HAS_MODES = hasattr(gymnasium.vector, "AutoresetMode")
@@ -34,3 +38,14 @@ def sync_vector_env(env_fns: Sequence[Any], mode: str) -> SyncVectorEnv:
     """Gymnasium's own in this mode, by its name in a pool. Skips the test where there is none."""
     require_mode(mode)
     return SyncVectorEnv(env_fns, **in_mode(mode))
+
+
+# -- dtypes of Discrete ----------------------------------------------------------------------------------
+
+HAS_DTYPES = "dtype" in inspect.signature(spaces.Discrete).parameters
+needs_dtypes = pytest.mark.skipif(not HAS_DTYPES, reason="Discrete of Gymnasium 1.0 is of int64")
+
+
+def discrete(n: int, dtype: Any, start: int = 0) -> spaces.Discrete:
+    """Of int64 where there is nothing else: a test that sees the difference `needs_dtypes`."""
+    return spaces.Discrete(n, start=start, **({"dtype": dtype} if HAS_DTYPES else {}))
