@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import command
@@ -53,6 +55,70 @@ def test_a_program_runs_as_it_does_by_itself_and_its_pools_are_traced(how: str, 
     assert f"the trace: {tmp_path / 'out.json'}" in done.stderr
     assert names(tmp_path / "out.json", "span") == ["train"]
     assert names(tmp_path / "out.json", "batch") == ["batch of 2"] * 4
+
+
+STEPPING = """
+import os
+import signal
+import sys
+import gymnasium
+import numpy as np
+import remuda
+
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(9)
+    def reset(self, **options):
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        if action == 1:
+            print("hangs", flush=True)
+            signal.pause()
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+def handle():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+
+def ignore():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+def fork():
+    if (child := os.fork()) == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+pool = remuda.Pool([Env] * 2, num_workers=1)
+pool.reset()
+for _ in range(3):
+    pool.step([0, 0])
+{before}
+pool.step([{action}] * 2)
+print("waits", flush=True)
+sys.stdin.readline()
+sys.exit(5)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@pytest.mark.parametrize(
+    ("before", "action", "status"),
+    [("", 0, -signal.SIGTERM), ("", 1, -signal.SIGTERM), ("handle()", 1, 7), ("ignore()", 0, 5), ("fork()", 0, 5)],
+)
+def test_a_program_that_sigterm_ends_leaves_its_trace(before: str, action: int, status: int, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(STEPPING.replace("{before}", before).replace("{action}", str(action)))
+    command = [sys.executable, "-m", "remuda", "trace", "program.py"]
+    pipe: Any = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == ("hangs\n" if action else "waits\n")
+        if before != "fork()":
+            running.send_signal(signal.SIGTERM)
+        _, err = running.communicate("\n")
+    assert running.returncode == status
+    assert err.count("the trace: ") == 1 and "Traceback" not in err
+    assert names(tmp_path / "trace.json", "batch")[:4] == ["batch of 2"] * 4
+    assert [path.name for path in tmp_path.iterdir() if "trace" in path.name] == ["trace.json"]
 
 
 def test_what_cannot_be_run_or_written_is_refused(tmp_path: Path, program: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import runpy
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +34,8 @@ def add_to(subcommands: Subcommands) -> None:
 def trace(options: argparse.Namespace) -> int:
     """Run a program, and record what happens in its pools for Perfetto or Chrome to show.
 
-    Open the file in https://ui.perfetto.dev. With --merge nothing is run: traces that were recorded together become
-    one, those of torch.profiler too.
+    Open the file in https://ui.perfetto.dev. It is written when the program ends, by SIGTERM too. With --merge nothing
+    is run: traces that were recorded together become one, those of torch.profiler too.
     """
     if options.merge:
         return _merge([Path(options.script), *map(Path, options.args)], options.output)
@@ -48,25 +50,55 @@ def trace(options: argparse.Namespace) -> int:
         recording = remuda.trace(options.output, **events)
     except OSError as error:
         return refuse(str(error))
-    is_written = False
+    end, is_written = _End(recording), False
     try:
         if options.module:
             runpy.run_module(options.script, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(options.script, run_name="__main__")
     finally:
-        is_written = _write(recording)
+        is_written = end.write()
     return 0 if is_written else 1
 
 
-def _write(recording: remuda.Trace) -> bool:
-    """Whether it could be; where it could not, the program still ends as it has ended."""
-    try:
-        print(f"the trace: {recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
-    except OSError as error:
-        print(f"error: the trace could not be written: {error}", file=sys.stderr)
-        return False
-    return True
+class _End:
+    """Writes the trace when the program ends, by SIGTERM too, as Slurm and Docker send it.
+
+    SIGTERM ends the program at once, as it does without us, but the trace is written before. A program that handles it
+    by itself, or ignores it, has its way.
+    """
+
+    def __init__(self, recording: remuda.Trace) -> None:
+        self._recording, self._owner = recording, os.getpid()
+        self._is_writing = self._is_due = False
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def write(self) -> bool:
+        """Whether it could be; where it could not, the program still ends as it has ended."""
+        self._is_writing = True
+        try:
+            print(f"the trace: {self._recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
+        except OSError as error:
+            print(f"error: the trace could not be written: {error}", file=sys.stderr)
+            return False
+        finally:
+            self._is_writing = False
+            if self._is_due:
+                self._die()
+        return True
+
+    def _on_sigterm(self, *_: object) -> None:
+        self._is_due = True
+        if os.getpid() != self._owner:  # a forked child of the program: its trace is its parent's affair
+            self._die()
+        if not self._is_writing:  # else that comes to its end
+            self.write()
+
+    def _die(self) -> None:
+        sys.stderr.flush()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _is_module(name: str) -> bool:
