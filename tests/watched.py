@@ -1,4 +1,4 @@
-"""A pool in a program of its own, and a terminal that somebody looks at it in."""
+"""Pools in programs of their own, and a terminal that somebody looks at them in."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyte
+from programs import HEAD
 
 # It steps until it is told to end: env 3 takes long, env 5 hangs in its step once it is told so.
 PROGRAM = """
@@ -58,6 +59,41 @@ say("closed")
 input()
 """
 
+# It builds 4 envs in 2 workers; those with a gate stand before it, env 1 in its factory's own function.
+STARTING = """
+import logging, remuda._progress.bar
+def make(gate, words):
+    def build():
+        if gate is not None:
+            wait_for_simulator(gate)
+        if words:
+            logging.getLogger("sim").warning(words)
+            wait_for_simulator(gate)
+        return CountingEnv()
+    return build
+def wait_for_simulator(gate):
+    gate.wait()
+logging.basicConfig(format="log: %(message)s")
+remuda._progress.bar.PATIENCE = patience
+fns = [make(gate, words if env == 1 else "") for env, gate in enumerate(gates)]
+if replaces:
+    with Pool([CountingEnv] * 4, num_workers=2, name="herd", **options) as pool:
+        pool.replace([0, 1, 2, 3], fns)
+        print("replaced")
+else:
+    with Pool(fns, num_workers=2, name="herd", **options) as pool:
+        print("built")
+        input()
+"""
+
+
+def starting_program(
+    gates: Sequence[object], options: str = "{}", *, words: str = "", replaces: bool = False, patience: float = 0.0
+) -> str:
+    """`words`: that env 1 logs, after which it stands before its gate once more."""
+    head = f"from pool_envs import Gate\ngates, options, words = {list(gates)!r}, {options}, {words!r}\n"
+    return f"{head}replaces, patience = {replaces!r}, {patience!r}\n{STARTING}"
+
 
 def program(hangs: bool = False, options: str = "{}") -> str:
     return f"hangs, options = {hangs!r}, {options}\n{PROGRAM}"
@@ -66,16 +102,14 @@ def program(hangs: bool = False, options: str = "{}") -> str:
 class Terminal:
     """A command in a pseudo-terminal of so many columns and lines, as a person would see it."""
 
-    def __init__(self, arguments: list[str], columns: int, lines: int, cwd: Path) -> None:
+    def __init__(self, command: list[str], columns: int, lines: int, cwd: Path, **variables: str) -> None:
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self._fd, side = pty.openpty()
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
-        environment |= {"TERM": "xterm-256color"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "remuda", *arguments], stdin=side, stdout=side, stderr=side, cwd=cwd, env=environment
-        )
+        environment |= {"TERM": "xterm-256color", **variables}
+        self.process = subprocess.Popen(command, stdin=side, stdout=side, stderr=side, cwd=cwd, env=environment)
         os.close(side)
 
     def text(self) -> str:
@@ -115,7 +149,20 @@ class Terminal:
 
 @contextmanager
 def terminal(*arguments: str, columns: int = 80, lines: int = 24, cwd: Path) -> Iterator[Terminal]:
-    one = Terminal(list(arguments), columns, lines, cwd)
+    """One with `remuda` in it."""
+    one = Terminal([sys.executable, "-m", "remuda", *arguments], columns, lines, cwd)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@contextmanager
+def terminal_of(code: str, cwd: Path, **variables: str) -> Iterator[Terminal]:
+    """One with a program in it, as `Script` has them."""
+    (cwd / "program.py").write_text(f"{HEAD}\n{code}")
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    one = Terminal([sys.executable, "program.py"], 80, 24, cwd, PYTHONPATH=path, **variables)
     try:
         yield one
     finally:

@@ -102,6 +102,22 @@ def test_a_pool_that_ends_while_it_is_watched_ends_the_view_with_a_sentence(
     running.await_end()
 
 
+def test_a_program_that_is_stopped_is_said_to_be(script: Start, tmp_path: Path) -> None:
+    running, pid = start(script)
+    with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
+        top.await_text(lambda text: "own code" in text)
+        os.kill(pid, signal.SIGSTOP)
+        text = top.await_text(lambda text: f"kill -CONT {pid} lets it go on" in text and "own code" not in text)
+        assert "the program is stopped: by SIGSTOP" in text
+        (pool,) = json.loads(command("top", str(pid), "--json", "--interval", "0.05").stdout)
+        assert pool["is_stopped"]
+        os.kill(pid, signal.SIGCONT)
+        top.await_text(lambda text: "own code" in text)
+        top.press("q")
+        assert top.await_end()[0] == 0
+    end(running)
+
+
 def test_without_a_terminal_it_prints_json(script: Start) -> None:
     running, pid = start(script)
     run = command("top", str(pid), "--json", "--interval", "0.1")

@@ -218,15 +218,16 @@ def test_nobody_need_ask_for_the_bar_where_it_takes_long(
             return is_terminal
 
     stderr, times = Stderr(), iter([0.0, 0.0])
-    monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr("remuda._training.progress.clock", lambda: next(times, seconds))
-    evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial", progress=progress)
+    with Pool([Lottery] * 2, backend="serial") as pool:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        monkeypatch.setattr("remuda._progress.bar.clock", lambda: next(times, seconds))
+        evaluate(never, pool, episodes=5, seed=3, progress=progress)
     assert ("5/5" in stderr.getvalue()) is shown
 
 
 def test_a_bar_that_nobody_asked_for_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda._training.progress.find_spec", lambda _: None)
-    monkeypatch.setattr("remuda._training.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("remuda._progress.bar.find_spec", lambda _: None)
+    monkeypatch.setattr("remuda._progress.bar.PATIENCE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert len(evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial")) == 5
 

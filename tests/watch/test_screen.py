@@ -19,7 +19,8 @@ from rich.console import Console
 from remuda._watch.pages import View
 from remuda._watch.screen import draw
 
-POOL: Any = SimpleNamespace(card=SimpleNamespace(name="herd", owner=4145))
+CARD = SimpleNamespace(name="herd", owner=4145)
+POOL: Any = SimpleNamespace(card=CARD, owner=SimpleNamespace(is_stopped=False))
 # Its verdict takes four lines of eighty columns.
 STATS = snapshot(
     steps=[each(1000 * US)] * 512, workers=2, waited=300_000 * US, own=200 * US, queued=200_000 * US, others=1.5

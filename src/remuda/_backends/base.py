@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from remuda import _core
+from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Peeked
 from remuda._wire.computed import Computed
 from remuda._wire.info_columns import InfoColumn
@@ -95,19 +96,43 @@ def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Ca
     )
 
 
+class BuildSite:
+    """Where envs are being built, as their pool's process sees it. This one is looked at by nobody.
+
+    Attributes:
+        board: That workers write on; None: there is none.
+    """
+
+    board: BuildBoard | None = None
+
+    def show(self, *, at_once: bool = False) -> float | None:
+        """Shows how far it is, if that is due. Returns the seconds until it is to be called again; None: never.
+
+        `at_once`: it may take long until it is called again.
+        """
+        return None
+
+    def hide(self) -> None:
+        """Something else is about to be written, or all is over."""
+
+
 class Backend(Protocol):
     """Runs workers. Used by one thread at a time, in this order: `build`, `attach`, the rest, `stop`."""
 
     @property
     def workers(self) -> Sequence[Worker]: ...
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None, site: BuildSite) -> list[Reports]:
         """Starts the workers, which build their envs; returns their reports. The first may have been started.
+
+        `site` is asked to show how far they are while this goes on, and hidden at its end.
 
         Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError; then nothing is left behind.
         """
 
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
+    def build_first(
+        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, site: BuildSite
+    ) -> SecondBuild:
         """Starts the first worker alone, with its one env, and has it try whether that can be built a second time.
 
         If it `stays`, `build` goes on with the others. Raises as that does.

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from remuda import _core
-from remuda._backends.base import Assignment
+from remuda._backends.base import Assignment, BuildSite
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
+from remuda._worker.build_log import BuildLog
 from remuda._worker.env_report import Reports
 from remuda._worker.host import BuildError
 from remuda._worker.measuring import read_clocks, spent
@@ -59,17 +60,22 @@ class LocalBackend:
         self.workers: list[LocalWorker] = []
         self._built: list[Reports] = []  # by worker
 
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
+    def build_first(
+        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, site: BuildSite
+    ) -> SecondBuild:
         begin, modules = read_clocks(), len(sys.modules)
-        self.build(assignments[:1], timeout)
+        self.build(assignments[:1], timeout, site)
         first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
         return try_second_build(env_fn, env, first, limits, own_process=False)
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None, site: BuildSite) -> list[Reports]:
         for assignment in assignments[len(self.workers) :]:
             self.workers.append(LocalWorker(assignment))
-        self._built += build_locally(self.workers, assignments, len(self._built))
+        try:
+            self._built += build_locally(self.workers, assignments, len(self._built), site)
+        finally:
+            site.hide()
         return self._built
 
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
@@ -117,14 +123,22 @@ class LocalBackend:
         raise NotImplementedError("only a process can have a successor")
 
 
-def build_locally(workers: Sequence[LocalWorker], assignments: Sequence[Assignment], first: int = 0) -> list[Reports]:
+def build_locally(
+    workers: Sequence[LocalWorker], assignments: Sequence[Assignment], first: int = 0, site: BuildSite | None = None
+) -> list[Reports]:
     """Builds every env in the calling thread; when one fails, closes those that were built and raises EnvError.
 
-    `first`: whose are still to be built; of those before it they are.
+    Args:
+        workers, assignments: All of them.
+        first: Whose are still to be built; of those before it they are.
+        site: That is told of each.
     """
+    log = BuildLog() if site is None else BuildLog(site.board, lambda: site.show(at_once=True))
     try:
         pairs = list(zip(workers, assignments, strict=True))
-        reports = [worker.host.build(assignment.env_fns, assignment.computed) for worker, assignment in pairs[first:]]
+        reports = [
+            worker.host.build(assignment.env_fns, assignment.computed, log) for worker, assignment in pairs[first:]
+        ]
         _check_distinct(workers)
     except BuildError as error:
         close_all(workers)

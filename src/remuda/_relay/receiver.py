@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from remuda._progress.bar import make_way
 from remuda._relay.log import logger
 from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
 
@@ -89,6 +90,7 @@ class Relay:
         except BlockingIOError:
             return False
         self._heard += 1
+        make_way()
         self._hand_on(datagram)
         return True
 

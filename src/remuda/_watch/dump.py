@@ -18,6 +18,7 @@ def dump(pool: WatchedPool, so_far: PoolStats, late: PoolStats) -> dict[str, Any
     return {
         "name": pool.card.name,
         "pid": pool.card.owner,
+        "is_stopped": pool.owner.is_stopped,
         "setup": asdict(so_far.setup),
         "verdict": {"cause": late.verdict.cause, "text": late.verdict.text, "code": late.verdict.code},
         "so_far": _figures(so_far),

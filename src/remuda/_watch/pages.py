@@ -187,6 +187,11 @@ def summary(stats: PoolStats) -> list[str]:
     ]
 
 
+def stopped(pid: int) -> list[str]:
+    """The same of a program that is at a halt, whose figures tell nothing of what it does."""
+    return ["the program is stopped: by SIGSTOP, Ctrl-Z or a debugger", f"kill -CONT {pid} lets it go on"]
+
+
 def _shares(stats: PoolStats) -> dict[str, float]:
     caller = stats.caller
     return {"waits": caller.waiting, "gathers": caller.gathering, "own code": caller.own}

@@ -9,12 +9,26 @@ from rich.table import Table
 from rich.text import Text
 
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._watch.pages import Row, View, details, headings, rows, summary
+from remuda._watch import start_page
+from remuda._watch.pages import Row, View, details, headings, rows, stopped, summary
+from remuda._watch.starting_pool import StartingPool
 from remuda._watch.watched_pool import WatchedPool, output_of
 
 _KEYS = "q quit  e envs  w workers  s S r sort  up down enter env  tab next pool  j JSON"
+_START_KEYS = "q quit  up down  tab next pool  j JSON"
 _LEAST_ROWS = 3  # of the table, however small the terminal is
 _TAIL = 8  # lines of output
+
+
+def draw_start(pool: StartingPool, number: str, cursor: int, console: Console, notice: str) -> RenderableType:
+    """A whole screen of a pool that is being started; arguments as `draw` has them."""
+    builds = pool.builds()
+    shares, hint = start_page.summary(pool, builds)
+    head = [_title(pool.card.name, pool.card.owner, number, start_page.title(pool)), Text(shares)]
+    head += [Text(hint, style="yellow"), Text()]
+    foot = [Text(notice, style="green"), Text(_START_KEYS, style="dim")]
+    table = _table(start_page.rows(builds), start_page.HEADINGS, cursor, _room(head + foot, console) - 1)
+    return Group(*head, table, *foot)
 
 
 def draw(
@@ -31,30 +45,37 @@ def draw(
         notice: To be told in the last line but one.
     """
     setup = late.setup
-    title = (
-        f"remuda top  {pool.card.name}, process {pool.card.owner}{number}: {setup.num_envs} envs in "
-        f"{setup.num_workers} {setup.backend} workers"
-    )
-    shares, verdict = summary(late)
-    head = [Text(title, style="bold reverse"), Text(shares), Text(verdict, style="yellow"), Text()]
+    what = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
+    title = _title(pool.card.name, pool.card.owner, number, what)
+    shares, verdict = stopped(pool.card.owner) if pool.owner.is_stopped else summary(late)
+    head = [title, Text(shares), Text(verdict, style="yellow"), Text()]
     foot = [Text(notice, style="green"), Text(_KEYS, style="dim")]
-    room = console.height - sum(max(1, len(text.wrap(console, console.width))) for text in head + foot)
+    room = _room(head + foot, console)
     if view.page == "env":
         page = _page_of(so_far, late, view)
         left = room - page.row_count - 3  # its title, the line between, a heading
         body = [page, Text(), _output(so_far, view, left)]
     else:
-        body = [_table(rows(late, view), view, room - 1)]  # its headings
+        body = [_table(rows(late, view), headings(view), view.cursor, room - 1)]  # its headings
     return Group(*head, *body, *foot)
 
 
-def _table(found: Sequence[Row], view: View, room: int) -> Table:
+def _title(name: str, pid: int, number: str, what: str) -> Text:
+    return Text(f"remuda top  {name}, process {pid}{number}: {what}", style="bold reverse")
+
+
+def _room(around: Sequence[Text], console: Console) -> int:
+    """Lines that are left for a page."""
+    return console.height - sum(max(1, len(text.wrap(console, console.width))) for text in around)
+
+
+def _table(found: Sequence[Row], columns: Sequence[str], cursor: int, room: int) -> Table:
     """As many rows as there is room for, the marked one among them."""
     room = max(_LEAST_ROWS, room if len(found) <= room else room - 1)  # without the caption, which tells of the rest
-    cursor = min(view.cursor, max(0, len(found) - 1))
+    cursor = min(cursor, max(0, len(found) - 1))
     first = max(0, min(cursor - room // 2, len(found) - room))
     table = Table(box=None, padding=(0, 1, 0, 0), expand=False, header_style="bold")
-    for heading in headings(view):
+    for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for place, row in enumerate(found[first : first + room], first):
         style = "reverse" if place == cursor else "bold red" if row.is_late else ""

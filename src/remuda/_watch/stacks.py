@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remuda._engine.stats.pool_stats import WorkerStats
 from remuda._engine.stats.table import span
 from remuda._relay.stacks import Stack, stack_of
+from remuda._watch import start_page
+from remuda._watch.starting_pool import StartingPool
 from remuda._watch.watched_pool import WatchedPool
 
 _PATIENCE = 30.0  # seconds for py-spy, which reads the symbols of every library
@@ -28,6 +30,7 @@ class WorkerStack:
         seconds: For how long.
         stack: The calls, as text; empty where it waits for something to do, or they are not known.
         problem: Why not; else empty.
+        is_busy: Whether it is at something.
     """
 
     worker: int | None
@@ -36,31 +39,56 @@ class WorkerStack:
     seconds: float
     stack: str = ""
     problem: str = ""
+    is_busy: bool = False
 
 
-def stacks_of(pool: WatchedPool, *, native: bool) -> list[WorkerStack]:
+def stacks_of(pool: WatchedPool | StartingPool, *, native: bool) -> list[WorkerStack]:
     """Of the program first, where py-spy is there; then of the workers, those that are at something longest first.
 
     `native`: with the calls of native code, by py-spy.
     """
-    workers = sorted(pool.stats().workers, key=lambda worker: -worker.doing_since)
+    workers = _starting(pool) if isinstance(pool, StartingPool) else _working(pool)
     owner, spy = pool.card.owner, py_spy() if native else None
     wanted = [owner] if spy else []
-    wanted += [worker.pid for worker in workers if worker.pid is not None and worker.doing is not None]
+    wanted += [worker.pid for worker in workers if worker.pid is not None and worker.is_busy]
     dumps = _spied(spy, wanted) if spy else {pid: stack_of(pid) for pid in wanted}
     of_program = [WorkerStack(None, owner, "", 0.0, dumps[owner].text, dumps[owner].problem)] if spy else []
-    return of_program + [_of(worker, dumps) for worker in workers]
+    return of_program + [_with_stack(worker, dumps) for worker in workers]
 
 
-def _of(worker: WorkerStats, dumps: dict[int, Stack]) -> WorkerStack:
+def _with_stack(worker: WorkerStack, dumps: dict[int, Stack]) -> WorkerStack:
+    if not worker.is_busy:
+        return worker
+    if worker.pid is None:
+        return replace(worker, problem="it has no process: see the program's threads")
+    dump = dumps.get(worker.pid, Stack())
+    return replace(worker, stack=dump.text, problem=dump.problem)
+
+
+def _working(pool: WatchedPool) -> list[WorkerStack]:
+    """What the workers of an open pool do, those that have been at it longest first."""
+    return [_of_worker(one) for one in sorted(pool.stats().workers, key=lambda worker: -worker.doing_since)]
+
+
+def _of_worker(worker: WorkerStats) -> WorkerStack:
     if worker.doing is None:
         return WorkerStack(worker.index, worker.pid, "waits for something to do", 0.0)
     whose = "" if worker.doing_env is None else f" env {worker.doing_env}"
-    doing, seconds = f"{worker.doing}{whose}", worker.doing_since
-    if worker.pid is None:
-        return WorkerStack(worker.index, None, doing, seconds, problem="it has no process: see the program's threads")
-    dump = dumps.get(worker.pid, Stack())
-    return WorkerStack(worker.index, worker.pid, doing, seconds, dump.text, dump.problem)
+    return WorkerStack(worker.index, worker.pid, f"{worker.doing}{whose}", worker.doing_since, is_busy=True)
+
+
+def _starting(pool: StartingPool) -> list[WorkerStack]:
+    """What the workers of a pool do that is being started. Those that have built all their envs come last."""
+    told: dict[int, WorkerStack] = {}
+    for build in pool.builds():
+        pid = None if build.pid == pool.card.owner else build.pid
+        if build.seconds is not None and not build.is_built:
+            doing = f"builds env {build.env_id}"
+            told[build.worker] = WorkerStack(build.worker, pid, doing, build.seconds, is_busy=True)
+        else:
+            doing = "has built its envs" if build.is_built else "has not begun to build: it is being started"
+            told.setdefault(build.worker, WorkerStack(build.worker, pid, doing, 0.0))
+    return list(told.values())
 
 
 def py_spy() -> str | None:
@@ -91,13 +119,14 @@ def _answer(process: subprocess.Popen[str], pid: int) -> Stack:
     return Stack(own.text, "" if own.text else f"py-spy: {why}")
 
 
-def as_text(pool: WatchedPool, stacks: list[WorkerStack]) -> str:
+def as_text(pool: WatchedPool | StartingPool, stacks: list[WorkerStack]) -> str:
     """As a terminal shows them."""
-    setup = pool.stats().setup
-    lines = [
-        f"pool {pool.card.name} of process {pool.card.owner}: {setup.num_envs} envs in {setup.num_workers} "
-        f"{setup.backend} workers"
-    ]
+    if isinstance(pool, StartingPool):
+        what = start_page.title(pool)
+    else:
+        setup = pool.stats().setup
+        what = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
+    lines = [f"pool {pool.card.name} of process {pool.card.owner}: {what}"]
     for stack in stacks:
         lines += ["", _heading(stack)]
         lines += [f"    {line}" for line in (stack.stack or stack.problem).splitlines()]

@@ -5,27 +5,35 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
 from remuda._engine.stats.pool_stats import PoolStats
+from remuda._watch import start_page
 from remuda._watch.dump import dump
+from remuda._watch.finding import NotFoundError, find
 from remuda._watch.keys import Keys
-from remuda._watch.pages import View, rows
-from remuda._watch.screen import draw
+from remuda._watch.pages import Row, View, rows
+from remuda._watch.screen import draw, draw_start
+from remuda._watch.starting_pool import StartingPool
 from remuda._watch.watched_pool import WatchedPool
 
 _LATE = 5  # so many looks make up what was of late
 
 
 class Top:
-    """Shows pools one at a time, until the user leaves or there is none any more."""
+    """Shows pools one at a time, until the user leaves or there is none any more.
 
-    def __init__(self, pools: list[WatchedPool], console: Console, interval: float) -> None:
-        """`interval`: seconds between two looks."""
-        self._pools, self._console, self._interval = pools, console, interval
+    One that is being started is followed into what becomes of it.
+    """
+
+    def __init__(self, pools: Sequence[WatchedPool | StartingPool], console: Console, interval: float) -> None:
+        """`interval`: seconds between two looks. The pools are closed when they have ended; see `close`."""
+        self._pools, self._console, self._interval = list(pools), console, interval
         self._view, self._notice = View(), ""
         self._seen: deque[PoolStats] = deque(maxlen=_LATE)
 
@@ -51,7 +59,15 @@ class Top:
     def frame(self) -> RenderableType:
         """The whole screen, as of the last look."""
         number = f" ({self._number} of {len(self._pools)})" if len(self._pools) > 1 else ""
-        return draw(self._pools[0], number, self._seen[-1], self._late(), self._view, self._console, self._notice)
+        pool = self._pools[0]
+        if isinstance(pool, StartingPool):
+            return draw_start(pool, number, self._view.cursor, self._console, self._notice)
+        return draw(pool, number, self._seen[-1], self._late(), self._view, self._console, self._notice)
+
+    def close(self) -> None:
+        """Lets go of the pools."""
+        for pool in self._pools:
+            pool.close()
 
     @property
     def _number(self) -> int:
@@ -59,7 +75,9 @@ class Top:
         return order.index(self._pools[0]) + 1
 
     def _look(self) -> None:
-        self._seen.append(self._pools[0].stats())
+        pool = self._pools[0]
+        if isinstance(pool, WatchedPool):
+            self._seen.append(pool.stats())
 
     def _late(self) -> PoolStats:
         first, last = self._seen[0], self._seen[-1]
@@ -73,7 +91,11 @@ class Top:
         elif key == "j":
             self._save()
         else:
-            self._view = self._view.press(key, rows(self._late(), self._view))
+            self._view = self._view.press(key, self._rows())
+
+    def _rows(self) -> list[Row]:
+        pool = self._pools[0]
+        return start_page.rows(pool.builds()) if isinstance(pool, StartingPool) else rows(self._late(), self._view)
 
     def _begin(self) -> None:
         """With another pool."""
@@ -85,10 +107,13 @@ class Top:
         pool = self._pools[0]
         path = Path(f"remuda-top-{pool.card.owner}-{time.strftime('%H%M%S')}.json")
         try:
-            path.write_text(json.dumps(dump(pool, self._seen[-1], self._late()), indent=2) + "\n")
+            path.write_text(json.dumps(self._dumped(pool), indent=2) + "\n")
             self._notice = f"written: {path}"
         except OSError as error:
             self._notice = f"{path} could not be written: {error.strerror}"
+
+    def _dumped(self, pool: WatchedPool | StartingPool) -> dict[str, Any]:
+        return start_page.dump(pool) if isinstance(pool, StartingPool) else dump(pool, self._seen[-1], self._late())
 
     def _drop_those_that_ended(self) -> str:
         """What there is to be told of them."""
@@ -97,6 +122,21 @@ class Top:
             told = pool.end_in_words()
             self._pools.remove(pool)
             pool.close()
+            if isinstance(pool, StartingPool) and (those := self._what_became_of(pool)):
+                self._pools[:0], told = those, ""
         if self._pools and self._pools[0] is not shown:
             self._begin()
         return told
+
+    def _what_became_of(self, pool: StartingPool) -> list[WatchedPool | StartingPool]:
+        """Pools of its process that are not shown yet."""
+        try:
+            found = find(pool.card.owner)
+        except NotFoundError:
+            return []
+        shown = {one.owner.file for one in self._pools}
+        fresh = [one for one in found.all if one.owner.file not in shown]
+        for one in found.all:
+            if one not in fresh:
+                one.close()
+        return fresh

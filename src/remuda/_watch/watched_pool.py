@@ -12,6 +12,7 @@ from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats, Setup
 from remuda._engine.stats.reading import read_stats
+from remuda._watch.owner import Owner
 from remuda._wire.card import Card, start_of
 
 
@@ -20,11 +21,12 @@ class WatchedPool:
 
     Attributes:
         card: How the pool was made.
+        owner: Its process.
     """
 
     def __init__(self, card: Card, fd: int) -> None:
         """`fd`: the caller's, which is needed no longer. (Whoever looked for the pool would find it with us, too.)"""
-        self.card, self._file = card, os.fstat(fd)
+        self.card, self.owner = card, Owner(card.owner, card.started, os.fstat(fd))
         plan = _core.Plan(**card.plan)
         self._arena: _core.Arena | None = _core.Arena.look_at(fd, plan.bytes)
         self._plan, self._setup = plan, _setup(card)
@@ -43,19 +45,13 @@ class WatchedPool:
     @property
     def is_open(self) -> bool:
         """Whether its process runs, and has not closed it."""
-        if start_of(self.card.owner) != self.card.started:
-            return False
-        try:
-            links = list(Path(f"/proc/{self.card.owner}/fd").iterdir())
-        except OSError:
-            return False
-        return any(_is_same(link, self._file) for link in links)
+        return self.owner.has_file
 
     def end_in_words(self) -> str:
         """Of one that is not open any more."""
         name, owner = self.card.name, self.card.owner
-        runs = start_of(owner) == self.card.started
-        return f"the pool {name} of process {owner} " + ("was closed" if runs else "is gone: the process has ended")
+        end = "was closed" if self.owner.runs else "is gone: the process has ended"
+        return f"the pool {name} of process {owner} {end}"
 
     def stats(self) -> PoolStats:
         """As `Pool.stats()`; the workers' processes are those that have built their envs."""
@@ -83,13 +79,6 @@ def output_of(pid: int | None, limit: int = 1 << 13) -> str | None:
         finally:
             os.close(fd)
     return None
-
-
-def _is_same(link: Path, file: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(link.stat(), file)
-    except OSError:
-        return False
 
 
 def _setup(card: Card) -> Setup:

@@ -154,9 +154,10 @@ class SocketChannel:
                     raise
                 time.sleep(0.001)  # the user has as many on their way as the limit of open files allows
 
-    def recv_fds(self, count: int) -> list[int]:
+    def recv_fds(self, count: int, most: int | None = None) -> list[int]:
+        """So many, or up to `most`. Raises EOFError where other ones came, or none."""
         # Not `socket.recv_fds`, whose descriptors would be handed on to every program that an env starts.
-        room = socket.CMSG_SPACE(count * _FD.size)
+        room = socket.CMSG_SPACE((most or count) * _FD.size)
         marker, ancillary, _, _ = self._sock.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
         fds = [
             fd
@@ -164,7 +165,7 @@ class SocketChannel:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
             for (fd,) in _FD.iter_unpack(data[: len(data) // _FD.size * _FD.size])
         ]
-        if marker != b"F" or len(fds) != count:
+        if marker != b"F" or not count <= len(fds) <= (most or count):
             for fd in fds:
                 os.close(fd)
             raise EOFError("the other end closed before it had passed its descriptors")

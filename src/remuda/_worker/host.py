@@ -30,6 +30,7 @@ from remuda._wire.requests import (
     remember,
 )
 from remuda._wire.texts import text_of
+from remuda._worker.build_log import BuildLog
 from remuda._worker.env_report import EnvReport, Reports, check_names, check_spaces, is_vector_env, report
 from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import EnvFn, unpack
@@ -112,24 +113,28 @@ class EnvHost:
 
     # -- life ------------------------------------------------------------------------------------------
 
-    def build(self, env_fns: Sequence[EnvFn], computed: Sequence[Computed] = ()) -> Reports:
-        """Builds the envs, of which the caller's columns are to be `computed`.
+    def build(
+        self, env_fns: Sequence[EnvFn], computed: Sequence[Computed] = (), log: BuildLog | None = None
+    ) -> Reports:
+        """Builds the envs, of which the caller's columns are to be `computed`, and notes that in the `log`.
 
         Raises BuildError when a factory raises or gives no env of its own; what was built is closed.
         """
         reports: Reports = []
-        self._computed = computed
+        self._computed, log = computed, log or BuildLog()
         if self._keeps_factories:
             self._env_fns = list(env_fns)
         with worker_context(self.info):
             for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
                 self._current = slot
+                log.begin(slot)
                 try:
                     reports += [self._build_first(slot, env_fn)] * self.width
                 except BaseException as error:
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
                     raise BuildError(failure) from error
+                log.end(slot)
         self._current = None
         self._reports = reports if self._keeps_factories else []
         return reports

@@ -20,11 +20,13 @@ from remuda._relay.output import WorkerOutput, settle_output
 from remuda._relay.sender import DatagramSender, start_relaying
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
+from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
 from remuda._wire.parcel import Address, fetch
 from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
+from remuda._worker.build_log import BuildLog
 from remuda._worker.factories import Carried, unpack, with_ids
 from remuda._worker.host import BuildError, dump_named
 from remuda._worker.measuring import read_clocks, spent
@@ -87,13 +89,13 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     channel = SocketChannel(socket.socket(fileno=fd))
     try:
         if config is None:
-            relay, parcel = channel.recv_fds(2)
+            relay, parcel, *board = channel.recv_fds(2, 3)
             (address,) = channel.recv()
             config = load(fetch(parcel, address))
         else:
-            (relay,), parcel = channel.recv_fds(1), None
+            (relay, *board), parcel = channel.recv_fds(1, 2), None
             channel.recv()
-        _serve(channel, config, relay, parcel)
+        _serve(channel, config, relay, parcel, _log_on(board))
     except (EOFError, ConnectionError):
         pass  # the pool is gone or gave up on us: there is nobody left to tell
     finally:
@@ -101,7 +103,17 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
         flush_output()
 
 
-def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None) -> None:
+def _log_on(board: list[int]) -> BuildLog:
+    """`board`: the descriptor of one, if there is one."""
+    if not board:
+        return BuildLog()
+    try:
+        return BuildLog(BuildBoard.open(board[0], writes=True))
+    finally:
+        os.close(board[0])
+
+
+def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None, log: BuildLog) -> None:
     _introduce(config)
     sender = DatagramSender(socket.socket(fileno=relay), config.info.index)
     host = make_host(
@@ -126,7 +138,8 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         return report(b"failed", *host.describe(error, None, "build"))
     begin, modules = read_clocks(), len(sys.modules)
     try:
-        reports = host.build(env_fns, computed)
+        reports = host.build(env_fns, computed, log)
+        log.close()
         first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:

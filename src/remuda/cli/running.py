@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .options import at_least, refuse
 
 if TYPE_CHECKING:
-    from remuda._watch.watched_pool import WatchedPool
+    from remuda._watch.finding import Found
 
 
 def add_pid(parser: argparse.ArgumentParser) -> None:
@@ -20,18 +20,17 @@ def add_pid(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show_pools(pid: int | None, show: Callable[[list[WatchedPool]], int]) -> int:
-    """Show the open pools of a program, or of all of this user's. Return the exit status of `show`, or of a refusal."""
+def show_pools(pid: int | None, show: Callable[[Found], int]) -> int:
+    """Show the pools of a program, or of all of this user's, those that start too. Return the exit status of `show`, or of a refusal."""
     if sys.platform != "linux":
         return refuse(f"expected Linux, whose /proc tells of processes, got {sys.platform}")
-    from remuda._watch.finding import NotFoundError, find_pools
+    from remuda._watch.finding import NotFoundError, find
 
     try:
-        pools = find_pools(pid)
+        found = find(pid)
     except NotFoundError as error:
         return refuse(str(error))
     try:
-        return show(pools)
+        return show(found)
     finally:
-        for pool in pools:
-            pool.close()
+        found.close()

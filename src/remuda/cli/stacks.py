@@ -11,7 +11,7 @@ from .options import add_subcommand
 from .running import add_pid, show_pools
 
 if TYPE_CHECKING:
-    from remuda._watch.watched_pool import WatchedPool
+    from remuda._watch.finding import Found
 
     from .options import Subcommands
 
@@ -31,19 +31,19 @@ def stacks(options: argparse.Namespace) -> int:
     Python and native calls where py-spy is installed, which stops each process for a moment; else Python calls, for
     which workers answer themselves, wherever they hang.
     """
-    return show_pools(options.pid, lambda pools: _show(pools, options))
+    return show_pools(options.pid, lambda found: _show(found, options))
 
 
-def _show(pools: list[WatchedPool], options: argparse.Namespace) -> int:
+def _show(found: Found, options: argparse.Namespace) -> int:
     from remuda._watch.stacks import as_text, stacks_of
 
-    found = [(pool, stacks_of(pool, native=not options.python)) for pool in pools]
+    stacks = [(pool, stacks_of(pool, native=not options.python)) for pool in found.all]
     if options.json:
         told = [
             {"name": pool.card.name, "pid": pool.card.owner, "stacks": [dataclasses.asdict(one) for one in its]}
-            for pool, its in found
+            for pool, its in stacks
         ]
         print(json.dumps(told, indent=2))
     else:
-        print("\n\n".join(as_text(pool, its) for pool, its in found))
+        print("\n\n".join(as_text(pool, its) for pool, its in stacks))
     return 0

@@ -12,7 +12,7 @@ from .options import add_subcommand, at_least, refuse
 from .running import add_pid, show_pools
 
 if TYPE_CHECKING:
-    from remuda._watch.watched_pool import WatchedPool
+    from remuda._watch.finding import Found
 
     from .options import Subcommands
 
@@ -31,43 +31,48 @@ def top(options: argparse.Namespace) -> int:
 
     Nothing is asked of the programs, and none is slowed down: their memory is read. Keys are told in the last line.
     """
-    return show_pools(options.pid, lambda pools: _show(pools, options))
+    return show_pools(options.pid, lambda found: _show(found, options))
 
 
-def _show(pools: list[WatchedPool], options: argparse.Namespace) -> int:
+def _show(found: Found, options: argparse.Namespace) -> int:
     from .bench import is_installed
 
     if options.json:
-        return _print_json(pools, options.interval)
+        return _print_json(found, options.interval)
     if not is_installed("rich"):
         return refuse("remuda top needs rich: pip install remuda[top]; or use --json")
     if not sys.stdout.isatty():
         return refuse("expected a terminal to draw on; use --json for a file or a pipe")
-    return _draw(pools, options.interval)
+    return _draw(found, options.interval)
 
 
-def _print_json(pools: list[WatchedPool], interval: float) -> int:
+def _print_json(found: Found, interval: float) -> int:
+    from remuda._watch import start_page
     from remuda._watch.dump import dump
 
+    pools = found.pools
     before = [pool.stats() for pool in pools]
     time.sleep(interval)
     after = [pool.stats() for pool in pools]
     told = [dump(pool, last, last - first) for pool, first, last in zip(pools, before, after, strict=True)]
-    print(json.dumps(told, indent=2))
+    print(json.dumps([*(start_page.dump(pool) for pool in found.starting), *told], indent=2))
     return 0
 
 
-def _draw(pools: list[WatchedPool], interval: float) -> int:
+def _draw(found: Found, interval: float) -> int:
     from rich.console import Console
 
     from remuda._watch.keys import terminal_keys
     from remuda._watch.top import Top
 
+    top = Top(found.all, Console(), interval)
     try:
         with terminal_keys() as keys:
-            ended = Top(pools, Console(), interval).run(keys)
+            ended = top.run(keys)
     except KeyboardInterrupt:
         return 0
+    finally:
+        top.close()
     if ended:
         print(ended)
     return 0

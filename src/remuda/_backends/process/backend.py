@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from remuda import _core
-from remuda._backends.base import PATIENCE_SECONDS, Assignment, death_of
+from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildSite, death_of
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.inherited import register
 from remuda._backends.process.lateness import start_timeout
@@ -73,6 +73,7 @@ class ProcessBackend:
         self._built: list[Reports] = []  # by worker
         self._timeout: float | None = None  # for all envs to be built
         self._deadline = Deadline(None)
+        self._site = BuildSite()
         self._oom = OomWatch()
         self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
@@ -80,24 +81,23 @@ class ProcessBackend:
 
     # -- start -----------------------------------------------------------------------------------------
 
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
+    def build_first(
+        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, site: BuildSite
+    ) -> SecondBuild:
         try:
-            self._prepare(assignments, timeout)
-            first = self._start(0)
-            self._built = self._collect_reports([first])
-            return self._second_build(first, limits)
+            with self._shown(site):
+                self._prepare(assignments, timeout)
+                first = self._start(0)
+                self._built = self._collect_reports([first])
+                return self._second_build(first, limits)
         except BaseException:
             self.stop(0)
             raise
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None, site: BuildSite) -> list[Reports]:
         try:
-            if not self.workers:
-                self._prepare(assignments, timeout)
-            indices = list(range(len(self.workers), len(assignments)))
-            for together in [[index] for index in indices] if self._serially else [indices]:
-                started = [self._start(index) for index in together]
-                self._built += self._collect_reports(started)
+            with self._shown(site):
+                self._build_others(assignments, timeout)
             assert self._configs is not None  # they are the first thing that was made
             if not any(assignment.rebuilds for assignment in assignments):
                 self._configs.close()  # factories may refer to their pool, so who will have no successors keeps none
@@ -105,6 +105,28 @@ class ProcessBackend:
         except BaseException:
             self.stop(0)
             raise
+
+    def _build_others(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
+        """Than those that are there."""
+        if not self.workers:
+            self._prepare(assignments, timeout)
+        indices = list(range(len(self.workers), len(assignments)))
+        for together in [[index] for index in indices] if self._serially else [indices]:
+            self._site.hide()  # who is forked must not inherit a standard output that draws
+            started = [self._start(index) for index in together]
+            self._built += self._collect_reports(started)
+
+    @contextmanager
+    def _shown(self, site: BuildSite) -> Iterator[None]:
+        """Workers that are started meanwhile write on its board; successors are nobody's affair there."""
+        self._site = site
+        if site.board is not None:
+            register(site.board)
+        try:
+            yield
+        finally:
+            self._site = BuildSite()
+            site.hide()
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
         """Before the first worker is started. `timeout`: for all of them."""
@@ -131,7 +153,8 @@ class ProcessBackend:
         output = self._outputs[index]
         output.begin()
         config = self._configs
-        what = Launch(config.order(index), *config.place(index), output.fd, self._relay.sending_end)
+        board = -1 if self._site.board is None else self._site.board.fd
+        what = Launch(config.order(index), *config.place(index), output.fd, self._relay.sending_end, board)
         return self._launcher.launch(what, self._processes.append)
 
     def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[Reports]:
@@ -174,6 +197,7 @@ class ProcessBackend:
 
     def _told(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
         """Waits until some of these workers have something to say, and goes on with starting the others."""
+        timeout = _sooner(timeout, self._site.show())
         poller, whose = select.poll(), dict[int, ProcessWorker]()
         for worker in silent:
             if worker.has_arrived():
@@ -181,7 +205,7 @@ class ProcessBackend:
             elif worker.launching is not None:
                 for fd in worker.launching.descriptors():
                     poller.register(fd, select.POLLIN)
-                timeout = _SLICE if timeout is None else min(timeout, _SLICE)
+                timeout = _sooner(timeout, _SLICE)
                 if not worker.launching.is_under_way:
                     break  # those behind it wait too
         assert self._relay is not None  # it was made before the workers
@@ -375,6 +399,11 @@ class ProcessBackend:
             self._configs.close()
         if self._arena is not None:
             self._arena.close_fd()
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    """Of two timeouts."""
+    return min((seconds for seconds in (one, other) if seconds is not None), default=None)
 
 
 @contextmanager

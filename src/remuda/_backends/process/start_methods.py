@@ -37,6 +37,7 @@ class Launch:
         address: where.
         output: The descriptor that it gets as its standard output and error; None: it inherits ours.
         relay: The descriptor that it is to send its logs and warnings to.
+        board: That of the board on which it notes what it has built; -1: there is none.
     """
 
     config: WorkerConfig
@@ -44,6 +45,12 @@ class Launch:
     address: Address
     output: int | None
     relay: int
+    board: int = -1
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What is sent along, in this order."""
+        return [self.relay, *([] if self.parcel is None else [self.parcel]), *([] if self.board < 0 else [self.board])]
 
 
 Register: TypeAlias = Callable[[WorkerProcess], None]
@@ -174,7 +181,7 @@ def _open_channel(what: Launch) -> tuple[SocketChannel, socket.socket]:
     channel = SocketChannel(ours)
     register(channel)
     try:
-        channel.send_fds([what.relay] if what.parcel is None else [what.relay, what.parcel])
+        channel.send_fds(what.descriptors)
         channel.post([what.address])
     except BaseException:
         channel.close()

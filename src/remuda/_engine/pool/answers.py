@@ -33,6 +33,14 @@ class Answers(Call):
         """Whether `result` would return (or raise) without waiting."""
         return not self._missing or self.error is not None
 
+    def wait(self, timeout: float | None) -> None:
+        """Until all answers are there, or for so many seconds."""
+        self._wait(self, timeout)
+
+    @property
+    def num_missing(self) -> int:
+        return len(self._missing)
+
     def result(self, timeout: float | None = None) -> list[Any]:
         """Waits for all answers. See `Call.result`."""
         check_timeout(timeout)

@@ -29,6 +29,7 @@ from remuda._engine.startup.advice import ADVISER, advice
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings, check_env_fns, start
+from remuda._engine.startup.start_site import StartSite
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
 from remuda._keywords import names_keywords
@@ -96,8 +97,9 @@ class Pool(Part):
         factories, cores = check_env_fns(env_fns), usable_cores()
         shown_warnings: ShownWarnings = {}
         settings = Settings.of(options, len(factories), shown_warnings)
-        settings, begun = settle(settings, factories, cores, _adopt)
-        self._take_over(settings, start(settings, factories, begun))
+        with StartSite(settings) as site:
+            settings, begun = settle(settings, factories, cores, _adopt, site)
+            self._take_over(settings, start(settings, factories, begun, site))
 
     def _take_over(self, settings: Settings, running: Running) -> None:
         """What runs is this pool's from now on."""
@@ -379,8 +381,9 @@ def pool_of_a_larger_one(env_fns: Sequence[EnvFn], first_env: int, options: Pool
     factories = check_env_fns(env_fns)
     shown_warnings: ShownWarnings = {}
     settings = replace(Settings.of(options, len(factories), shown_warnings), first_env=first_env)
-    settings, begun = settle(settings, factories, usable_cores(), _adopt)
-    return _adopt(settings, start(settings, factories, begun))
+    with StartSite(settings) as site:
+        settings, begun = settle(settings, factories, usable_cores(), _adopt, site)
+        return _adopt(settings, start(settings, factories, begun, site))
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -16,11 +16,13 @@ from remuda._engine.startup.autoreset_checks import check_autoreset
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import check_env_fns
 from remuda._engine.supervision.changes import Changes
+from remuda._progress import bar
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.requests import TakeReplacement
 from remuda._worker.env_report import EnvReport
+from remuda._worker.worker_info import worker_info
 from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
 
 
@@ -79,7 +81,9 @@ class Replacing:
 
     def _build(self, envs: Sequence[int], carried: Sequence[Parts]) -> list[EnvReport]:
         try:
-            return self._exchange.ask(envs, carried, _core.Op.REBUILD).result()
+            call = self._exchange.ask(envs, carried, _core.Op.REBUILD)
+            _show(call, len(envs))
+            return call.result()
         except EnvError as error:
             told = build_error(error.failures)
             if isinstance(told, EnvError):
@@ -104,6 +108,18 @@ class Replacing:
         for env in envs:
             with suppress(BrokenPoolError):  # what was built is lost with its worker
                 self._exchange.tell(self._layout.worker_of(env), dump(TakeReplacement(False)), env)
+
+
+def _show(call: Answers, num_envs: int) -> None:
+    """A progress bar until all are built, where that takes long and somebody watches."""
+    if not bar.is_watched() or worker_info() is not None:
+        return
+    shown = bar.Bar("building envs", num_envs, bar.PATIENCE)
+    try:
+        while not call.done:
+            call.wait(shown.show(lambda: num_envs - call.num_missing))
+    finally:
+        shown.hide()
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
-from remuda._backends.base import PATIENCE_SECONDS, Backend
+from remuda._backends.base import PATIENCE_SECONDS, Backend, BuildSite
 from remuda._engine.pool.options import EnvFn
 from remuda._engine.startup.alike import are_alike
 from remuda._engine.startup.choice import Choice, choose, one_each
 from remuda._engine.startup.extras import check_extras
 from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings, assign, lay_out
+from remuda._engine.startup.start_site import StartSite
 from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._relay.log import logger
 from remuda._worker.measuring import Measured, measure
@@ -38,26 +39,32 @@ _ROUND_TRIPS = 10
 _THINK_SECONDS = 3e-3  # of a learner, between two of them: a worker that is not asked for so long sleeps
 
 
-def settle(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt) -> tuple[Settings, Backend | None]:
+def settle(
+    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, site: StartSite
+) -> tuple[Settings, Backend | None]:
     """The settings with everything chosen, and the backend whose first worker is there, if that stays.
 
     What it raises `start` would have raised: of env 0 alone. Nothing is left behind then.
     """
     if not settings.measures:
         return settings, None
-    chosen, backend = _choose(settings, env_fns, cores, adopt)
+    chosen, backend = _choose(settings, env_fns, cores, adopt, site)
     logger.info("num_workers='auto': %s", chosen)
     return replace(settings, num_workers=chosen.num_workers, backend=chosen.backend, choice=chosen), backend
 
 
-def _choose(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt) -> tuple[Choice, Backend | None]:
+def _choose(
+    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, site: StartSite
+) -> tuple[Choice, Backend | None]:
     kind, num_envs = settings.workers_are, settings.num_envs // settings.width
     if not are_alike(env_fns):
         return one_each(num_envs, kind, "their factories differ, so that env 0 tells nothing of the others"), None
     if num_envs == 1 and not settings.may_step_itself:
         return Choice(1, kind, "1 worker for 1 env"), None
     backend = settings.make_backend()
-    second = backend.build_first(assign(settings, env_fns), settings.start_timeout, LIMITS)
+    assignments = assign(settings, env_fns)
+    site.begin(settings)
+    second = backend.build_first(assignments, settings.start_timeout, LIMITS, site)
     if second.refusal is not None:
         chosen = one_each(num_envs, kind, second.refusal)
         if second.stays:
@@ -85,7 +92,8 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         advise=False,
     )
     try:
-        reports = [report for worker in backend.build(assign(alone, env_fns), None) for report in worker]
+        built = backend.build(assign(alone, env_fns), None, BuildSite())
+        reports = [report for worker in built for report in worker]
     except BaseException:
         backend.stop(0)
         raise

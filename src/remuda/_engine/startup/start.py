@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium import Space
 
@@ -40,6 +40,9 @@ from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.layout import AUTORESET, Layout
 from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.worker_info import WorkerInfo
+
+if TYPE_CHECKING:
+    from remuda._engine.startup.start_site import StartSite  # which needs our settings
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -369,15 +372,18 @@ def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
     return tuple(preload)
 
 
-def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None = None) -> Running:
+def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None, site: StartSite) -> Running:
     """Starts the workers, lets them build the envs, and lays out the shared memory.
 
-    Whatever it raises, nothing is left behind. `begun`: a backend that has built the first env.
+    Whatever it raises, nothing is left behind. `begun`: a backend that has built the first env. `site`: shows the rest.
     """
     try:
         factories = None if settings.record is None else Factories(env_fns)
         backend = begun or settings.make_backend()
-        workers = backend.build(assign(settings, env_fns), settings.start_timeout)
+        assignments = assign(settings, env_fns)
+        if begun is None:
+            site.begin(settings)
+        workers = backend.build(assignments, settings.start_timeout, site)
     except BaseException:
         if begun is not None:
             begun.stop(0)

@@ -1,0 +1,77 @@
+"""Shows how far a pool is that is being started: to its caller in a progress bar, to others on its board."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+
+from remuda._backends.base import BuildSite
+from remuda._engine.startup.start import Settings
+from remuda._engine.stats.table import span
+from remuda._progress import bar
+from remuda._wire.build_board import BuildBoard, BuildCard, EnvBuild
+from remuda._wire.card import start_of
+from remuda._worker.worker_info import worker_info
+
+
+class StartSite(BuildSite):
+    """Of one pool, until it is there. A bar appears where that takes long and somebody watches."""
+
+    def __init__(self, settings: Settings) -> None:
+        num_envs = settings.num_envs // settings.width
+        is_watched = bar.is_watched() and worker_info() is None  # workers share the terminal, and start pools, too
+        self._bar = bar.Bar("building envs", num_envs, bar.PATIENCE) if is_watched else None
+        self._begin = time.monotonic_ns()
+
+    def begin(self, settings: Settings) -> None:
+        """All envs are to be built, by these workers."""
+        before = self.board
+        card = BuildCard(
+            os.getpid(),
+            start_of(os.getpid()),
+            settings.name,
+            settings.backend,
+            tuple(count // settings.width for count in settings.envs_of_worker()),
+            settings.width,
+            self._begin,
+        )
+        try:
+            self.board = BuildBoard(card)
+        except OSError:  # no more descriptors: whoever needs some says so
+            self.board = None
+        if before is not None:
+            before.close()  # not before there is another one: who watches it goes on with that
+
+    def show(self, *, at_once: bool = False) -> float | None:
+        if self._bar is None or self.board is None:
+            return None
+        board = self.board
+        return self._bar.show(lambda: board.num_built, lambda: told_of(board.builds()), at_once=at_once)
+
+    def hide(self) -> None:
+        if self._bar is not None:
+            self._bar.hide()
+
+    def _close_board(self) -> None:
+        if self.board is not None:
+            self.board.close()
+        self.board = None
+
+    def __enter__(self) -> StartSite:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.hide()
+        self._close_board()
+
+
+def told_of(builds: list[EnvBuild]) -> str:
+    """Which env has taken the longest so far."""
+    begun = [build for build in builds if build.seconds is not None]
+    if not begun:
+        return "workers start"
+    slowest = max(begun, key=lambda build: build.seconds or 0.0)
+    return f"slowest: env {slowest.env_id}, {span(slowest.seconds or 0.0)}{'' if slowest.is_built else ' so far'}"

@@ -1,0 +1,127 @@
+"""``remuda top`` and ``remuda stacks`` of a pool that is still building its envs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import command
+from pool_envs import Gate, make_gates
+from programs import Script
+
+if sys.platform != "linux":
+    pytest.skip("it reads /proc", allow_module_level=True)
+
+from watched import starting_program, terminal
+
+from remuda._watch import stacks
+
+Start = Callable[..., Script]
+
+
+@pytest.fixture(params=["forkserver", "fork"])
+def hung(request: pytest.FixtureRequest, script: Start, tmp_path: Path) -> tuple[Script, Gate]:
+    """A program whose env 1 stands in its factory, when the others are built: env 0 before it, the rest elsewhere."""
+    (gate,) = make_gates(tmp_path, 1)
+    running = script(starting_program([None, gate, None, None], f"dict(start_method={request.param!r})"))
+    gate.await_arrival()
+    while [env["is_built"] for env in starting(running)["starting"]].count(True) < 3:
+        pass
+    return running, gate
+
+
+def starting(running: Script) -> Any:
+    (pool,) = json.loads(command("top", str(running.process.pid), "--json", "--interval", "0.05").stdout)
+    return pool
+
+
+def end(running: Script, gate: Gate | None = None) -> None:
+    """`gate`: that its env still stands before."""
+    if gate is not None:
+        gate.open()
+    running.write_line()
+    assert running.await_end()[0] == 0
+
+
+def test_stacks_show_where_the_factory_is(hung: tuple[Script, Gate]) -> None:
+    running, gate = hung
+    run = command("stacks", str(running.process.pid), "--python")
+    assert run.exit_code == 0, run.output
+    heading, first, second = run.stdout.split("\n\n")
+    assert heading == f"pool herd of process {running.process.pid}: 4 envs in 2 process workers, being started"
+    assert re.match(r"worker 0 \(pid \d+\): builds env 1 for [\d.]+ ", first)
+    frames = [line.split(" in ")[-1] for line in first.splitlines()[1:]]
+    assert frames[:4] == ["_meet", "wait", "wait_for_simulator", "build"]
+    assert re.fullmatch(r"worker 1 \(pid \d+\): has built its envs\n", second)
+    end(running, gate)
+
+
+def test_py_spy_shows_it_too(hung: tuple[Script, Gate]) -> None:
+    assert stacks.py_spy() is not None  # tests/requirements.txt names it
+    text = command("stacks", str(hung[0].process.pid)).stdout
+    assert f"the program (pid {hung[0].process.pid})" in text
+    assert "wait_for_simulator" in text[text.index("worker 0") :]
+    end(*hung)
+
+
+def test_top_shows_who_is_waited_for_and_goes_on_with_the_pool(hung: tuple[Script, Gate], tmp_path: Path) -> None:
+    running, gate = hung
+    with terminal("top", str(running.process.pid), "--interval", "0.2", cwd=tmp_path) as top:
+        text = top.await_text(lambda text: "is being built" in text)
+        lines = [line.rstrip() for line in text.splitlines()]
+        assert (
+            lines[0]
+            == f"remuda top  herd, process {running.process.pid}: 4 envs in 2 process workers, being started"[:80]
+        )
+        assert any(line.startswith("3 of 4 envs are built, 1 are being built, for ") for line in lines)
+        assert "env 1 has been in its factory for " in text and f"remuda stacks {running.process.pid}" in text
+        (row,) = [line for line in lines if "is being built" in line and line.lstrip()[0].isdigit()]
+        assert re.match(r" +1 +0 +\d+ +is being built +[\d.]+ m?s$", row)
+        gate.open()
+        top.await_text(lambda text: "steps/s" in text)  # of the pool
+        top.press("q")
+        assert top.await_end()[0] == 0
+    end(running)
+
+
+def test_top_of_one_that_dies_while_it_starts_ends_with_a_sentence(hung: tuple[Script, Gate], tmp_path: Path) -> None:
+    running, _ = hung
+    with terminal("top", str(running.process.pid), "--interval", "0.2", cwd=tmp_path) as top:
+        top.await_text(lambda text: "is being built" in text)
+        running.process.kill()
+        running.process.wait()
+        code, text = top.await_end()
+    assert code == 0
+    assert f"the pool herd of process {running.process.pid} is gone: the process has ended" in text
+    running.await_end()
+
+
+def test_as_json(hung: tuple[Script, Gate]) -> None:
+    pool = starting(hung[0])
+    assert (pool["name"], pool["pid"]) == ("herd", hung[0].process.pid)
+    first, *others = pool["starting"]  # what is waited for comes first
+    assert (first["env_id"], first["worker"], first["is_built"]) == (1, 0, False) and first["seconds"] > 0
+    assert {(env["env_id"], env["worker"], env["is_built"]) for env in others} == {
+        (0, 0, True),
+        (2, 1, True),
+        (3, 1, True),
+    }
+    end(*hung)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_pools_without_processes_are_seen_too(backend: str, script: Start, tmp_path: Path) -> None:
+    (gate,) = make_gates(tmp_path, 1)
+    code = starting_program([None, gate, None, None], f"dict(backend={backend!r})")
+    running = script(code.replace(", num_workers=2", ", num_workers=1"))
+    gate.await_arrival()
+    built = [env for env in starting(running)["starting"] if env["is_built"]]
+    assert [env["env_id"] for env in built] == [0]
+    text = command("stacks", str(running.process.pid), "--python").stdout
+    assert "worker 0: builds env 1 for " in text and "see the program's threads" in text
+    end(running, gate)

@@ -1,0 +1,142 @@
+"""Progress bars while envs are built: in a terminal, out of everybody's way, gone when it is over."""
+
+from __future__ import annotations
+
+import io
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pool_envs import make_gates
+from programs import Script
+
+from remuda._progress import bar
+
+if sys.platform != "linux":
+    pytest.skip("it needs worker processes, and a pseudo-terminal", allow_module_level=True)
+
+from watched import starting_program, terminal_of
+
+BAR = re.compile(r"^building envs \S+ (\d)/4 \d:\d\d:\d\d", re.MULTILINE)
+
+
+def counts(*wanted: str) -> Callable[[str], object]:
+    return lambda text: (shown := BAR.search(text)) and shown[1] in wanted
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_it_says_how_many_are_built_and_which_takes_longest(method: str, tmp_path: Path) -> None:
+    first, second = make_gates(tmp_path, 2)
+    options = f"dict(start_method={method!r})"
+    with terminal_of(starting_program([None, first, None, second], options, patience=bar.PATIENCE), tmp_path) as shown:
+        text = shown.await_text(lambda text: counts("2")(text) and "slowest: env" in text)
+        assert re.search(r"2/4 \d:\d\d:\d\d slowest: env [13], [\d.]+ m?s so far *$", text, re.MULTILINE)
+        first.let_pass()
+        shown.await_text(lambda text: counts("3")(text) and "slowest: env 3" in text)
+        second.let_pass()
+        text = shown.await_text(lambda text: "built" in text and "building" not in text)
+        assert text.split() == ["built"]
+        shown.press("\n")
+        assert shown.await_end()[0] == 0
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_envs_that_are_built_here_are_counted_too(backend: str, tmp_path: Path) -> None:
+    (gate,) = make_gates(tmp_path, 1)
+    workers = ", num_workers=1" if backend == "serial" else ""
+    code = starting_program([None, None, gate, None], f"dict(backend={backend!r})")
+    with terminal_of(code.replace(", num_workers=2", workers or ", num_workers=2"), tmp_path) as shown:
+        shown.await_text(counts("2"))
+        gate.let_pass()
+        assert shown.await_text(lambda text: "built" in text and "building" not in text).split() == ["built"]
+        shown.press("\n")
+        assert shown.await_end()[0] == 0
+
+
+def test_what_workers_log_has_its_own_line_and_the_bar_comes_back(tmp_path: Path) -> None:
+    gate, other = make_gates(tmp_path, 2)
+    with terminal_of(starting_program([None, gate, None, other], words="mind the gap"), tmp_path) as shown:
+        shown.await_text(counts("2"))
+        gate.let_pass()
+        text = shown.await_text(lambda text: "mind the gap" in text and counts("2")(text))
+        said, bar_line, *rest = [line.rstrip() for line in text.splitlines()]
+        assert said == "log: mind the gap" and BAR.match(bar_line) and not any(rest)
+        gate.let_pass()
+        other.let_pass()
+        shown.await_text(lambda text: "built" in text and "building" not in text)
+        shown.press("\n")
+        code, text = shown.await_end()
+        assert code == 0 and text.split("\n")[0].rstrip() == "log: mind the gap"
+
+
+@pytest.mark.parametrize("how", ["a factory raises", "Ctrl-C"])
+def test_after_an_error_it_is_gone(how: str, tmp_path: Path) -> None:
+    gate, other = make_gates(tmp_path, 2)
+    code = starting_program([None, gate, None, other]).replace("return CountingEnv()", "return broken(gate)", 1)
+    code = code.replace(
+        "def wait_for_simulator",
+        "def broken(gate):\n    return 1 / 0 if gate else CountingEnv()\ndef wait_for_simulator",
+    )
+    with terminal_of(code, tmp_path) as shown:
+        shown.await_text(counts("2"))
+        if how == "Ctrl-C":
+            shown.process.send_signal(signal.SIGINT)
+        else:
+            gate.let_pass()
+            other.let_pass()
+        status, text = shown.await_end()
+    assert status != 0 and "building envs" not in text
+    assert ("KeyboardInterrupt" if how == "Ctrl-C" else "ZeroDivisionError") in text
+
+
+def test_replacing_many_shows_one_too(tmp_path: Path) -> None:
+    gate, other = make_gates(tmp_path, 2)
+    with terminal_of(starting_program([None, gate, None, other], replaces=True), tmp_path) as shown:
+        shown.await_text(counts("2"))
+        gate.let_pass()
+        shown.await_text(counts("3"))
+        other.let_pass()
+        code, text = shown.await_end()
+    assert code == 0 and text.split() == ["replaced"]
+
+
+@pytest.mark.parametrize("variables", [{"REMUDA_PROGRESS": "0"}, {"TERM": "dumb"}], ids=lambda one: next(iter(one)))
+def test_it_can_be_switched_off(variables: dict[str, str], tmp_path: Path) -> None:
+    (gate,) = make_gates(tmp_path, 1)
+    with terminal_of(starting_program([None, gate, None, None], words="said"), tmp_path, **variables) as shown:
+        gate.let_pass()
+        gate.let_pass()
+        text = shown.await_text(lambda text: "built" in text)
+        assert text.split() == ["log:", "said", "built"]
+        shown.press("\n")
+        shown.await_end()
+
+
+def test_in_a_pipe_there_is_none(script: Callable[..., Script], tmp_path: Path) -> None:
+    (gate,) = make_gates(tmp_path, 1)
+    running = script(starting_program([None, gate, None, None]).replace('print("built")', 'say("built")'))
+    gate.let_pass()
+    assert running.read_line() == "built"
+    running.write_line()
+    assert running.await_end() == (0, "", "")
+
+
+def test_one_makes_way_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stderr(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stderr", stderr := Stderr())
+    one, other = bar.Bar("one", 3, 0.0), bar.Bar("other", 3, 0.0)
+    one.show(lambda: 1)
+    other.show(lambda: 2)
+    assert "one" in stderr.getvalue() and sys.stderr is not stderr  # the other's, which draws around what is written
+    one.hide()  # is hidden already
+    bar.make_way()
+    assert sys.stderr is stderr
+    assert stderr.getvalue().count("\x1b[?25l") == stderr.getvalue().count("\x1b[?25h") == 2  # the cursor is back
