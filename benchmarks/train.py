@@ -49,7 +49,15 @@ AGAINST = {
         *("remuda-gymnasium-split", "remuda-split", "gymnasium-sync", "gymnasium", "tianshou", "pufferlib"),
         *("supersuit", "torchrl", "torchrl-async", "ding-sync", "remuda-ding", "envpool", "ale-vector"),
     ),
-    "sb3": ("remuda-sb3", "remuda-sb3-per-env", "sb3-dummy", "sb3", "gymnasium-sync", "remuda-gymnasium"),
+    "sb3": (
+        "remuda-sb3",
+        "remuda-sb3-per-env",
+        "remuda-sb3-auto",
+        "sb3-dummy",
+        "sb3",
+        "gymnasium-sync",
+        "remuda-gymnasium",
+    ),
 }
 SLOW_TO_START = ("torchrl-async", "sb3")
 """Each of their workers imports PyTorch."""

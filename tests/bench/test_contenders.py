@@ -120,6 +120,8 @@ def is_running(pid: int) -> bool:
         ("remuda-per-env", 3),
         ("remuda-sb3", 1),
         ("remuda-sb3-per-env", 3),
+        ("remuda-sb3-auto", 0),  # what steps in no time, the caller steps
+        ("remuda-gymnasium-auto", 0),
         ("gymnasium", 3),
         ("gymnasium-sync", 0),
         ("plain loop", 0),

@@ -51,6 +51,11 @@ class Plan:
     def env_fns(self) -> list[EnvFactory]:
         return [self.workload.make_env] * self.num_envs
 
+    @property
+    def open_backend(self) -> str:
+        """remuda's backend for those that leave it to a measurement whether there are to be workers."""
+        return "auto" if self.backend == "process" else self.backend
+
 
 class Contender(ABC):
     """One way to step a batch of envs. The constructor starts the workers and builds the envs."""

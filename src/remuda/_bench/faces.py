@@ -24,15 +24,18 @@ class RemudaGymnasium(_GymnasiumVector):
             shared_memory=False,
             context=plan.start_method,
             num_workers=self._num_workers(plan),
-            backend=plan.backend,  # type: ignore[arg-type]
+            backend=self._backend(plan),  # type: ignore[arg-type]
             advise=False,
         )
 
     def _num_workers(self, plan: Plan) -> NumWorkers:
         return plan.num_workers
 
+    def _backend(self, plan: Plan) -> str:
+        return plan.backend
+
     def worker_pids(self) -> list[int]:
-        return [pid for pid in pids(self._envs.processes) if pid is not None]
+        return pids(self._envs.processes)
 
 
 class RemudaGymnasiumPerEnv(RemudaGymnasium):
@@ -54,12 +57,15 @@ class RemudaGymnasiumOne(RemudaGymnasium):
 
 
 class RemudaGymnasiumAuto(RemudaGymnasium):
-    """The same with as many workers as a measurement says."""
+    """The same with as many workers as a measurement says, or none: then the caller steps the envs."""
 
     name = "remuda-gymnasium-auto"
 
     def _num_workers(self, plan: Plan) -> NumWorkers:
         return "auto"
+
+    def _backend(self, plan: Plan) -> str:
+        return plan.open_backend
 
 
 class RemudaGymnasiumSplit(InHalves, RemudaGymnasium):

@@ -139,6 +139,15 @@ class RemudaSb3PerEnv(RemudaSb3):
         return {**super()._more(plan), "num_workers": None}
 
 
+class RemudaSb3Auto(RemudaSb3):
+    """The same with as many workers as a measurement says, or none: then the caller steps the envs."""
+
+    name = "remuda-sb3-auto"
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return {**super()._more(plan), "num_workers": "auto", "backend": plan.open_backend}
+
+
 class SuperSuit(Contender):
     """SuperSuit's ProcConcatVec: several envs a worker, shared memory for observations."""
 
@@ -288,8 +297,8 @@ def _puffer_env(make_env: EnvFactory, **kwargs: Any) -> Any:
 
 
 def pids(processes: Any) -> list[int]:
-    """As `Contender.worker_pids` has it, of objects with a ``pid``."""
-    return [process.pid for process in processes]
+    """As `Contender.worker_pids` has it, of objects with a ``pid``: None where the caller steps the envs."""
+    return [process.pid for process in processes if process.pid is not None]
 
 
 def _read_each(infos: Any, info_key: str | None) -> None:

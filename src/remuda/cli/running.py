@@ -21,7 +21,10 @@ def add_pid(parser: argparse.ArgumentParser) -> None:
 
 
 def show_pools(pid: int | None, show: Callable[[Found], int]) -> int:
-    """Show the pools of a program, or of all of this user's, those that start too. Return the exit status of `show`, or of a refusal."""
+    """Show the pools of a program, or of all of this user's, those that start too.
+
+    Return the exit status of `show`, or of a refusal.
+    """
     if sys.platform != "linux":
         return refuse(f"expected Linux, whose /proc tells of processes, got {sys.platform}")
     from remuda._watch.finding import NotFoundError, find

@@ -37,13 +37,13 @@ def stacks(options: argparse.Namespace) -> int:
 def _show(found: Found, options: argparse.Namespace) -> int:
     from remuda._watch.stacks import as_text, stacks_of
 
-    stacks = [(pool, stacks_of(pool, native=not options.python)) for pool in found.all]
+    looked_at = [(pool, stacks_of(pool, native=not options.python)) for pool in found.all]
     if options.json:
         told = [
             {"name": pool.card.name, "pid": pool.card.owner, "stacks": [dataclasses.asdict(one) for one in its]}
-            for pool, its in stacks
+            for pool, its in looked_at
         ]
         print(json.dumps(told, indent=2))
     else:
-        print("\n\n".join(as_text(pool, its) for pool, its in stacks))
+        print("\n\n".join(as_text(pool, its) for pool, its in looked_at))
     return 0
