@@ -22,6 +22,7 @@ from ding_face_envs import (
     unlaunched,
     with_a_faulty_one,
 )
+from pairs import each
 
 from remuda import EnvError, EnvTimeoutError, WorkerDiedError
 
@@ -34,8 +35,7 @@ ALL = {0: 0, 1: 0, 2: 0}
 # -- steps -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("manager_cls", MANAGERS)
-@pytest.mark.parametrize(("accident", "raised"), [(envs.value_error, ValueError), (envs.needs_two, envs.NeedsTwoError)])
+@each(manager_cls=MANAGERS, accident__raised=[(envs.value_error, ValueError), (envs.needs_two, envs.NeedsTwoError)])
 def test_the_envs_own_exception_is_raised(manager_cls: Any, accident: Callable[[], None], raised: type) -> None:
     """The original makes another of its class, and cannot where the constructor takes more than a text."""
     manager = launched(with_a_faulty_one("step", accident), manager_cls)
@@ -55,8 +55,7 @@ def test_sys_exit_in_an_env_does_not_end_this_process() -> None:
     assert_closed(manager)
 
 
-@pytest.mark.parametrize("manager_cls", MANAGERS)
-@pytest.mark.parametrize("accident", [envs.kill_myself, envs.leave])
+@each(manager_cls=MANAGERS, accident=[envs.kill_myself, envs.leave])
 def test_a_dead_worker_is_an_end_of_file(manager_cls: Any, accident: Callable[[], None]) -> None:
     manager = launched(with_a_faulty_one("step", accident), manager_cls)
     with pytest.raises(EOFError, match="worker 1") as caught:

@@ -22,6 +22,7 @@ from ding_face_envs import (
     theirs,
 )
 from gymnasium_face_envs import assert_identical
+from pairs import each
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -56,8 +57,7 @@ def assert_alike(pair: Any, env_fns: Any, **changes: Any) -> None:
     assert_identical(ours, originals)
 
 
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("shared_memory", [True, False])
+@each(space=SPACES, shared_memory=[True, False])
 def test_observations(space: str, shared_memory: bool) -> None:
     env_fns = [partial(DriftEnv, space, wide=True)] * 3
     assert_alike(SYNC, env_fns, shared_memory=shared_memory)
@@ -77,8 +77,7 @@ def test_rewards(reward: str) -> None:
     assert_alike(SYNC, [partial(DriftEnv, reward=reward)] * 2)
 
 
-@pytest.mark.parametrize("oddity", ODDITIES)
-@pytest.mark.parametrize("changes", [{}, {"reset_inplace": True}, {"shared_memory": False}], ids=str)
+@each(oddity=ODDITIES, changes=[{}, {"reset_inplace": True}, {"shared_memory": False}])
 def test_timesteps_that_are_odd(oddity: str, changes: dict[str, Any]) -> None:
     assert_alike(SYNC, [partial(OddEnv, oddity)] * 2, rounds=6, **changes)
 
@@ -124,8 +123,7 @@ class WritingEnv(DriftEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize("num_workers", [None, 1, 2])
-@pytest.mark.parametrize("dynamic_seed", [None, True])
+@each(num_workers=[None, 1, 2], dynamic_seed=[None, True])
 def test_each_env_has_global_random_numbers_of_its_own(num_workers: int | None, dynamic_seed: bool | None) -> None:
     """So a run is the same with any number of workers, and the same as the original's."""
     ours, theirs = (
@@ -143,8 +141,7 @@ def test_envs_of_one_worker_that_nobody_seeded_draw_different_numbers() -> None:
     close(manager)
 
 
-@pytest.mark.parametrize("changes", [{}, {"reset_inplace": True}, {"auto_reset": False}], ids=str)
-@pytest.mark.parametrize("episode_num", [2, float("inf")])
+@each(changes=[{}, {"reset_inplace": True}, {"auto_reset": False}], episode_num=[2, float("inf")])
 def test_resets(changes: dict[str, Any], episode_num: float) -> None:
     assert_alike(SYNC, [DriftEnv] * 3, episode_num=episode_num, **changes)
 
@@ -183,8 +180,7 @@ def _plain(tree: Any) -> Any:
     return {key: _plain(value) for key, value in tree.items()} if hasattr(tree, "items") else tree
 
 
-@pytest.mark.parametrize("space", ["box", "dict"])
-@pytest.mark.parametrize("as_list", [True, False])
+@each(space=["box", "dict"], as_list=[True, False])
 def test_v2(space: str, as_list: bool) -> None:
     assert_v2_alike(as_list, env_fn=partial(DriftEnv, space))
 
@@ -229,8 +225,7 @@ def test_the_defaults_are_the_originals() -> None:
         assert defaults == original.default_config()
 
 
-@pytest.mark.parametrize("seed", [3, [5, 6, 7], {0: 1, 2: 9}], ids=str)
-@pytest.mark.parametrize("dynamic_seed", [None, True, False])
+@each(seed=[3, [5, 6, 7], {0: 1, 2: 9}], dynamic_seed=[None, True, False])
 def test_seeds_are_used_once(seed: Any, dynamic_seed: bool | None) -> None:
     seen = []
     for manager_cls in SYNC:

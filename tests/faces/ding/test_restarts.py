@@ -25,6 +25,7 @@ from ding_face_envs import (
     with_a_faulty_one,
 )
 from gymnasium_face_envs import assert_identical
+from pairs import each
 
 from remuda import EnvError, FaultPolicy, WorkerDiedError
 
@@ -35,8 +36,7 @@ NOT_DONE = envs.theirs.BaseEnvTimestep(None, None, False, {})
 V2 = ours.SubprocessEnvManagerV2
 
 
-@pytest.mark.parametrize("accident", [envs.value_error, envs.kill_myself])
-@pytest.mark.parametrize("faults", ["restart", FaultPolicy("restart", max_restarts=3)], ids=type)
+@each(accident=[envs.value_error, envs.kill_myself], faults=["restart", FaultPolicy("restart", max_restarts=3)])
 def test_restarts(accident: Callable[[], None], faults: Any) -> None:
     env_fns = with_a_faulty_one("step", accident, at=1)
     manager = launched(env_fns, remuda={"faults": faults})
@@ -54,8 +54,7 @@ def test_restarts(accident: Callable[[], None], faults: Any) -> None:
     manager.close()
 
 
-@pytest.mark.parametrize("accident", [envs.value_error, envs.kill_myself, envs.sleep_in_native_code])
-@pytest.mark.parametrize("phase", ["explicit", "background"])
+@each(accident=[envs.value_error, envs.kill_myself, envs.sleep_in_native_code], phase=["explicit", "background"])
 def test_a_reset_that_fails_is_repeated(accident: Callable[[], None], phase: str) -> None:
     """By the env built anew, whose first reset goes well."""
     env_fns = with_a_faulty_one("reset", accident, at=1)
@@ -118,11 +117,10 @@ def draws_after_a_fault(accident: Callable[[], None], path: Path, seed: Any, **o
     return seen
 
 
-@pytest.mark.parametrize(
-    ("accident", "backend"),
-    [(envs.value_error, "process"), (envs.kill_myself, "process"), (envs.value_error, "serial")],
+@each(
+    accident__backend=[(envs.value_error, "process"), (envs.kill_myself, "process"), (envs.value_error, "serial")],
+    seed=[None, (5,), (5, True), (5, False)],
 )
-@pytest.mark.parametrize("seed", [None, (5,), (5, True), (5, False)], ids=str)
 def test_an_env_that_is_built_anew_knows_what_the_one_before_was_told(
     accident: Callable[[], None], backend: str, seed: Any, tmp_path: Path
 ) -> None:
@@ -138,8 +136,7 @@ def test_an_env_that_is_built_anew_knows_what_the_one_before_was_told(
     assert (first[1] == then[1]).all() == (seed == (5, False))
 
 
-@pytest.mark.parametrize("accident", [envs.value_error, envs.kill_myself])
-@pytest.mark.parametrize("reward", ["array", "double", "float", "dict"])
+@each(accident=[envs.value_error, envs.kill_myself], reward=["array", "double", "float", "dict"])
 def test_a_tree_that_stands_for_a_step_looks_like_the_others(accident: Callable[[], None], reward: str) -> None:
     """The middleware makes tensors of all, and reads the return of what is done."""
     env_fns = [partial(Steady, reward), partial(Steady, reward, accident, at=2)]
@@ -318,8 +315,7 @@ def test_a_worker_that_died_idle_is_asked(call: str, tmp_path: Path) -> None:
     manager.close()
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("accident", [envs.kill_myself, envs.sleep])
+@each(call=CALLS, accident=[envs.kill_myself, envs.sleep])
 def test_a_worker_dies_when_it_is_asked(accident: Callable[[], None], call: str, tmp_path: Path) -> None:
     ask, answer = CALLS[call]
     policy = FaultPolicy("restart", call_timeout=0.5)
