@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from odd_exceptions import EVIL, EndsWhoUnpickles
+from pairs import each
 from pool_envs import CountingEnv, counting, hooked
 
 from remuda import EnvError, Pool
@@ -16,8 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 BACKENDS = ["process", "thread", "serial"]
 
 
-@pytest.mark.parametrize("evil", EVIL)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(evil=EVIL, backend=BACKENDS)
 def test_exceptions_that_cannot_be_asked_anything(backend: Any, evil: str) -> None:
     """Their text, their class, their traceback, their notes: asking for each of them raises."""
 
@@ -47,8 +47,7 @@ def test_they_are_restarted_like_others(evil: str) -> None:
         assert pool.stats().restarts == 0
 
 
-@pytest.mark.parametrize("evil", EVIL)
-@pytest.mark.parametrize("backend", BACKENDS)
+@each(evil=EVIL, backend=BACKENDS)
 def test_in_a_constructor_too(backend: Any, evil: str) -> None:
     def build(env: Any) -> None:
         raise EVIL[evil]("hello")

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.envs.registration import registry
+from pairs import each
 
 from remuda import Pool
 
@@ -69,8 +70,7 @@ def test_ids_that_are_registered_again_as_they_were_are_no_news(
     assert "Overriding" not in caplog.text
 
 
-@pytest.mark.parametrize("num_workers", [None, "auto"])
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@each(num_workers=[None, "auto"], start_method=["forkserver", "spawn"])
 def test_ids_that_are_registered_as_something_else_are_told_once(
     start_method: Any, num_workers: Any, module: Any, warned: list[Any]
 ) -> None:

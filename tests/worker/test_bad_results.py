@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from failing import assert_goes_on_without
 from gymnasium import spaces
+from pairs import each, pairwise
 from pool_envs import NOTHING, NestedEnv, counting, hooked
 
 from remuda import (
@@ -58,8 +59,7 @@ BAD_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", BAD_STEPS)
+@each(backend=BACKENDS, name=BAD_STEPS)
 def test_steps_that_return_what_they_must_not(name: str, backend: Any) -> None:
     step, message = BAD_STEPS[name]
     with Pool(hooked(3, step=step), backend=backend, num_workers=2) as pool:
@@ -79,9 +79,7 @@ BAD_RESETS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("phase", ["reset", "autoreset"])
-@pytest.mark.parametrize("name", BAD_RESETS)
+@pairwise(mode=["next_step", "same_step"], phase=["reset", "autoreset"], name=BAD_RESETS)
 def test_resets_that_return_what_they_must_not(name: str, phase: str, mode: Any) -> None:
     hook, message = BAD_RESETS[name]
     hooks: Any = {phase: hook}

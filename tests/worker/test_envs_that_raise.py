@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 from failing import assert_goes_on_without
 from odd_exceptions import Falsy, Farewell, NeedsArguments, TwoArguments, Unpicklable, Unprintable, raising
+from pairs import each, pairwise
 from pool_envs import HookedEnv, counting, hooked
 
 from remuda import (
@@ -73,8 +74,7 @@ def assert_traceback(error: EnvError) -> None:
     assert failure.traceback.startswith("Traceback (most recent call last)")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", EXCEPTIONS)
+@each(backend=BACKENDS, name=EXCEPTIONS)
 def test_envs_that_raise_in_step(name: str, backend: Any) -> None:
     make, message = EXCEPTIONS[name]
     with Pool(hooked(3, step=raising(make)), backend=backend, num_workers=2) as pool:
@@ -90,8 +90,7 @@ def test_envs_that_raise_in_step(name: str, backend: Any) -> None:
         assert_goes_on_without(pool, 1)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", EXCEPTIONS)
+@each(backend=BACKENDS, name=EXCEPTIONS)
 def test_envs_that_raise_when_built(name: str, backend: Any, tmp_path: Path) -> None:
     make, message = EXCEPTIONS[name]
     closed = tmp_path / "closed"
@@ -104,9 +103,11 @@ def test_envs_that_raise_when_built(name: str, backend: Any, tmp_path: Path) -> 
     assert closed.exists()  # what was built in the same worker
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("phase", ["reset", "autoreset", "call", "render"])
-@pytest.mark.parametrize("name", ["plain", "SystemExit", "Unpicklable", "NeedsArguments"])
+@pairwise(
+    backend=BACKENDS,
+    phase=["reset", "autoreset", "call", "render"],
+    name=["plain", "SystemExit", "Unpicklable", "NeedsArguments"],
+)
 def test_envs_that_raise_elsewhere(name: str, phase: str, backend: Any) -> None:
     make, message = EXCEPTIONS[name]
     operation = "call" if phase in ("call", "render") else "reset"
@@ -138,8 +139,7 @@ def _provoke(pool: Pool, phase: str) -> None:
         pool.render()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", EXCEPTIONS)
+@each(backend=BACKENDS, name=EXCEPTIONS)
 def test_envs_that_raise_in_close(name: str, backend: Any) -> None:
     make, message = EXCEPTIONS[name]
     pool = Pool(hooked(3, close=raising(make)), backend=backend, num_workers=2)

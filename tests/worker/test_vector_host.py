@@ -13,6 +13,7 @@ from failing import MODES
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from old_gymnasium import GYMNASIUM_MODES
+from pairs import each
 from pool_envs import CountingEnv, EnvFn, Info, assert_same, counting
 from vector_envs import PlainVector, plain, synced
 
@@ -44,8 +45,7 @@ def test_a_box_of_another_float_is_cast() -> None:
 # -- vector envs that are not Gymnasium's ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@each(backend=BACKENDS, mode=MODES)
 def test_what_is_like_a_vector_env_will_do(mode: Any, backend: Any) -> None:
     """Arrays that are used again, infos without masks, final observations as a batch."""
     with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, backend=backend) as pool:
@@ -166,10 +166,9 @@ def test_what_goes_together(
         Pool(plain(2, 2), **{"vector_size": 2, **options})
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    ("size", "env_fn", "message"),
-    [
+@each(
+    backend=BACKENDS,
+    size__env_fn__message=[
         (2, lambda: CountingEnv(), r"env_fns\[1\] to return a gymnasium.vector.VectorEnv .* omit vector_size"),
         (2, lambda: PlainVector(3), r"env_fns\[1\] .* of vector_size=2 envs, got one of 3"),
         (2, lambda: None, r"env_fns\[1\] .*, got None \(it has no reset, step, close, num_envs"),
@@ -200,8 +199,7 @@ def test_each_factory_builds_its_own() -> None:
         Pool([lambda: env] * 2, vector_size=2, backend="serial")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@each(backend=BACKENDS, mode=MODES)
 def test_the_autoreset_of_a_vector_env_must_be_the_pools(mode: Any, backend: Any) -> None:
     other = MODES[MODES.index(mode) - 1]
     fns = [*synced(counting(2), 2, mode), *synced(counting(2), 2, other)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pairs import each
 from pool_envs import CountingEnv, DiceEnv, Gate, HookedEnv, assert_same, counting, hooked
 from programs import Script
 
@@ -208,8 +209,7 @@ def trajectory(pool: Pool) -> list[Any]:
     return [first, *[(b.obs.copy(), b.reward.copy(), b.terminated.copy(), list(b.infos)) for b in batches]]
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@each(start_method=START_METHODS, num_workers=[1, 2, 4])
 def test_runs_are_bit_identical_to_those_of_a_pool_that_was_told(
     num_workers: int, start_method: Any, finds: Any
 ) -> None:

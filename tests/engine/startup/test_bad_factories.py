@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from old_gymnasium import discrete, needs_dtypes
+from pairs import each
 from pool_envs import CountingEnv, SampleEnv
 
 from remuda import (
@@ -20,10 +21,14 @@ from remuda import (
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [(None, "got None"), (3, "got 3"), ("CartPole-v1", "got 'CartPole-v1'"), (CountingEnv, "got <class")],
+@each(
+    backend=BACKENDS,
+    value__message=[
+        (None, "got None"),
+        (3, "got 3"),
+        ("CartPole-v1", "got 'CartPole-v1'"),
+        (CountingEnv, "got <class"),
+    ],
 )
 def test_factories_that_return_no_env(value: Any, message: str, backend: Any) -> None:
     with pytest.raises(InvalidEnvError, match=rf"expected env_fns\[1\] to return a gymnasium.Env, {message}"):
@@ -44,8 +49,7 @@ def test_the_same_env_in_two_workers(backend: Any) -> None:
         Pool([lambda: env, CountingEnv, lambda: env], backend=backend)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+@each(backend=BACKENDS, name=["observation_space", "action_space"])
 def test_an_env_without_a_space(name: str, backend: Any) -> None:
     def fn() -> Any:
         env = CountingEnv()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from failing import MODES, fault_in
 from gymnasium import spaces
+from pairs import each
 from pool_envs import CountingEnv, HookedEnv
 from programs import kill
 from vector_envs import PlainVector
@@ -130,14 +131,13 @@ class Other(CountingEnv):
         self.observation_space = spaces.Box(-1, 1, (5,), np.int64)
 
 
-@pytest.mark.parametrize(
-    ("env_fn", "message"),
-    [
+@each(
+    env_fn__message=[
         (Other, r"SpaceMismatchError in build: .* got env 1: shape \(5,\) instead of \(4,\)"),
         (lambda: None, r"InvalidEnvError in build: expected env_fns\[1\] to return a gymnasium.Env, got None"),
     ],
+    backend__num_workers=BACKENDS,
 )
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
 def test_what_does_not_fit_is_no_env(env_fn: Any, message: str, backend: Any, num_workers: int) -> None:
     env_fns = [CountingEnv, env_fn, CountingEnv]
     with Pool(env_fns, backend=backend, num_workers=num_workers, lazy=True) as pool:
@@ -193,8 +193,7 @@ def test_a_death_in_a_build_is_told_as_one() -> None:
         pool.reset()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("num_workers", [1, 2])
+@each(mode=MODES, num_workers=[1, 2])
 def test_vector_envs(mode: Any, num_workers: int, builds: Builds) -> None:
     def build(first: int) -> PlainVector:
         builds.note(f"+{first}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import each
 from pool_envs import Gate, HookedEnv, counting, gated
 
 from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
@@ -26,8 +27,7 @@ def noting(path: Path, num_envs: int) -> list[Any]:
     return [lambda tag=i: HookedEnv(tag, build=build) for i in range(num_envs)]
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
-@pytest.mark.parametrize("num_workers", [6, 3])
+@each(start_method=["forkserver", "fork"], num_workers=[6, 3])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_one_after_another(num_workers: int, start_method: Any, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
