@@ -400,7 +400,7 @@ def copy_of(batch: Batch) -> tuple[Any, ...]:
 
 @pytest.mark.watchdog(180 + 60 * MINUTES)
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize(("backend", "lives"), [("process", 30), ("thread", 10), ("serial", 60)])
+@pytest.mark.parametrize(("backend", "lives"), [("process", 12), ("thread", 6), ("serial", 30)])
 def test_whatever_is_done_a_pool_tells_what_is_true(backend: str, lives: int, autoreset: str) -> None:
     how_long = settings(
         max_examples=lives,

@@ -15,8 +15,9 @@ import gymnasium
 import numpy as np
 import pytest
 from accidents import kill_myself
+from drawn import draws
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from old_gymnasium import sync_vector_env
 from pool_envs import EnvFn, Info, StepResult, assert_same
@@ -113,7 +114,7 @@ def no_actions(n: int) -> Any:
 
 @pytest.mark.parametrize("mode", MODES)
 @given(scripts())
-@settings(max_examples=40, deadline=None)
+@draws(15)
 def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any]) -> None:
     theirs = sync_vector_env([functools.partial(TellingEnv, script) for script in scripts], mode)
     theirs.reset()
@@ -149,7 +150,7 @@ def test_keys_that_are_masks_of_others(mode: str, info: Info) -> None:
 
 @pytest.mark.parametrize("mode", [*MODES, "background", "disabled"])
 @given(st.lists(st.lists(st.tuples(wild_infos(), st.booleans()), min_size=2, max_size=2), min_size=1, max_size=2))
-@settings(max_examples=30, deadline=None)
+@draws(12)
 def test_each_info_is_what_the_env_has_said(mode: str, scripts: list[Any]) -> None:
     if mode in ("background", "disabled"):
         scripts = [[(info, False) for info, _ in script] for script in scripts]

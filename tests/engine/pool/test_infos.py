@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import draws
 from gymnasium.vector import VectorEnv
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pool_envs import assert_same
 
@@ -59,7 +60,7 @@ def theirs(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
 
 
 @given(info_batches())
-@settings(max_examples=300, deadline=None)
+@draws(100)
 def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
     try:
         expected = theirs(infos)
@@ -78,7 +79,7 @@ def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
     ),
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@draws(70)
 def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.DataObject) -> None:
     """`table` has the values of each path for 4 envs."""
     book, reader = InfoColumns(room=10_000), _core.InfoReader()

@@ -405,8 +405,7 @@ class WideEnv(CountingEnv):
         return np.full(self.observation_space.shape, self.seen % 256, self.observation_space.dtype)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (0, 3), (1000, 1001), (3, 512, 513)])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+@each(shape=[(), (0,), (1,), (7,), (0, 3), (1000, 1001), (3, 512, 513)], dtype=[np.uint8, np.float64])
 def test_observations_of_any_size(shape: tuple[int, ...], dtype: Any) -> None:
     with Pool([lambda: WideEnv(shape, dtype)] * 3, num_workers=2, frames=2) as pool:
         for i, batch in enumerate((pool.reset(), pool.step([0] * 3), pool.step([0] * 3)), start=1):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from drawn import draws
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pool_envs import (
@@ -182,9 +182,9 @@ class ThreadModel(Model):
 
 
 TestModelOnSerial = Model.TestCase
-TestModelOnSerial.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestModelOnSerial.settings = draws(40, stateful_step_count=40)
 TestModelOnThreads = ThreadModel.TestCase
-TestModelOnThreads.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestModelOnThreads.settings = draws(15, stateful_step_count=40)
 
 
 def dawdle(env: HookedEnv, action: int) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import draws
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from old_gymnasium import HAS_MODES, discrete, needs_dtypes, sync_vector_env
 from pool_envs import ColourSpace, CountingEnv, EnvFn, HookedEnv, SampleEnv, assert_same, describe_types
@@ -139,7 +140,7 @@ def _row(final: Any, like: Any, i: int) -> Any:
 
 
 @given(observation=SPACES, action=SPACES, mode=st.sampled_from(MODES))
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@draws(80, suppress_health_check=list(HealthCheck))
 def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode: str) -> None:
     if _has_objects(observation):
         mode = "next_step"  # `_row` cannot tell a tuple of spaces from a tuple of envs
@@ -147,14 +148,14 @@ def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode:
 
 
 @given(observation=SPACES, action=SPACES)
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@draws(6, suppress_health_check=list(HealthCheck))
 def test_processes(observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
     env_fns = [lambda: SampleEnv(observation, action)] * 3
     assert_parity(env_fns, 12, "next_step", num_workers=2)
 
 
 @given(observation=OBJECTS)
-@settings(max_examples=30, deadline=None)
+@draws(15)
 def test_terminal_observations_without_columns(observation: spaces.Space[Any]) -> None:
     both = spaces.Dict(thing=observation, number=spaces.Discrete(9))
     fns = [lambda: SampleEnv(both, spaces.Discrete(2))] * 3
