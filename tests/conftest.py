@@ -11,15 +11,17 @@ from collections.abc import Container, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from programs import children, script  # noqa: F401 - a fixture for all tests
 from reaper import watch_over_this_run
 
 from remuda._backends.forkserver import client
 from remuda._engine.startup import start
 
-# The same examples in every run, and no limit on speed.
-settings.register_profile("remuda", derandomize=True, deadline=None, database=None)
+# The same examples in every run, and no limit on speed: on a busy machine drawing them takes long, too.
+settings.register_profile(
+    "remuda", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("remuda")
 
 # What "auto" finds best depends on the machine and on who else is on it: a test gets it where it asks for it.
