@@ -158,7 +158,6 @@ def test_what_cannot_be_is_refused_before_anything_starts() -> None:
         ({"autoreset": "background"}, "got 'background': results come from a shard"),
         ({"record": "here"}, "crash records would lie on the machines"),
         ({"worker_output": "here"}, "a directory would be one of each machine"),
-        ({"extras": {"mask": len}}, "expected extras=None with backend=remuda.Ray"),
         ({"max_concurrency": 1}, "no shard knows what the others do"),
     ]:
         with pytest.raises(ValueError, match=text):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -16,8 +16,10 @@ from remuda._cluster.driver import Driver
 from remuda._cluster.replies import Answer
 from remuda._cluster.station import Sent, answered
 from remuda._engine.pool.arguments import check_timeout
+from remuda._wire.env_state import StateFns
 from remuda._wire.failures import not_loaded
 from remuda._wire.pickling import load_from_env
+from remuda._wire.requests import CallEnv
 from remuda.errors import ShardDiedError
 
 Ids = npt.NDArray[np.int64]
@@ -35,23 +37,14 @@ class ShardCall(Call):
         self._loaded: list[Any] | None = None
         self.error: RemudaError | None = None
 
-    def ask(
-        self,
-        env_ids: Ids,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        per_env_args: Sequence[tuple[Any, ...]] | None,
-        about: Hashable,
-        again: Callable[..., Any] | None,
-    ) -> None:
+    def ask(self, env_ids: Ids, order: CallEnv, per_env_args: Sequence[tuple[Any, ...]] | None) -> None:
         """Raises before anything is sent where something cannot be pickled."""
         self._env_ids = env_ids
         divided = self._driver.shares.divide(env_ids)
         messages = []
         for _, where in divided:
             own = None if per_env_args is None else [per_env_args[i] for i in where.tolist()]
-            messages.append(cloudpickle.dumps((fn, args, kwargs, own, about, again)))
+            messages.append(cloudpickle.dumps((order, own)))
         for (share, where), message in zip(divided, messages, strict=True):
             station = self._driver.fleet.stations[share.shard]
             self._asked_of[station.send("apply", message, share.local(env_ids[where]))] = where
@@ -63,6 +56,13 @@ class ShardCall(Call):
             station = self._driver.fleet.stations[share.shard]
             its = [options[i] for i in where.tolist()]
             self._asked_of[station.send("remember", its, share.local(env_ids[where]))] = where
+
+    def take_states(self, env_ids: Ids, state_fns: StateFns) -> None:
+        """Asks for states, instead of running a function."""
+        self._env_ids, message = env_ids, cloudpickle.dumps(state_fns)
+        for share, where in self._driver.shares.divide(env_ids):
+            station = self._driver.fleet.stations[share.shard]
+            self._asked_of[station.send("take_states", message, share.local(env_ids[where]))] = where
 
     @property
     def done(self) -> bool:

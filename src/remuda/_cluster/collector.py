@@ -26,6 +26,10 @@ class Collector:
         self.policies = Policies()
         self._numbers = numbers
 
+    def renumber(self, numbers: Renumbering) -> None:
+        """Its envs have other numbers in the whole from now on."""
+        self._numbers = numbers
+
     def collect(self, pool: Pool, steps: int, at_least: int) -> ShardRollout:
         """A rollout of so many steps, by a policy that is not older than that version. Raises what the pool raises.
 
@@ -48,6 +52,7 @@ class Collector:
             episode_starts=rollout.episode_starts,
             final_obs=rollout.final_obs,
             infos=rollout.infos,
+            extras=rollout.extras,
             columns=rollout.columns,
             faults={where: numbers.fault(fault) for where, fault in rollout.faults.items()},
             lost=tuple(map(numbers.fault, rollout.lost)),
@@ -56,6 +61,9 @@ class Collector:
 
 def seeds_given(pool: Pool, bases: dict[int, Any]) -> npt.NDArray[np.int64]:
     """(n,): how many seeds each env has been given of those that follow from its own, by predecessors too."""
-    hub_of = pool._engine.running
-    given = [getattr(bases.get(env), "given", 0) for env in range(pool.num_envs)]
-    return np.array([hub_of.hub.seeded(env)[1] + 1 + given[env] for env in range(pool.num_envs)], np.int64)
+    counts = list[int]()
+    for env in range(pool.num_envs):
+        number, latest, _ = pool._engine.running.hub.seeded(env)
+        here = latest + 1 if number else 0  # none, where it was put into a state and not reset since
+        counts.append(here + getattr(bases.get(env), "given", 0))
+    return np.array(counts, np.int64)

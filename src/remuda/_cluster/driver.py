@@ -14,6 +14,7 @@ from remuda._cluster import actors
 from remuda._cluster.fleet import Fleet
 from remuda._cluster.ledger import Ledger
 from remuda._cluster.options import ClusterOptions
+from remuda._cluster.packing import pack_step, unpack_reply
 from remuda._cluster.replies import Legacy, Reply
 from remuda._cluster.rows import TRUNCATED, Array, Rows, ended_rows
 from remuda._cluster.shares import Shares
@@ -26,6 +27,8 @@ from remuda.errors import EnvError, Fault, RemudaError, RestartLimitError, Worke
 
 Ids = npt.NDArray[np.int64]
 
+_BEGINNINGS = ("reset", "restore")  # what was pending of an episode is over with these, told or not
+
 
 @dataclass
 class Command:
@@ -33,7 +36,7 @@ class Command:
 
     Attributes:
         station: Where.
-        kind: "step", "reset" or "observe": the name of the shard's method.
+        kind: "step", "reset", "restore" or "observe": the name of the shard's method.
         env_ids: Whose results come of it.
         arguments: The method's, but for the ids.
         ends: Where a reset is to complete the row of a step, with same-step autoreset: why the episodes ended.
@@ -43,7 +46,7 @@ class Command:
     kind: str
     env_ids: Ids
     arguments: tuple[Any, ...]
-    ends: dict[int, Fault] | None = None
+    ends: dict[int, Fault | None] | None = None
 
 
 class Mail:
@@ -92,7 +95,9 @@ class Driver:
     def send(self, mail: Mail, kind: str, env_ids: Ids, arguments: Sequence[Any]) -> None:
         """Sends each shard its part. `arguments`: as `_some` takes them apart."""
         self.ledger.in_flight[env_ids] = True
-        if self.ledger.owed and kind != "reset":
+        if kind == "observe":
+            env_ids = self._repeat_ended(mail, env_ids)
+        if self.ledger.owed and kind not in _BEGINNINGS:
             env_ids, arguments = self._answer_owed(mail, env_ids, arguments)
         elif self.ledger.owed:
             for env in env_ids.tolist():
@@ -103,7 +108,11 @@ class Driver:
 
     def _post(self, mail: Mail, command: Command) -> None:
         ids = command.station.share.local(command.env_ids)
-        mail.commands[command.station.send(command.kind, *command.arguments, ids)] = command
+        if command.kind == "step" and not command.arguments[1]:
+            sent = command.station.send("step_packed", pack_step(command.arguments[0], ids))
+        else:
+            sent = command.station.send(command.kind, *command.arguments, ids)
+        mail.commands[sent] = command
 
     def _answer_owed(self, mail: Mail, env_ids: Ids, arguments: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
         """Tells of episodes that were cut off while their envs were idle; what is left is to be sent."""
@@ -113,6 +122,13 @@ class Driver:
             self._end_episodes(mail, self.fleet.stations[share.shard], env_ids[owing][where], ends)
         rest = np.flatnonzero(~owing)
         return env_ids[rest], [_some(argument, rest) for argument in arguments]
+
+    def _repeat_ended(self, mail: Mail, env_ids: Ids) -> Ids:
+        """Shows the ends of episodes once more whose envs were built anew since; what is left is to be sent."""
+        ended = self.ledger.fresh[env_ids] & self.ledger.over[env_ids]
+        if ended.any():
+            self._repeat(mail, env_ids[ended])
+        return env_ids[~ended]
 
     # -- receiving ---------------------------------------------------------------------------------------
 
@@ -134,7 +150,7 @@ class Driver:
     def _answer(self, sent: Sent) -> tuple[Reply | None, Exception | None]:
         """What has come; or why nothing will, since the shard is gone, or could not build its envs anew."""
         try:
-            reply: Reply = actors.get(sent.ref)
+            reply = unpack_reply(actors.get(sent.ref))
         except actors.Lost as error:
             return None, error
         return reply, self.fleet.note_rebuilt(sent)
@@ -190,9 +206,7 @@ class Driver:
     def _restart(self, station: Station, faults: dict[int, Fault], delay: float) -> None:
         share, ledger = station.share, self.ledger
         self._told[share.shard] = faults
-        cut = [
-            env for env in share.env_ids if not (ledger.in_flight[env] or ledger.must_reset[env] or ledger.over[env])
-        ]
+        cut = [env for env in share.env_ids if not ledger.in_flight[env] and ledger.is_in_episode(env)]
         ledger.owed.update({env: faults[env] for env in cut})
         ledger.note_anew(share.env_ids)
         options, standing = self.standing.of(share)
@@ -205,7 +219,7 @@ class Driver:
             self.ledger.in_flight[ids] = False
             return None if error in mail.errors else mail.errors.append(error)
         faults = self._told[station.share.shard]
-        if command.kind == "reset":
+        if command.kind in _BEGINNINGS:
             return self._post(mail, command)
         over = self.ledger.over[ids]
         if command.kind == "observe" and over.any():
@@ -217,12 +231,12 @@ class Driver:
         if not over.all():
             self._end_episodes(mail, station, ids[~over], faults)
 
-    def _end_episodes(self, mail: Mail, station: Station, ids: Ids, faults: Mapping[int, Fault]) -> None:
+    def _end_episodes(self, mail: Mail, station: Station, ids: Ids, faults: Mapping[int, Fault | None]) -> None:
         if self._autoreset == "same_step":
             ends = {env: faults[env] for env in ids.tolist()}
             return self._post(mail, Command(station, "reset", ids, (None, None), ends))
         extras: dict[int, RawRow] = {
-            row: (0, (self._objects(env), {"fault": faults[env]}, None, None), None)
+            row: (0, (self._objects(env), _info_of_end(faults[env]), None, None), None)
             for row, env in enumerate(ids.tolist())
         }
         self._made(mail, ended_rows(ids, self._last(ids), extras))
@@ -240,16 +254,16 @@ class Driver:
         self.ledger.note(rows, "step")
         mail.rows.append(rows)
 
-    def _completed(self, rows: Rows, ends: Mapping[int, Fault]) -> Rows:
+    def _completed(self, rows: Rows, ends: Mapping[int, Fault | None]) -> Rows:
         """First observations of new episodes, in rows that tell of the end of others."""
         ids, extras = rows.env_ids, dict(rows.extras or {})
-        finals = self._last(ids)
+        finals = self._last(ids)[: len(self.codec.columns)]
         for row, env in enumerate(ids.tolist()):
             flags, parts, _ = extras.get(row, (0, None, None))
             obs = None
             if self.codec.num_objects:
                 obs = self.codec.build_one([final[row, ...] for final in finals], self._objects(env))
-            extras[row] = flags | _core.HAS_FINAL, parts, (obs, {"fault": ends[env]})
+            extras[row] = flags | _core.HAS_FINAL, parts, (obs, _info_of_end(ends[env]))
         columns = [*rows.columns]
         columns[TRUNCATED] = np.ones(len(ids), bool)
         return replace(rows, columns=columns, finals=finals, extras=extras)
@@ -263,6 +277,11 @@ class Driver:
         if not self.codec.num_objects:
             return []
         return PickledRows({0: self.ledger.last_extras[env]}).objects(0)
+
+
+def _info_of_end(fault: Fault | None) -> dict[str, Any]:
+    """Of an episode that was cut off. None: the pool was resized."""
+    return {"resized": True} if fault is None else {"fault": fault}
 
 
 def _part_of(command: Command, where: Ids) -> Command:

@@ -13,13 +13,14 @@ from remuda._cluster.fleet import Fleet
 from remuda._cluster.ledger import Ledger
 from remuda._cluster.options import ClusterOptions
 from remuda._cluster.replies import ShardReport
-from remuda._cluster.rollouts import Rollouts
 from remuda._cluster.rows import Joiner, Rows
 from remuda._cluster.shares import Shares
 from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.pool.options import EnvFn
-from remuda._wire.agreement import check_agreement
+from remuda._engine.pool.shard_rollout import ShardRollouts
+from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.codec import SpaceCodec
+from remuda._wire.env_state import StateSupport
 from remuda.errors import ClosedError, StateError
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class ClusterEngine:
         """Starts the shards; raises what that raises."""
         self.options, self._owner = options, os.getpid()
         self.closed = False
-        self.rollouts: Rollouts | None = None
+        self.rollouts: ShardRollouts | None = None
         self.epoch, self.batches, self.waited = 0, 0, 0.0
         self.shares = Shares(len(env_fns), options.where.shards, options.width)
         self.fleet = Fleet(env_fns, options, self.shares)
@@ -72,7 +73,7 @@ class ClusterEngine:
             self.shares.num_envs, settings.autoreset, per_episode=self.per_episode, keeps_last=keeps_last
         )
         self.driver = Driver(self.fleet, self.shares, self.ledger, codec, self.options)
-        self.joiner = Joiner(codec, self._worker_of)
+        self.joiner = Joiner(codec, self._worker_of, tuple(self.options.settings.extras or ()))
 
     def _check_agreement(self, reports: Sequence[ShardReport]) -> None:
         if self.options.settings.observation_space is None:
@@ -80,9 +81,16 @@ class ClusterEngine:
             check_agreement("observation", each[0], "env 0", each)
         each = [space for report in reports for space in report.action_spaces]
         check_agreement("action", each[0], "env 0", each)
+        computed = {share.first: report.computed for share, report in zip(self.shares.each, reports, strict=True)}
+        check_same(reports[0].computed, "env 0", computed)
 
     def _worker_of(self, env_id: int) -> int:
         return next(i for i, (_, ids) in enumerate(self.workers) if env_id in ids)
+
+    def support_of(self, env_id: int) -> StateSupport:
+        """How the state of an env can be taken."""
+        share = self.shares.each[int(self.shares.shard_of([env_id])[0])]
+        return self.reports[share.shard].states[env_id - share.first]
 
     @property
     def workers(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -94,7 +102,8 @@ class ClusterEngine:
         ]
 
     def no_rows(self) -> Rows:
-        columns = [np.zeros((0, *spec.shape), spec.dtype) for spec in self.observation.columns]
+        specs = (*self.observation.columns, *self.reports[0].computed)
+        columns = [np.zeros((0, *spec.shape), spec.dtype) for spec in specs]
         return Rows(np.zeros(0, np.int64), [np.zeros(0), np.zeros(0, bool), np.zeros(0, bool), None, *columns])
 
     # -- vector envs, as a layout has them -----------------------------------------------------------------

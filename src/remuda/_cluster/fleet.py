@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import cloudpickle
@@ -15,7 +16,7 @@ from remuda._cluster.options import ClusterOptions
 from remuda._cluster.progress import unknown
 from remuda._cluster.replies import Answer, Legacy, ShardReport
 from remuda._cluster.restarts import Restarts
-from remuda._cluster.shares import Shares
+from remuda._cluster.shares import Share, Shares
 from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.pool.options import EnvFn
 from remuda._relay.log import logger
@@ -34,7 +35,8 @@ class Fleet:
     def __init__(self, env_fns: Sequence[EnvFn], options: ClusterOptions, shares: Shares) -> None:
         self._options, self._shares = options, shares
         self._name = f"{options.settings.name}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._factories = [cloudpickle.dumps(list(env_fns[shares.factories_of(share)])) for share in shares.each]
+        self._factories = _pickled(env_fns, shares)
+        self._names = Counter[str]()
         self.stations = [Station(share) for share in shares.each]
         self.restarts = Restarts(options.faults)
         self.cluster = actors.Cluster(options.where)
@@ -93,15 +95,23 @@ class Fleet:
         self.replace(station, Legacy(delay=delay))
 
     def _start(self, station: Station, legacy: Legacy | None) -> None:
-        share = station.share
+        self.begin(station, legacy, self._factories[station.share.shard])
+
+    def begin(self, station: Station, legacy: Legacy | None, factories: bytes) -> Sent:
+        """Has an actor come to a place and build its envs."""
+        return station.begin(self._actor(station), *self.plan_of(station.share, factories), legacy)
+
+    def plan_of(self, share: Share, factories: bytes) -> tuple[bytes, list[str], bytes]:
+        """What a shard with these envs is told: how to make them, where modules are, the options of its pool."""
         options = self._options.for_shard(share.count // self._options.width)
-        station.begin(self._actor(station), self._factories[share.shard], sys.path, options, legacy)
+        return factories, sys.path, cloudpickle.dumps(options)
 
     def _actor(self, station: Station) -> actors.Actor:
         share = station.share
-        envs = f"{share.env_ids[0]}-{share.env_ids[-1]}"
-        again = f"-again-{station.generation}" if station.generation else ""
-        return self.cluster.start(share.shard, share.first, f"{self._name}-shard-{share.shard}-envs-{envs}{again}")
+        name = f"{self._name}-shard-{share.shard}-envs-{share.env_ids[0]}-{share.env_ids[-1]}"
+        again = f"-again-{self._names[name]}" if self._names[name] else ""  # Ray has each name once
+        self._names[name] += 1
+        return self.cluster.start(share.shard, share.first, f"{name}{again}")
 
     def _note_built(self, station: Station) -> None:
         """Raises what building has raised; Lost."""
@@ -123,9 +133,21 @@ class Fleet:
                 return error
         return None
 
+    # -- another number of shards --------------------------------------------------------------------------
+
+    def divided(self, shares: Shares) -> list[bytes]:
+        """The factories, as these shares have them."""
+        env_fns = [env_fn for pickled in self._factories for env_fn in cloudpickle.loads(pickled)]
+        return _pickled(env_fns, shares)
+
+    def take(self, stations: list[Station], shares: Shares, factories: list[bytes]) -> None:
+        """These are the pool's shards from now on."""
+        self.stations, self._shares, self._factories = stations, shares, factories
+
     # -- deaths ------------------------------------------------------------------------------------------
 
-    def _death(self, station: Station, error: Exception, operation: str) -> ShardDiedError:
+    def death(self, station: Station, error: Exception, operation: str) -> ShardDiedError:
+        """What to tell of it."""
         return ShardDiedError(
             shard=station.share.shard,
             node=station.node,
@@ -136,8 +158,8 @@ class Fleet:
         )
 
     def note_death(self, station: Station, error: Exception, operation: str) -> ShardDiedError:
-        """What to tell of the death of the actor that is there."""
-        death = self._death(station, error, operation)
+        """The same, of the actor that is there; nobody is to be reached by it any more."""
+        death = self.death(station, error, operation)
         actors.kill(station.actor)  # who is not dead, but cannot be reached
         return death
 
@@ -199,6 +221,11 @@ class Fleet:
                 actors.kill(station.actor)
             station.forget()
         self.cluster.give_back()
+
+
+def _pickled(env_fns: Sequence[EnvFn], shares: Shares) -> list[bytes]:
+    """The factories of each shard."""
+    return [cloudpickle.dumps(list(env_fns[shares.factories_of(share)])) for share in shares.each]
 
 
 _ON_THE_WAY = 2.0  # seconds that an answer may take beyond what a shard was given

@@ -26,7 +26,9 @@ class Ledger:
         in_flight, must_reset, over: (num_envs,) bool: whether it has been sent something whose result was not taken;
             whether it cannot be stepped before the caller has reset it; whether its episode is over, and the next step
             begins another one.
-        owed: Envs whose shard died while they were idle, and why: their next result tells it.
+        owed: Envs that were built anew while they were idle in an episode, and why: their next result tells it. Not by
+            a fault: None.
+        fresh: (num_envs,) bool: whether it was built anew, and has shown nothing since.
         progress: How far each has come.
         last: The last observation of each; None where nobody will ask for it.
     """
@@ -34,10 +36,11 @@ class Ledger:
     def __init__(self, num_envs: int, autoreset: str, *, per_episode: bool, keeps_last: bool) -> None:
         self.in_flight, self.must_reset, self.over = (np.zeros(num_envs, bool) for _ in range(3))
         self.must_reset[:] = True
-        self.owed: dict[int, Fault] = {}
+        self.owed: dict[int, Fault | None] = {}
         self.lost: dict[int, RemudaError] = {}
         self.last: list[Array] | None = [] if keeps_last else None
         self.last_extras: dict[int, RawRow] = {}
+        self.fresh = np.zeros(num_envs, bool)
         self.progress = Progress(num_envs)
         self._autoreset, self._per_episode = autoreset, per_episode
         self._bases: dict[int, int] = {}
@@ -67,12 +70,21 @@ class Ledger:
                 f"expected envs that have been reset, got {name_some('env', missing.tolist())}; call reset first"
             )
 
+    def check_in_episode(self, env_ids: Ids) -> None:
+        """Whether there is an env to be asked where it is in its episode."""
+        gone = env_ids[self.fresh[env_ids]]
+        if len(gone):
+            raise StateError(
+                f"expected envs that are in an episode, got {name_some('env', gone.tolist())}, built anew since the "
+                "last result; step or reset first"
+            )
+
     # -- what comes ----------------------------------------------------------------------------------------
 
     def note(self, rows: Rows, kind: str) -> None:
-        """Results that have come. `kind`: of "step", "reset" or "observe"."""
+        """Results that have come. `kind`: of "step", "reset", "restore" or "observe"."""
         ids, ends = rows.env_ids, rows.ends
-        self.must_reset[ids] = False
+        self.must_reset[ids] = self.fresh[ids] = False
         begun = self._begun(ids, ends, kind)
         self.progress.note(ids, begun, steps=kind == "step")
         if self._per_episode:
@@ -145,12 +157,26 @@ class Ledger:
             if env in self._bases
         }
 
+    def cut_off(self, env_ids: range) -> None:
+        """They were built anew on other shards, all idle: who is in an episode is told that it is over."""
+        self.owed.update({env: None for env in env_ids if self.is_in_episode(env)})
+        self.note_anew(env_ids)
+
+    def is_in_episode(self, env: int) -> bool:
+        """Whether it has an episode that can be cut off, while it is idle."""
+        return not (self.must_reset[env] or self.over[env] or env in self.owed)
+
     def note_anew(self, env_ids: range) -> None:
         """They were built anew: of one with random numbers of its own, the next derived seed is another one."""
+        self.fresh[list(env_ids)] = True
         if not self._per_episode:
             self._given[list(env_ids)] += 1
 
 
 def _faulty(extras: dict[int, RawRow]) -> list[int]:
-    """The rows that tell of a fault."""
-    return [row for row, (_, parts, _) in extras.items() if isinstance(parts, tuple) and "fault" in parts[1]]
+    """The rows that tell of an end which is no env's own."""
+    return [
+        row
+        for row, (_, parts, _) in extras.items()
+        if isinstance(parts, tuple) and ("fault" in parts[1] or "resized" in parts[1])
+    ]

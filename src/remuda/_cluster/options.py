@@ -16,10 +16,6 @@ _REFUSED: Mapping[str, tuple[Any, str]] = {
     "max_concurrency": (None, "no shard knows what the others do; the number of workers limits each"),
     "starts_serially": (False, "shards start beside each other"),
     "operation_of": (None, "it belongs to faces, which run on this machine"),
-    "extras": (
-        None,
-        "rows that cross machines have no columns of your own yet; put what you need into the observation",
-    ),
     "max_worker_memory": (None, "it takes one worker for each env, and those of a shard host several"),
     "record": (None, "crash records would lie on the machines of the shards"),
     "trace_on_fault": (None, "a trace is of one machine, by its clock"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -13,7 +14,6 @@ from remuda import Batch, Call, EnvError, InvalidActionError, Part, RestartLimit
 from remuda._cluster.calls import ShardCall
 from remuda._cluster.driver import Mail
 from remuda._cluster.rows import Rows
-from remuda._cluster.standing import Message
 from remuda._cluster.station import answered
 from remuda._engine.pool.arguments import (
     check_common,
@@ -26,6 +26,9 @@ from remuda._engine.pool.arguments import (
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeding import entropy_for, options_for, pickled_options, seeds_for
 from remuda._engine.pool.seeds import Seed
+from remuda._engine.pool.state_checks import check_states, check_taken
+from remuda._wire.env_state import EnvState, StateFns
+from remuda._wire.requests import CallEnv
 from remuda.errors import RemudaError
 
 if TYPE_CHECKING:
@@ -169,6 +172,10 @@ class ClusterPart(Part):
         self._check_quiet()
         ids = self._targets(env_ids)
         self.send(actions, ids.tolist())
+        return self._received(ids)
+
+    def _received(self, ids: Ids) -> Batch:
+        """The results of these envs, in their order; no others are in flight."""
         self._await(len(ids), None)
         self._raise_any()
         rows = _sorted(self._take(len(ids)))
@@ -191,31 +198,31 @@ class ClusterPart(Part):
 
     # -- calls -------------------------------------------------------------------------------------------
 
-    def apply_async(
-        self,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-        env_ids: Iterable[int] | None = None,
-        per_env_args: Sequence[tuple[Any, ...]] | None = None,
-        with_spares: bool = False,
-        about: Hashable = None,
-        again: Callable[..., Any] | None = None,
-    ) -> Call:
-        """As `apply`, but returns at once. See `Callee.apply_async`. Spares there are none."""
+    def _callable(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._cluster.check_open()
-        ids = self._named_ids(env_ids)
-        if per_env_args is not None and len(per_env_args) != len(ids):
-            raise ValueError(f"expected {len(ids)} tuples of arguments, one for each env, got {len(per_env_args)}")
-        if per_env_args is not None and self._cluster.width > 1:
-            check_common("arguments", per_env_args, ids.tolist(), self._cluster)  # type: ignore[arg-type]
+        return self._named(env_ids)
+
+    def _check_common(self, per_env_args: Sequence[tuple[Any, ...]], targets: Sequence[int]) -> None:
+        if self._cluster.width > 1:
+            check_common("arguments", per_env_args, targets, self._cluster)  # type: ignore[arg-type]
+
+    def _ask(
+        self,
+        targets: Sequence[int],
+        order: CallEnv,
+        per_env_args: Sequence[tuple[Any, ...]] | None,
+        *,
+        to_spares: bool,
+    ) -> Call:
+        """One message to each shard. Spares there are none."""
+        ids = np.array(targets, np.int64)
         self._cluster.ledger.check_alive(ids)
         call = ShardCall(self._cluster.driver)
-        call.ask(ids, fn, args, kwargs, per_env_args, about, again)
-        if about is not None:
-            for i, env in enumerate(ids.tolist()):
-                own = args if per_env_args is None else per_env_args[i]
-                self._cluster.driver.standing.tell(env, about, Message(fn, own, kwargs, again))
+        call.ask(ids, order, per_env_args)
+        if order.about is not None:
+            for i, env in enumerate(targets):
+                own = order if per_env_args is None else replace(order, args=per_env_args[i])
+                self._cluster.driver.standing.tell(env, own)
         return call
 
     def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
@@ -234,6 +241,35 @@ class ClusterPart(Part):
         call = ShardCall(self._cluster.driver)
         call.remember(ids, each)
         call.result()
+
+    # -- states ------------------------------------------------------------------------------------------
+
+    def get_state(self, env_ids: Iterable[int] | None = None, *, state_fns: StateFns = None) -> list[EnvState]:
+        """The state of each env, to go on from there on any shard. See `Part.get_state`."""
+        cluster = self._cluster
+        cluster.check_open()
+        ids = self._named_ids(env_ids)
+        check_taken(state_fns, ids.tolist(), cluster.support_of, cluster.vector_size)
+        self._check_can_be_sent(ids)
+        cluster.ledger.check_reset(ids)
+        cluster.ledger.check_in_episode(ids)
+        call = ShardCall(cluster.driver)
+        call.take_states(ids, state_fns)
+        return call.result()
+
+    def set_state(self, states: Sequence[EnvState], env_ids: Iterable[int] | None = None) -> Batch:
+        """Puts each env into a state, wherever that was taken. See `Part.set_state`."""
+        cluster, ids = self._cluster, self._targets(env_ids)
+        autoreset = cluster.options.settings.autoreset
+        checked = check_states(states, ids.tolist(), cluster.support_of, autoreset, cluster.vector_size)
+        self._check_quiet()
+        self._check_can_be_sent(ids)
+        seeds = cluster.ledger.seeds([None] * len(ids), ids)  # of envs that were never reset
+        cluster.ledger.note_seeds(seeds, ids)
+        cluster.driver.send(self._mail, "restore", ids, (checked, seeds))
+        batch = self._received(ids)
+        cluster.ledger.progress.put(ids, [state.steps for state in checked])
+        return batch
 
     # -- inside ------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Policies that act beside the envs: what travels, and which version of one a shard uses."""
+"""Policies that act beside the envs: what is sent of them, and which version of one is used there."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Whole:
 
 
 def is_module(policy: Any) -> bool:
-    """Whether it is one of torch's, whose state can be sent without it."""
+    """Whether it is torch's."""
     return "torch" in sys.modules and isinstance(policy, sys.modules["torch"].nn.Module)
 
 
 class Policies:
-    """What a shard was told of them. News may come while one acts: they are looked at when the next rollout begins."""
+    """A shard's side. News may come while the policy acts: they are looked at when the next rollout begins."""
 
     def __init__(self) -> None:
         self._has_news = threading.Condition()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from remuda._cluster.options import ClusterOptions
 from remuda._cluster.part import ClusterPart
 from remuda._cluster.publisher import Publisher
 from remuda._cluster.replies import Answer
+from remuda._cluster.resizing import Resizing, check_resize
 from remuda._cluster.rollouts import begin, check_rollouts
+from remuda._cluster.station import Station
 from remuda._cluster.workers import RemoteWorker
 from remuda._engine.pool.arguments import check_timeout
 from remuda._engine.pool.naming import owns_methods
@@ -119,6 +122,26 @@ class ClusterPool(ClusterPart, Pool):
         if reseat and env_ids is not None:
             raise ValueError("expected env_ids=None with reseat=True: envs take their places together")
         ClusterPart.send_reset(self, seed=seed, options=options, env_ids=env_ids)
+
+    def resize(self, shards: int, timeout: float | None = None) -> None:
+        """Divides the envs among another number of shards. See `Pool.resize`."""
+        cluster = self._cluster
+        cluster.check_open()
+        check_timeout(timeout)
+        check_resize(cluster, shards)
+        if shards == len(cluster.shares.each):
+            return
+        resizing = Resizing(cluster, shards)
+        timeout = cluster.options.settings.start_timeout if timeout is None else timeout
+        resizing.take_places(resizing.build(timeout), self._tell_latest_policy)
+        cluster.options.where = replace(cluster.options.where, shards=shards)
+        cluster.epoch += 1
+        self._epoch = cluster.epoch
+        self._take_on(cluster)
+
+    def _tell_latest_policy(self, station: Station) -> None:
+        if self._publisher.version >= 0:
+            station.send("set_policy", self._publisher.version, *self._publisher.latest)
 
     # -- rollouts ------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +24,10 @@ class Progress:
         self._episodes[env_ids] += begun
         self._later[env_ids] += begun
         self._steps[env_ids] = np.where(begun, 0, self._steps[env_ids] + steps)
+
+    def put(self, env_ids: Ids, steps: Sequence[int]) -> None:
+        """They were put somewhere into an episode, after so many steps of it."""
+        self._steps[env_ids] = steps
 
     def note_seed(self, env_id: int) -> None:
         """The next episode has a seed of its own."""

@@ -1,4 +1,4 @@
-"""The driver's side of policies that act beside the envs: publishes them to the shards."""
+"""Publishes policies to shards: puts them into the object store, and tells shards where they are."""
 
 from __future__ import annotations
 

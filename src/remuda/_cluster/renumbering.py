@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from remuda._wire.failures import portable
-from remuda.errors import EnvError, EnvProgress, Failure, Fault, RemudaError, RestartLimitError, WorkerDiedError
+from remuda.errors import (
+    EnvError,
+    EnvProgress,
+    Failure,
+    Fault,
+    InvalidEnvError,
+    RemudaError,
+    RestartLimitError,
+    WorkerDiedError,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,12 @@ class Renumbering:
     first_env: int
     shard: int
     node: str
+
+    def portable(self, error: Exception) -> Exception:
+        """The same of anything that was raised."""
+        if isinstance(error, RemudaError):
+            return self.error(error)
+        return type(error)(str(error)) if type(error) in (ValueError, TypeError) else InvalidEnvError(str(error))
 
     def error(self, error: RemudaError) -> RemudaError:
         """A copy, without the frames that raised it."""

@@ -13,6 +13,9 @@ from gymnasium import Space
 from remuda._cluster.rows import Rows
 from remuda._engine.rollouts.shard_rollout import ShardRollout
 from remuda._engine.supervision.fault_log import log_alike
+from remuda._wire.codec import ColumnSpec
+from remuda._wire.env_state import StateSupport
+from remuda._wire.requests import CallEnv
 from remuda.errors import Fault, RemudaError
 
 
@@ -26,6 +29,8 @@ class ShardReport:
         observation_space: For which rows are laid out.
         metadata, render_mode, spec: Env 0's.
         workers: Name and env ids of each, by the numbers of the shard.
+        states: How the state of each env can be taken.
+        computed: The columns of `PoolOptions.extras`.
     """
 
     node: str
@@ -36,6 +41,8 @@ class ShardReport:
     render_mode: str | None
     spec: Any
     workers: tuple[tuple[str, tuple[int, ...]], ...]
+    states: tuple[StateSupport, ...]
+    computed: tuple[ColumnSpec, ...]
 
 
 @dataclass(frozen=True)
@@ -92,13 +99,13 @@ class Legacy:
     Attributes:
         seeds: What the seeds of envs follow from; nothing of those that were given none.
         options: Of resets, where they are to remember any.
-        standing: Messages (function, arguments, keywords, env ids, about, again) that last.
+        standing: Orders that last, each with its env.
         delay: Seconds to wait before envs are built: several have died at short intervals.
     """
 
     seeds: dict[int, int] = field(default_factory=dict)
     options: dict[int, dict[str, Any]] = field(default_factory=dict)
-    standing: Sequence[tuple[Any, ...]] = ()
+    standing: Sequence[tuple[int, CallEnv]] = ()
     delay: float = 0.0
 
 

@@ -25,7 +25,8 @@ class Rows:
 
     Attributes:
         env_ids: (n,) int64, as the whole pool has them.
-        columns: (n, ...) arrays: reward, terminated, truncated, the mask of info columns or None, the observations.
+        columns: (n, ...) arrays: reward, terminated, truncated, the mask of info columns or None, the observations, and
+            the caller's own (`PoolOptions.extras`), which are kept and repeated with them.
         finals: The same of terminal observations; None: there are none.
         infos: Columns of infos; None: nobody has any.
         fields: What these columns are.
@@ -50,7 +51,14 @@ class Rows:
 
     @property
     def leaves(self) -> list[Array]:
+        """Observations, and the caller's own columns."""
         return self.columns[FIRST_LEAF:]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        arrays = [*self.columns, *(self.finals or ()), *(self.infos or ())]
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def take(self, order: npt.NDArray[np.intp]) -> Rows:
         """These of the rows, in this order."""
@@ -77,18 +85,21 @@ def ended_rows(env_ids: npt.NDArray[np.int64], leaves: Sequence[Array], extras: 
 class Joiner:
     """Makes one batch of the results of several shards. Each of these knows info columns of its own."""
 
-    def __init__(self, codec: SpaceCodec, worker_of: Callable[[int], int]) -> None:
+    def __init__(self, codec: SpaceCodec, worker_of: Callable[[int], int], extras: tuple[str, ...] = ()) -> None:
+        """`extras`: the names of the caller's own columns."""
+        self._num_leaves = len(codec.columns)
         self._columns = InfoColumns(1 << 30)  # there is no row of shared memory to fit into
         self._places: dict[tuple[str, ...], tuple[int, InfoField]] = {}
         self._reader = _core.InfoReader()
-        self._source = Source(codec, self._reader, None, worker_of)
+        self._source = Source(codec, self._reader, None, worker_of, extras)
 
     def batch(self, rows: Rows) -> Batch:
         """Of what `join` has made."""
         columns, infos = rows.columns, rows.infos
         if infos is None and columns[MASK] is not None:
             columns = [*columns[:MASK], None, *columns[FIRST_LEAF:]]
-        return Batch(self._source, rows.env_ids, columns, rows.finals, None, infos, rows.extras)
+        end = FIRST_LEAF + self._num_leaves
+        return Batch(self._source, rows.env_ids, columns[:end], rows.finals, columns[end:] or None, infos, rows.extras)
 
     def join(self, parts: Sequence[Rows]) -> Rows:
         """One after another, in arrays of its own."""
@@ -111,7 +122,8 @@ class Joiner:
     def _join_finals(self, parts: Sequence[Rows]) -> list[Array] | None:
         if all(part.finals is None for part in parts):
             return None
-        finals = [part.leaves if part.finals is None else part.finals for part in parts]  # rows of no end mean nothing
+        n = self._num_leaves
+        finals = [part.leaves[:n] if part.finals is None else part.finals for part in parts]  # no end: it means nothing
         return [np.concatenate(leaves) for leaves in zip(*finals, strict=True)]
 
     def _join_infos(self, parts: Sequence[Rows]) -> list[Array]:

@@ -13,13 +13,16 @@ import numpy.typing as npt
 
 from remuda import Batch, InvalidEnvError, Pool, PoolStats
 from remuda._cluster.collector import Collector, seeds_given
+from remuda._cluster.packing import pack_reply, unpack_step
 from remuda._cluster.renumbering import Renumbering
 from remuda._cluster.replies import Answer, Borne, Legacy, Reply, RolloutReply, ShardReport
 from remuda._cluster.rows import Rows
 from remuda._engine.pool.pool import pool_of_a_larger_one
+from remuda._wire.env_state import EnvState
 from remuda._wire.failures import portable
 from remuda._wire.info_columns import InfoField
 from remuda._wire.pickling import dump_whole
+from remuda._wire.requests import CallEnv
 from remuda.errors import Fault, RemudaError
 
 Ids = list[int] | None  # by the shard's numbers; None: all
@@ -38,6 +41,7 @@ class Shard:
         self._first, self._numbers = first_env, Renumbering(first_env, shard, node)
         self._node = node
         self._pool: Pool | None = None
+        self._next: tuple[int, Pool] | None = None  # its first env, and the pool that is to take the other one's place
         self.collector = Collector(self._numbers)
         self._untouched: set[int] = set()  # successors that have not been reset
         self._seeds: dict[int, int] = {}
@@ -45,28 +49,54 @@ class Shard:
 
     # -- life --------------------------------------------------------------------------------------------
 
-    def build(self, env_fns: bytes, path: Sequence[str], options: dict[str, Any], legacy: Legacy | None) -> Answer:
+    def build(self, env_fns: bytes, path: Sequence[str], options: bytes, legacy: Legacy | None) -> Answer:
         """Builds the envs. `path`: where the driver finds modules. `legacy`: of the shard that this one succeeds."""
-        sys.path.extend(entry for entry in path if entry not in sys.path)
         try:
             if legacy is not None:
                 time.sleep(legacy.delay)
-            factories = self._unpickled(env_fns)
-            self._pool = pool_of_a_larger_one(factories, self._first, options)  # type: ignore[arg-type]
-            self._pool._engine.fault_log.log = self._note_borne
+            self._pool = self._built(self._first, env_fns, path, options)
             if legacy is not None:
                 self._inherit(legacy)
-            return Answer(self._report())
+            return Answer(self._report(self._pool))
         except (RemudaError, ValueError, TypeError, OSError) as error:
-            return Answer(error=self._portable(error))
+            return Answer(error=self._numbers.portable(error))
 
-    def _unpickled(self, env_fns: bytes) -> list[Any]:
+    def prepare(self, first_env: int, env_fns: bytes, path: Sequence[str], options: bytes) -> Answer:
+        """Builds envs that are to take the place of those that are there, which go on meanwhile."""
         try:
-            factories: list[Any] = cloudpickle.loads(env_fns)
-            return factories
+            self._next = first_env, self._built(first_env, env_fns, path, options)
+            return Answer(self._report(self._next[1]))
+        except (RemudaError, ValueError, TypeError, OSError) as error:
+            return Answer(error=Renumbering(first_env, self._numbers.shard, self._node).portable(error))
+
+    def drop_prepared(self) -> Answer:
+        """They are not wanted any more."""
+        prepared, self._next = self._next, None
+        return self._answer(lambda: None if prepared is None else prepared[1].close())
+
+    def take_over(self, legacy: Legacy) -> Answer:
+        """What was built takes its place. Returns what the envs raise that were there before, when they are closed."""
+        before = None
+        if self._next is not None:
+            before, (self._first, self._pool), self._next = self._pool, self._next, None
+            self._numbers = Renumbering(self._first, self._numbers.shard, self._node)
+            self.collector.renumber(self._numbers)
+        self._inherit(legacy)
+        return self._answer(lambda: None if before is None else before.close())
+
+    def _built(self, first_env: int, env_fns: bytes, path: Sequence[str], options: bytes) -> Pool:
+        sys.path.extend(entry for entry in path if entry not in sys.path)
+        factories, told = self._unpickled(env_fns), self._unpickled(options, "options")
+        pool = pool_of_a_larger_one(factories, first_env, told)
+        pool._engine.fault_log.log = self._note_borne
+        return pool
+
+    def _unpickled(self, pickled: bytes, what: str = "env_fns") -> Any:
+        try:
+            return cloudpickle.loads(pickled)
         except Exception as error:
             raise InvalidEnvError(
-                f"expected env_fns that can be unpickled on node {self._node}, got {type(error).__name__}: {error}; "
+                f"expected {what} that can be unpickled on node {self._node}, got {type(error).__name__}: {error}; "
                 "what they need must be installed there, or be in the runtime_env of remuda.Ray"
             ) from error
 
@@ -74,11 +104,10 @@ class Shard:
         self._untouched, self._seeds = set(self._open.env_ids.tolist()), dict(legacy.seeds)
         for env_id, options in legacy.options.items():
             self._open.set_reset_options(options, [env_id])
-        for fn, args, kwargs, env_ids, about, again in legacy.standing:
-            self._open.apply_async(fn, args, kwargs, env_ids, about=about, again=again).result()
+        for env_id, order in legacy.standing:
+            self._call([env_id], order, None)
 
-    def _report(self) -> ShardReport:
-        pool = self._open
+    def _report(self, pool: Pool) -> ShardReport:
         return ShardReport(
             self._node,
             pool.observation_spaces,
@@ -88,18 +117,27 @@ class Shard:
             pool.render_mode,
             pool.spec,
             tuple((worker.name, worker.env_ids) for worker in pool.workers),
+            tuple(report.state for report in pool._engine.running.reports[: pool.num_envs]),
+            pool._engine.layout.computed,
         )
 
     def close(self, timeout: float | None, terminate: bool) -> Answer:
+        if self._next is not None:
+            self._next[1].close(terminate=True)
         if self._pool is None:
             return Answer()
         try:
             self._pool.close(timeout=timeout, terminate=terminate)
             return Answer()
         except RemudaError as error:
-            return Answer(error=self._portable(error))
+            return Answer(error=self._numbers.portable(error))
 
     # -- commands ----------------------------------------------------------------------------------------
+
+    def step_packed(self, message: bytes) -> Reply | bytes:
+        """`step`, with actions that have no objects, packed."""
+        arrays, env_ids = unpack_step(message)
+        return pack_reply(self.step(arrays, (), env_ids))
 
     def step(self, arrays: Sequence[npt.NDArray[Any]], objects: Sequence[Any], env_ids: Ids) -> Reply:
         """Steps envs. `arrays`, `objects`: of the actions, as the codec of their space takes them apart."""
@@ -123,11 +161,25 @@ class Shard:
         def send() -> None:
             ids = list(range(self._open.num_envs)) if env_ids is None else env_ids
             own = list(seeds) if seeds is not None else [None] * len(ids)
+            for env, seed in zip(ids, own, strict=True):
+                if seed is not None:  # what follows does not follow from its predecessor's any more
+                    self._seeds.pop(env, None)
             own = [self._seed_of(env) if seed is None else seed for env, seed in zip(ids, own, strict=True)]
             self._untouched.difference_update(ids)
             self._open.send_reset(
                 seed=own if any(s is not None for s in own) else None, options=options, env_ids=env_ids
             )
+
+        return self._do(send)
+
+    def restore(self, states: Sequence[EnvState], seeds: Sequence[int | None], env_ids: Ids) -> Reply:
+        """Puts envs into states. `seeds`: of those that were never reset, what later episodes' seeds follow from."""
+
+        def send() -> None:
+            pool, ids = self._open, list(range(self._open.num_envs)) if env_ids is None else env_ids
+            own = [self._seed_of(env) if seed is None else seed for env, seed in zip(ids, seeds, strict=True)]
+            self._untouched.difference_update(ids)
+            pool._engine.resets.restore(ids, states, pool._part, to_all=env_ids is None, seed=own)
 
         return self._do(send)
 
@@ -185,26 +237,31 @@ class Shard:
         return Reply(rows[0] if rows else None, tuple(errors), self._take_borne())
 
     def _rows(self, batch: Batch) -> Rows:
-        ids, columns, finals, _, infos, extras = batch._apart(batch._rows_matter())
+        ids, columns, finals, computed, infos, extras = batch._apart(batch._rows_matter())
         fields: tuple[InfoField, ...] = ()
         if infos is not None:
             known = self._open._engine.batches.info_columns[: len(infos)]
             fields = tuple(InfoField(field.path, field.type, field.dtype, field.shape) for field in known)
-        return Rows(ids + np.int64(self._first), columns, finals, infos, fields, self._numbers.infos(extras) or None)
+        own = self._numbers.infos(extras) or None
+        return Rows(ids + np.int64(self._first), [*columns, *(computed or ())], finals, infos, fields, own)
 
     # -- everything else ---------------------------------------------------------------------------------
 
     def apply(self, message: bytes, env_ids: Ids) -> Answer:
-        """Runs a function for each env; the answers are pickled, one by one. `message`: what `apply_async` takes."""
-        fn, args, kwargs, per_env_args, about, again = cloudpickle.loads(message)
-        return self._answer(
-            lambda: [
-                dump_whole(value)
-                for value in self._open.apply_async(
-                    fn, args, kwargs, env_ids, per_env_args, about=about, again=again
-                ).result()
-            ]
-        )
+        """Has each env called; the answers are pickled, one by one. `message`: the order, and each env's arguments."""
+        order, per_env_args = cloudpickle.loads(message)
+        return self._answer(lambda: [dump_whole(value) for value in self._call(env_ids, order, per_env_args)])
+
+    def _call(self, env_ids: Ids, order: CallEnv, per_env_args: Sequence[tuple[Any, ...]] | None) -> list[Any]:
+        told = order.function, order.args, order.kwargs
+        return self._open.apply_async(
+            *told, env_ids=env_ids, per_env_args=per_env_args, about=order.about, again=order.again
+        ).result()
+
+    def take_states(self, message: bytes, env_ids: Ids) -> Answer:
+        """Their states, pickled, one by one. `message`: how they are taken."""
+        fns = cloudpickle.loads(message)
+        return self._answer(lambda: [dump_whole(state) for state in self._open.get_state(env_ids, state_fns=fns)])
 
     def remember(self, options: Sequence[dict[str, Any] | None], env_ids: Ids) -> Answer:
         return self._answer(lambda: self._open.set_reset_options(options, env_ids))
@@ -228,7 +285,7 @@ class Shard:
         try:
             return Answer(function(), borne=self._take_borne())
         except (RemudaError, ValueError, TypeError) as error:
-            return Answer(error=self._portable(error), borne=self._take_borne())
+            return Answer(error=self._numbers.portable(error), borne=self._take_borne())
 
     def _note_borne(self, faults: Sequence[Fault], then: str) -> None:
         """In the place of a log, which would be one of this machine."""
@@ -237,11 +294,6 @@ class Shard:
     def _take_borne(self) -> tuple[Borne, ...]:
         borne, self._borne = tuple(self._borne), []
         return borne
-
-    def _portable(self, error: Exception) -> Exception:
-        if isinstance(error, RemudaError):
-            return self._numbers.error(error)
-        return type(error)(str(error)) if type(error) in (ValueError, TypeError) else InvalidEnvError(str(error))
 
     @property
     def _open(self) -> Pool:

@@ -73,10 +73,11 @@ class Station:
         sent.generation = self.generation
         sent.ref = getattr(self.actor, sent.method).remote(*sent.arguments)
 
-    def begin(self, actor: actors.Actor, *plan: Any) -> None:
+    def begin(self, actor: actors.Actor, *plan: Any) -> Sent:
         """An actor comes, and is to build envs."""
         self.actor, self._kept, self.starts = actor, [], 1
         self.building = self.send("build", *plan)
+        return self.building
 
     def begin_again(self, actor: actors.Actor) -> None:
         """An actor comes for one that never ran, and is sent what that one was sent."""

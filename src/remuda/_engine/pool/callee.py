@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from remuda._engine.pool.arguments import check_common, check_env_ids, check_whole
@@ -75,20 +76,14 @@ class Callee:
             ValueError, TypeError: `env_ids` that are none; `per_env_args` of another number. Nothing was sent.
             BrokenPoolError, ClosedError: One of the envs can never answer. Nothing was sent.
         """
-        self._engine.check_open()
-        targets = self._named(env_ids)
-        if per_env_args is None:
-            messages = [dump_for_worker(CallEnv(fn, args, kwargs, about, again))] * len(targets)
-        elif len(per_env_args) != len(targets):
-            raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {len(per_env_args)}")
-        else:
-            if self._engine.layout.vector_size is not None:
-                check_common("arguments", per_env_args, targets, self._engine.layout)
-            messages = [dump_for_worker(CallEnv(fn, one, kwargs, about, again)) for one in per_env_args]
-        call = self._engine.exchange.call(targets, messages, about)
-        if with_spares and self._is_whole and self._engine.layout.spares:
-            self._engine.exchange.tell_spares(call, dump_for_worker(CallEnv(fn, args, kwargs, about, again)), about)
-        return call
+        targets = self._callable(env_ids)
+        if per_env_args is not None:
+            if len(per_env_args) != len(targets):
+                number = len(per_env_args)
+                raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {number}")
+            self._check_common(per_env_args, targets)
+        order = CallEnv(fn, args, kwargs, about, again)
+        return self._ask(targets, order, per_env_args, to_spares=with_spares and self._is_whole)
 
     def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
         """The attribute `name` of each env, found through its wrappers: unpickled copies. Raises as `call` does."""
@@ -175,6 +170,33 @@ class Callee:
         if self._engine.layout.vector_size is not None:
             check_whole(targets, self._engine.layout)
         self._engine.replacing.replace(targets, env_fns)
+
+    def _callable(self, env_ids: Iterable[int] | None) -> Sequence[int]:
+        """The envs that these are."""
+        self._engine.check_open()
+        return self._named(env_ids)
+
+    def _check_common(self, per_env_args: Sequence[tuple[Any, ...]], targets: Sequence[int]) -> None:
+        if self._engine.layout.vector_size is not None:
+            check_common("arguments", per_env_args, targets, self._engine.layout)
+
+    def _ask(
+        self,
+        targets: Sequence[int],
+        order: CallEnv,
+        per_env_args: Sequence[tuple[Any, ...]] | None,
+        *,
+        to_spares: bool,
+    ) -> Call:
+        """Sends each env the order, with arguments of its own where there are any."""
+        if per_env_args is None:
+            messages = [dump_for_worker(order)] * len(targets)
+        else:
+            messages = [dump_for_worker(replace(order, args=args)) for args in per_env_args]
+        call = self._engine.exchange.call(targets, messages, order.about)
+        if to_spares and self._engine.layout.spares:
+            self._engine.exchange.tell_spares(call, dump_for_worker(order), order.about)
+        return call
 
     def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         return self._ids if env_ids is None else check_env_ids(env_ids, self._ids)

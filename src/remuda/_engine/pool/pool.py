@@ -236,6 +236,37 @@ class Pool(Part):
         """
         raise NotImplementedError(self._on_a_cluster("publish"))
 
+    def resize(self, shards: int, timeout: float | None = None) -> None:
+        """Divides the envs of a cluster among more shards, or fewer, for machines that have come or are to go.
+
+        All envs are built anew, beside those that are there, before any takes its place: what cannot be built, or finds
+        no room in time, leaves the pool as it was. Where the cluster scales by itself, the shards that
+        wait for room are what makes it grow.
+
+        Env ids, seeds, options of resets and lasting attributes go on. Episodes under way are cut off: the next result
+        of their envs is truncated, with `info["resized"]`. Who wants to go on from where they are takes their states
+        first, and puts them back:
+
+            states = pool.get_state()
+            pool.resize(8)
+            batch = pool.set_state(states)
+
+        Parts of the pool are no more, as after `split(1)`. Figures in `stats()` begin anew.
+
+        Args:
+            shards: From 1 to the number of factories.
+            timeout: Seconds to wait for room and builds; None: `start_timeout`.
+
+        Raises:
+            NotImplementedError: The envs are on this machine (`backend`).
+            ValueError: Another number; or a `placement` other than "spread".
+            StateError: An env is in flight, or rollouts are under way: close them first.
+            StartTimeoutError: There was no room in time. Nothing has changed.
+            ShardDiedError: A shard died meanwhile. What `faults` says has been done; call it again.
+            BrokenPoolError, ClosedError: It can never be done.
+        """
+        raise NotImplementedError(self._on_a_cluster("resize"))
+
     def _on_a_cluster(self, what: str) -> str:
         return (
             f"expected backend=remuda.Ray(...) for {what}, got {self.backend!r}: there the policy acts beside the envs"

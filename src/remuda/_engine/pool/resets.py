@@ -73,10 +73,15 @@ class Resets:
             return [reset_arguments(list(its) if any(its) else None, common[0]) for its, common in each]
         return [reset_arguments(*pair) for pair in zip(orders, options, strict=True)]
 
-    def restore(self, slots: Sequence[int], states: Sequence[EnvState], part: int, *, to_all: bool) -> None:
-        """Puts the envs into these states. Raises before anything is sent."""
+    def restore(
+        self, slots: Sequence[int], states: Sequence[EnvState], part: int, *, to_all: bool, seed: Seed = None
+    ) -> None:
+        """Puts the envs into these states. Raises before anything is sent.
+
+        `seed`: what the seeds of later episodes are derived from, of envs that were never reset.
+        """
         envs = [self._running.hub.env_of(slot) for slot in slots]
-        orders = self._seeds.orders(None, slots, envs)  # an env that was never reset is told what its seeds follow from
+        orders = self._seeds.orders(seed, slots, envs)  # an env that was never reset is told what its seeds follow from
         blobs = [dump_for_worker(PutState(*pair)) for pair in zip(states, orders, strict=True)]
         self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)

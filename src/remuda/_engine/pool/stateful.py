@@ -7,15 +7,11 @@ from typing import Any
 
 from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.callee import Callee
-from remuda._wire.env_state import EnvState, StateFns
+from remuda._engine.pool.state_checks import check_states, check_taken
+from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.pickling import dump_for_worker
 from remuda._wire.requests import TakeState
-from remuda.errors import InvalidEnvError, StateError
-
-_OFFERS = (
-    "get_state and set_state methods, clone_state and restore_state as ale_py's have them, a simulation of MuJoCo, or "
-    "one of Gymnasium's classic control and toy text"
-)
+from remuda.errors import StateError
 
 
 class Stateful(Callee):
@@ -47,11 +43,8 @@ class Stateful(Callee):
             WorkerDiedError, BrokenPoolError, ClosedError: It cannot answer.
         """
         self._engine.check_open()
-        self._check_single("taken")
         targets = self._named(env_ids)
-        _check_fns(state_fns)
-        if state_fns is None:
-            self._check_offers(targets)
+        check_taken(state_fns, targets, self._support_of, self._engine.layout.vector_size)
         self._engine.faults.check_reset(targets)
         self._check_idle(targets)
         messages = [dump_for_worker(TakeState(state_fns))] * len(targets)
@@ -79,9 +72,8 @@ class Stateful(Callee):
                 is put into the state, too.
         """
         self._engine.check_open()
-        self._check_single("set")
-        targets = self._targets(env_ids)
-        checked = self._check_states(states, targets)
+        layout, targets = self._engine.layout, self._targets(env_ids)
+        checked = check_states(states, targets, self._support_of, layout.autoreset, layout.vector_size)
         self._check_quiet()
         self._engine.resets.restore(targets, checked, self._part, to_all=env_ids is None)
         return self._receive(env_ids=targets)
@@ -109,46 +101,14 @@ class Stateful(Callee):
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _check_single(self, what: str) -> None:
-        if (size := self._engine.layout.vector_size) is not None:
-            raise ValueError(
-                f"expected envs whose states are {what} one by one, got vector_size={size}: where a vector env is in "
-                "the episodes of its envs only itself knows; use call() with methods of its own"
-            )
-
-    def _check_offers(self, slots: Sequence[int]) -> None:
-        running = self._engine.running
-        for slot in slots:
-            support = running.reports[running.hub.env_of(slot)].state
-            if support.method is None:
-                raise InvalidEnvError(
-                    f"expected envs whose state can be taken ({_OFFERS}), got env {slot}, {_text(support.layers)}; "
-                    "pass state_fns=(get, put), or state_fns='attributes' if all its state is in attributes"
-                )
-
     def _check_idle(self, slots: Sequence[int]) -> None:
         running = self._engine.running
         if (busy := next((slot for slot in slots if not running.hub.is_idle(slot)), None)) is not None:
             raise StateError(f"expected envs whose last result was received, but env {busy} is in flight")
 
-    def _check_states(self, states: Any, slots: Sequence[int]) -> list[EnvState]:
-        if not isinstance(states, Sequence) or not all(isinstance(state, EnvState) for state in states):
-            raise TypeError(f"expected a sequence of states that get_state has returned, got {states!r}")
-        if len(states) != len(slots):
-            raise ValueError(f"expected {len(slots)} states, one for each env, got {len(states)}")
+    def _support_of(self, slot: int) -> StateSupport:
         running = self._engine.running
-        for state, slot in zip(states, slots, strict=True):
-            layers = running.reports[running.hub.env_of(slot)].state.layers
-            if state.layers != layers:
-                raise ValueError(
-                    f"expected a state of {_text(layers)} for env {slot}, got one of {_text(state.layers)}"
-                )
-            if state.is_over and self._engine.layout.autoreset == "same_step":
-                raise ValueError(
-                    f"expected a state within an episode for env {slot}, got one after its end: with "
-                    "autoreset='same_step' the next one has begun by then"
-                )
-        return list(states)
+        return running.reports[running.hub.env_of(slot)].state
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         raise NotImplementedError
@@ -160,17 +120,5 @@ class Stateful(Callee):
         raise NotImplementedError
 
 
-def _check_fns(fns: Any) -> None:
-    if fns is None or (isinstance(fns, str) and fns == "attributes"):
-        return
-    if not isinstance(fns, tuple) or len(fns) != 2 or not all(map(callable, fns)):
-        raise TypeError(f"expected state_fns to be a pair of functions, 'attributes' or None, got {fns!r}")
-
-
 def _ids(ids: Any) -> list[int]:
     return list(ids) if isinstance(ids, Sequence) or hasattr(ids, "__len__") else [ids]
-
-
-def _text(layers: Sequence[str]) -> str:
-    """As `repr` shows wrappers."""
-    return "<".join(layers) + ">" * (len(layers) - 1)

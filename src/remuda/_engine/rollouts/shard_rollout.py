@@ -37,6 +37,7 @@ class ShardRollout:
         episode_starts: (T + 1, n) bool: whether `obs` is the first of an episode.
         final_obs: With same-step autoreset (T, n, ...): terminal observations where an episode has ended. Else None.
         infos: dict of (T, n, ...) arrays: the numbers in infos, and under `_key` a bool array that says where they are.
+        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, of the moments of `obs`.
         columns: dict of (T, n, ...): what the policy returned beside its actions.
         faults: What has cut episodes off, by (t, column) of the row that tells so.
         lost: Faults of episodes that were cut off before the first row: a worker or the shard died since its last
@@ -56,6 +57,7 @@ class ShardRollout:
     episode_starts: Flags
     final_obs: Any = None
     infos: dict[str, Any] = field(default_factory=dict)
+    extras: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     faults: dict[tuple[int, int], Fault] = field(default_factory=dict)
     lost: tuple[Fault, ...] = ()

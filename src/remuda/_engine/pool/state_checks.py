@@ -1,0 +1,76 @@
+"""Checks of arguments of `get_state` and `set_state`, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from remuda._wire.env_state import EnvState, StateSupport
+from remuda.errors import InvalidEnvError
+
+SupportOf = Callable[[int], StateSupport]
+"""What is known of the env of a slot."""
+
+_OFFERS = (
+    "get_state and set_state methods, clone_state and restore_state as ale_py's have them, a simulation of MuJoCo, or "
+    "one of Gymnasium's classic control and toy text"
+)
+
+
+def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_size: int | None) -> None:
+    """Whether states of these envs can be taken in this way.
+
+    Raises:
+        TypeError, ValueError: `fns` are none; or there are vector envs.
+        InvalidEnvError: One offers nothing, and nothing is named.
+    """
+    _check_single("taken", vector_size)
+    is_pair = isinstance(fns, tuple) and len(fns) == 2 and all(map(callable, fns))
+    if fns is not None and not is_pair and not (isinstance(fns, str) and fns == "attributes"):
+        raise TypeError(f"expected state_fns to be a pair of functions, 'attributes' or None, got {fns!r}")
+    if fns is None:
+        for slot in slots:
+            if support_of(slot).method is None:
+                raise InvalidEnvError(
+                    f"expected envs whose state can be taken ({_OFFERS}), got env {slot}, "
+                    f"{_text(support_of(slot).layers)}; "
+                    "pass state_fns=(get, put), or state_fns='attributes' if all its state is in attributes"
+                )
+
+
+def check_states(
+    states: Any, slots: Sequence[int], support_of: SupportOf, autoreset: str, vector_size: int | None
+) -> list[EnvState]:
+    """The states, which fit these envs.
+
+    Raises:
+        TypeError, ValueError: They do not.
+    """
+    _check_single("set", vector_size)
+    if not isinstance(states, Sequence) or not all(isinstance(state, EnvState) for state in states):
+        raise TypeError(f"expected a sequence of states that get_state has returned, got {states!r}")
+    if len(states) != len(slots):
+        raise ValueError(f"expected {len(slots)} states, one for each env, got {len(states)}")
+    for state, slot in zip(states, slots, strict=True):
+        layers = support_of(slot).layers
+        if state.layers != layers:
+            raise ValueError(f"expected a state of {_text(layers)} for env {slot}, got one of {_text(state.layers)}")
+        if state.is_over and autoreset == "same_step":
+            raise ValueError(
+                f"expected a state within an episode for env {slot}, got one after its end: with "
+                "autoreset='same_step' the next one has begun by then"
+            )
+    return list(states)
+
+
+def _check_single(what: str, vector_size: int | None) -> None:
+    if vector_size is not None:
+        raise ValueError(
+            f"expected envs whose states are {what} one by one, got vector_size={vector_size}: where a vector env is "
+            "in the episodes of its envs only itself knows; use call() with methods of its own"
+        )
+
+
+def _text(layers: Sequence[str]) -> str:
+    """As `repr` shows wrappers."""
+    return "<".join(layers) + ">" * (len(layers) - 1)

@@ -1,0 +1,195 @@
+"""A pool is divided among more shards, or fewer, while it is open: seeds go on, and what cannot be changes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.conftest import TwoNodes
+from cluster.test_rollouts import Greedy, by_env, some
+from cluster.test_unstarted import in_a_thread
+from cluster_envs import Scripted, actions, fail, kill_shard, told
+
+import remuda
+from remuda import EnvError, Pool, ShardDiedError, StartTimeoutError, StateError
+
+NUM_ENVS, STEPS, RESIZE_AT, KILL_AT = 6, 24, {6: 3, 14: 1}, {10: [0, 1], 17: [0, 1, 2, 3, 4, 5]}
+SEEDED: Any = {"seeding": "per_episode", "faults": "restart"}
+ONE: Any = remuda.Ray(shards=1, backend="serial")
+
+
+def as_fault(row: Any) -> Any:
+    """What tells that an episode was cut off by a resize reads as what tells of a fault."""
+    if isinstance(row, dict):
+        return {"fault" if key == "resized" else key: as_fault(value) for key, value in row.items()}
+    return type(row)(map(as_fault, row)) if isinstance(row, (list, tuple)) else row
+
+
+def course(pool: Pool, keep: bool, on_cluster: bool) -> list[Any]:
+    """Steps, with all that happens in between. On one machine an env raises where on a cluster its episode is cut."""
+    batches = [told(pool.reset(seed=3))]
+    for step in range(STEPS):
+        if step in RESIZE_AT and on_cluster:
+            states = pool.get_state(state_fns="attributes") if keep else None
+            pool.resize(RESIZE_AT[step])
+            assert {worker.shard for worker in pool.workers} == set(range(RESIZE_AT[step]))
+            if states is not None:
+                batches[-1] = {env: row[:4] for env, row in told(pool.set_state(states)).items()}
+        elif step in RESIZE_AT and keep:
+            batches[-1] = {env: (obs, 0.0, *row[1:3]) for env, (obs, *row) in batches[-1].items()}
+        elif step in RESIZE_AT or (step in KILL_AT and not on_cluster):
+            cut = range(NUM_ENVS) if step in RESIZE_AT else KILL_AT[step]
+            pool.apply(fail, env_ids=[env for env in cut if not is_over(pool, batches[-1][env])])
+        if step in KILL_AT and on_cluster:
+            kill_shard(pool, KILL_AT[step][0])
+        batches.append(told(pool.step(actions(step, range(NUM_ENVS)))))
+    return batches
+
+
+def is_over(pool: Pool, row: Any) -> bool:
+    return pool.autoreset == "next_step" and bool(row[2] or row[3])
+
+
+@pytest.mark.parametrize(("autoreset", "keep"), [("next_step", False), ("same_step", False), ("next_step", True)])
+def test_results_are_those_of_one_machine(cluster: TwoNodes, autoreset: Any, keep: bool) -> None:
+    with Pool([Scripted] * NUM_ENVS, backend="serial", autoreset=autoreset, **SEEDED) as twin:
+        expected = course(twin, keep, on_cluster=False)
+    with Pool([Scripted] * NUM_ENVS, backend=ONE, autoreset=autoreset, **SEEDED) as pool:
+        assert as_fault(course(pool, keep, on_cluster=True)) == expected
+        assert pool.backend.shards == 1 and len(pool.workers) == pool.num_workers == 1
+
+
+def test_an_episode_that_is_cut_off_says_so(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * NUM_ENVS, backend=ONE, **SEEDED) as pool:
+        pool.set_attr("bonus", 5, lasting=True)
+        pool.set_reset_options({"wind": 1})
+        pool.reset(seed=3)
+        pool.resize(2)
+        batch = pool.step([0] * NUM_ENVS)
+        assert batch.truncated.all() and [info["resized"] for info in batch.infos] == [True] * NUM_ENVS
+        pool.resize(6)
+        assert not pool.step([0] * NUM_ENVS).truncated.any()  # they begin, as they would have
+        assert pool.get_attr("bonus") == [5] * NUM_ENVS
+        assert [info["options"] for info in pool.reset().infos] == ["{'wind': 1}"] * NUM_ENVS
+
+
+def test_rollouts_have_the_same_episodes_before_and_after(cluster: TwoNodes) -> None:
+    told_by = []
+    for sizes in ((2, 2, 2), (1, 3, 1)):
+        where = remuda.Ray(shards=sizes[0], backend="serial")
+        with Pool([Scripted] * NUM_ENVS, backend=where, **SEEDED) as pool:
+            pool.reset(seed=5)
+            course = [by_env(some(pool, Greedy(), 2))]
+            for size in sizes[1:]:
+                pool.resize(size)
+                pool.reset(seed=5)  # rollouts that nobody took have gone on, how far is chance
+                course.append(by_env(some(pool, Greedy(), 2)))
+            told_by.append(course)
+    assert told_by[0] == told_by[1]
+
+
+def test_a_shard_that_dies_after_a_resize_is_replaced_in_rollouts(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * NUM_ENVS, backend=ONE, **SEEDED) as pool:
+        pool.reset(seed=5)
+        some(pool, Greedy(), 1)
+        pool.resize(3)
+        pool.reset(seed=5)
+        pids = pool.call("pid")
+        assert len(set(pids)) == 3
+        with pool.rollouts(Greedy(), steps=8) as rollouts:
+            os.kill(pids[4], signal.SIGKILL)
+            while not (rollout := next(rollouts)).lost:
+                pass
+        assert [(fault.env_id, fault.shard) for fault in rollout.lost] == [(4, 2), (5, 2)]
+
+
+def test_it_waits_for_room_which_a_cluster_that_grows_will_have(cluster: TwoNodes) -> None:
+    where = remuda.Ray(shards=1, backend="serial", resources={"room": 1})
+    cluster.add(resources={"room": 1})
+    with Pool([Scripted] * 2, backend=where, **SEEDED) as pool:
+        pool.reset(seed=3)
+        resized = in_a_thread(lambda: pool.resize(2))
+        cluster.add(resources={"room": 1})
+        resized()
+        assert len({worker.node for worker in pool.workers}) == 2
+        assert pool.step([0, 0]).truncated.all()
+
+
+class Choosy(Scripted):
+    """Cannot be built twice, which it notices by a file."""
+
+    def __init__(self, mark: Path, kills: bool) -> None:
+        if mark.exists() and kills:
+            mark.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if mark.exists():
+            raise RuntimeError("once is enough")
+        mark.touch()
+
+
+def test_what_cannot_be_built_anew_changes_nothing(cluster: TwoNodes, tmp_path: Path) -> None:
+    env_fns = [Scripted, lambda: Choosy(tmp_path / "mark", kills=False)]
+    with Pool(env_fns, backend=ONE, **SEEDED) as pool:
+        before = told(pool.reset(seed=3))
+        with pytest.raises(EnvError, match=r"env 1 .*raised RuntimeError.*: once is enough"):
+            pool.resize(2)
+        batch = pool.step([1, 1])
+        assert batch.obs[:, 1].tolist() == [1, 1] and [before[env][0][0] for env in (0, 1)] == batch.obs[:, 0].tolist()
+        (tmp_path / "mark").unlink()
+        pool.resize(2)
+        assert pool.step([0, 0]).truncated.all()
+
+
+def test_no_room_in_time_changes_nothing(cluster: TwoNodes) -> None:
+    cluster.add(resources={"little": 1})
+    where = remuda.Ray(shards=1, backend="serial", resources={"little": 1})
+    with Pool([Scripted] * 2, backend=where, **SEEDED) as pool:
+        pool.reset(seed=3)
+        with pytest.raises(StartTimeoutError, match=r"within 0.5 s, got . that had not.*The pool is as before"):
+            pool.resize(2, timeout=0.5)
+        assert pool.step([1, 1]).obs[:, 1].tolist() == [1, 1]
+
+
+def test_a_shard_that_dies_meanwhile_is_a_fault_and_the_pool_goes_on(cluster: TwoNodes, tmp_path: Path) -> None:
+    env_fns = [lambda: Choosy(tmp_path / "mark", kills=True), Scripted]
+    with Pool(env_fns, backend=ONE, **SEEDED) as pool:
+        pool.reset(seed=3)
+        with pytest.raises(ShardDiedError, match="died while in build"):
+            pool.resize(2)
+        batch = pool.step([0, 0])
+        assert batch.truncated.all() and [info["fault"].kind for info in batch.infos] == ["death"] * 2
+        pool.call("pid")  # the successor has built its envs
+        (tmp_path / "mark").unlink()
+        pool.resize(2)
+        assert len(pool.workers) == 2 and pool.step([0, 0]).obs[:, 1].tolist() == [0, 0]
+
+
+def test_what_cannot_be_is_refused(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * 2, backend="serial") as here, pytest.raises(NotImplementedError, match="for resize, got"):
+        here.resize(2)
+    packed = remuda.Ray(backend="serial", placement="pack")
+    with Pool([Scripted] * 2, backend=packed) as pool, pytest.raises(ValueError, match="resized, got 'pack': the room"):
+        pool.resize(2)
+    with Pool([Scripted] * 2, backend=ONE) as pool:
+        for shards in (0, 3, True, 1.5):
+            with pytest.raises(ValueError, match=r"expected shards to be an int from 1 to 2 \(the number of envs\)"):
+                pool.resize(shards)  # type: ignore[arg-type]
+        pool.send_reset(seed=0)
+        with pytest.raises(StateError, match="expected no env in flight when a pool is resized"):
+            pool.resize(2)
+        pool.recv()
+        with pool.rollouts(Greedy(), steps=4) as rollouts:
+            next(rollouts)
+            with pytest.raises(StateError, match="expected no rollouts under way when a pool is resized"):
+                pool.resize(2)
+            assert len(next(rollouts)) == 4
+        (half,) = pool.split(1)
+        pool.resize(2)
+        halves = pool.split(2)
+        pool.resize(1)
+        with pytest.raises(StateError, match="split since"):
+            halves[0].send_reset()
+        assert half is pool and len(pool.reset()) == 2

@@ -1,0 +1,84 @@
+"""States of envs are taken and put wherever on the cluster the envs are."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from cluster.conftest import TwoNodes
+from cluster_envs import Endless, Scripted, actions, kill_shard, told
+
+import remuda
+from remuda import InvalidEnvError, Pool, StateError
+
+NUM_ENVS, STEPS = 4, 8
+SEEDED: Any = {"seeding": "per_episode", "faults": "restart"}
+
+
+def there_and_back(pool: Pool, kill: bool = False) -> list[Any]:
+    """Some steps, a state of each env, as many steps again, and the same once more from the state, in other envs."""
+    course = [told(pool.reset(seed=3))]
+    course += [told(pool.step(actions(step, range(NUM_ENVS)))) for step in range(2)]
+    states = pickle.loads(pickle.dumps(pool.get_state(state_fns="attributes")))
+    course += [told(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
+    if kill:
+        kill_shard(pool, 0)
+    course.append(told(pool.set_state(states[::-1])))
+    course += [told(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
+    course.append(told(pool.fork_state(3, [0, 2], state_fns="attributes")))
+    course += [told(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
+    return course
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_envs_go_on_from_states_as_they_do_on_one_machine(cluster: TwoNodes, kill: bool) -> None:
+    with Pool([Scripted] * NUM_ENVS, backend="serial", **SEEDED) as twin:
+        expected = there_and_back(twin)
+    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), **SEEDED) as pool:
+        assert there_and_back(pool, kill) == expected
+        assert pool.stats().restarts == kill
+
+
+def test_seeds_go_on_after_a_state_was_put_into_a_shard_that_is_new(cluster: TwoNodes) -> None:
+    """Also where it is the shard that has counted them, in rollouts, and that dies in turn."""
+    draws = []
+    for kill in (False, True):
+        with Pool([Endless] * 2, backend=remuda.Ray(backend="serial"), **SEEDED) as pool:
+            pool.reset(seed=3)
+            states = pool.get_state(state_fns="attributes")
+            if kill:
+                kill_shard(pool, 0)
+            draws.append([pool.set_state(states).obs[:, 0].tolist()])
+            with pool.rollouts(lambda obs: [0] * len(obs), steps=4) as rollouts:
+                draws[-1].append(next(rollouts).obs[-1, :, 0].tolist())
+            if kill:
+                kill_shard(pool, 0)
+            draws[-1].append(pool.reset().obs[:, 0].tolist())
+    assert draws[0] == draws[1]
+
+
+def test_what_cannot_be_is_refused_before_anything_is_sent(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), **SEEDED) as pool:
+        with pytest.raises(StateError, match="got envs 0-3; call reset first"):
+            pool.get_state(state_fns="attributes")
+        pool.reset(seed=0)
+        with pytest.raises(InvalidEnvError, match="expected envs whose state can be taken .* got env 2, Scripted"):
+            pool.get_state([2])
+        with pytest.raises(TypeError, match="expected state_fns to be a pair"):
+            pool.get_state(state_fns=3)  # type: ignore[arg-type]
+        states = pool.get_state([3], state_fns="attributes")
+        with pytest.raises(ValueError, match="expected 4 states, one for each env, got 1"):
+            pool.set_state(states)
+        pool.send([0], env_ids=[3])
+        with pytest.raises(StateError, match="got 1; call recv or discard first"):
+            pool.set_state(states, [2])
+        with pytest.raises(StateError, match="env 3 is in flight"):
+            pool.get_state([3], state_fns="attributes")
+        pool.recv()
+        kill_shard(pool, 3)
+        with pytest.raises(remuda.ShardDiedError):
+            pool.get_state([3], state_fns="attributes")
+        with pytest.raises(StateError, match="got env 3, built anew since the last result"):
+            pool.get_state([3], state_fns="attributes")
+        assert pool.set_state(states, [3]).obs[0, 1] == 0
