@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,14 @@ class Lottery(gymnasium.Env[Any, Any]):
         return np.array([self.np_random.random()]), float(self.length), over, False, info
 
     def render(self) -> Any:
-        return np.full((16, 16, 3), self.steps, np.uint8)
+        return np.full((16, 16, 3), 10 * self.steps, np.uint8)
 
 
 class Failing(Lottery):
     """Its worker ends in the steps that it is told to, by the marker of each."""
 
-    def __init__(self, marker: Path | None) -> None:
-        super().__init__()
+    def __init__(self, marker: Path | None, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
         self._marker = marker
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -182,16 +183,56 @@ def test_the_interval_holds_the_mean_and_narrows_with_less_confidence() -> None:
         result.interval(95)
 
 
-def test_videos_show_whole_episodes(tmp_path: Path) -> None:
-    pytest.importorskip("moviepy")
-    from imageio_ffmpeg import count_frames_and_secs  # what moviepy writes with; its own reader leaves files open
+def shown_in(path: Path) -> list[int]:
+    """The gray of each picture, which is the number of steps that the env had made, times ten."""
+    from imageio_ffmpeg import get_ffmpeg_exe  # what videos are written with
 
-    fns = [lambda: Lottery("rgb_array")] * 2
-    result = evaluate(never, fns, episodes=6, seed=3, backend="serial", video_folder=tmp_path, video_episodes=range(6))
-    assert sorted(result.videos) == sorted(tmp_path.glob("*.mp4")) and len(result.videos) == 6
-    for episode in range(6):
-        frames, seconds = count_frames_and_secs(str(tmp_path / f"evaluation-episode-{episode}.mp4"))
-        assert (frames, round(frames / seconds)) == (result.lengths[episode] + 1, 10)
+    raw = [get_ffmpeg_exe(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
+    data = subprocess.run(raw, capture_output=True, check=True).stdout
+    return [round(float(np.mean(picture)) / 10) for picture in np.frombuffer(data, np.uint8).reshape(-1, 16 * 16)]
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_videos_show_whole_episodes(num_workers: int, autoreset: Any, tmp_path: Path) -> None:
+    pytest.importorskip("moviepy")
+    fns = [lambda: Lottery("rgb_array")] * 3
+    options: Any = {"num_workers": num_workers} if num_workers else {"backend": "serial"}
+    with Pool(fns, autoreset=autoreset, **options) as pool:
+        result = evaluate(never, pool, episodes=8, seed=3, video_folder=tmp_path, video_episodes=[0, 1, 5, 7])
+        assert pool.call("render")[0].shape == (16, 16, 3)
+        pool.reset()  # nothing is recorded any more
+        assert pool.apply(lambda env: sorted(vars(env).keys() & {"reset", "step"})) == [[]] * 3
+    assert sorted(result.videos) == sorted(tmp_path.iterdir()) and len(result.videos) == 4
+    for episode in (0, 1, 5, 7):
+        length = int(result.lengths[episode])
+        assert shown_in(tmp_path / f"evaluation-episode-{episode}.mp4") == list(range(length + 1))
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "disabled"])
+def test_a_video_of_an_episode_that_a_fault_has_ended_shows_it_as_it_was_played_again(
+    autoreset: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("moviepy")
+    fns = [lambda i=i: Failing(tmp_path / str(i), "rgb_array") for i in range(2)]
+    options: Any = {"num_workers": 2, "faults": FaultPolicy("restart", backoff=0), "autoreset": autoreset}
+    folder = tmp_path / "videos"
+    result = evaluate(never, fns, episodes=6, seed=3, video_folder=folder, video_episodes=range(6), **options)
+    assert result.faults and len(result.videos) == 6
+    for episode, video in zip(range(6), sorted(result.videos), strict=True):
+        assert shown_in(video) == list(range(int(result.lengths[episode]) + 1))
+
+
+def test_a_policy_that_raises_leaves_the_envs_as_they_were(tmp_path: Path) -> None:
+    pytest.importorskip("moviepy")
+
+    def broken(_: Any) -> Any:
+        raise KeyError("policy")
+
+    with Pool([lambda: Lottery("rgb_array")] * 2, num_workers=1) as pool:
+        with pytest.raises(KeyError, match="policy"):
+            evaluate(broken, pool, episodes=4, seed=3, video_folder=tmp_path)
+        assert pool.apply(lambda env: sorted(vars(env).keys() & {"reset", "step"})) == [[]] * 2
 
 
 def test_the_bar_counts_the_episodes(capfd: pytest.CaptureFixture[str]) -> None:

@@ -169,6 +169,22 @@ def test_an_episode_that_a_death_ends_is_shown_so_far_and_the_next_one_has_the_n
     assert found["remuda-episode-2.mp4"] == [0, 1, 2, 3, 4]
 
 
+def test_an_episode_that_an_exception_ends_is_shown_so_far(tmp_path: Path) -> None:
+    class Broken(Gray):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            if action == 9:
+                raise ZeroDivisionError
+            return super().step(action)
+
+    env_fns = record_video([lambda: Broken(4)], tmp_path, episode_trigger=1)
+    with Pool(env_fns, backend="serial", faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset(seed=0)
+        for action in (0, 9, 0, 0, 0, 0, 0):
+            pool.step([action])
+    assert grays(tmp_path / "remuda-episode-0.mp4") == [[0], [1]]
+    assert grays(tmp_path / "remuda-episode-1.mp4") == [[0], [1], [2], [3], [4]]
+
+
 def test_a_trial_is_nobodys_episode(tmp_path: Path, measured_by_default: None) -> None:
     with Pool(record_video(of_length(2, 2), tmp_path, episode_trigger=lambda k: k == 0)) as pool:
         assert pool.choice is not None and " us" in pool.choice.reason  # it was measured

@@ -136,12 +136,12 @@ class _Play:
         self._observations = _Observations(pool)
 
     def play(self) -> Evaluation:
-        obs = self._observations.of(self._begin_all())
-        while self._stepping or self._beginning:
-            batch = self._advance(self._policy(obs) if self._stepping else None)
-            obs = self._observations.of(batch)
-            self._note(batch)
-            self._progress.note_round()
+        try:
+            self._play_all()
+        except BaseException:
+            self._videos.abandon()
+            raise
+        self._videos.finish()
         return Evaluation(
             self._entropy,
             self._returns,
@@ -154,8 +154,17 @@ class _Play:
             self._videos.written,
         )
 
+    def _play_all(self) -> None:
+        obs = self._observations.of(self._begin_all())
+        while self._stepping or self._beginning:
+            batch = self._advance(self._policy(obs) if self._stepping else None)
+            obs = self._observations.of(batch)
+            self._note(batch)
+            self._progress.note_round()
+
     def _begin_all(self) -> Batch:
         """The first observations, also of envs that have nothing to play."""
+        self._expect_videos()
         batch = self._pool.reset(seed=[self._next_seed(env) for env in range(self._pool.num_envs)])
         self._note_begun()
         return batch
@@ -163,13 +172,16 @@ class _Play:
     def _next_seed(self, env: int) -> int | None:
         return int(self._seeds[self._ahead[env][0]]) if self._ahead[env] else None
 
+    def _expect_videos(self) -> None:
+        self._videos.begin({env: self._ahead[env][0] for env in self._beginning})
+
     def _note_begun(self) -> None:
-        self._videos.show({env: self._ahead[env][0] for env in self._beginning})
         self._stepping = sorted(self._stepping + self._beginning)
         self._beginning = []
 
     def _advance(self, actions: Any) -> Batch:
         pool = self._pool
+        self._expect_videos()
         if len(self._stepping) == pool.num_envs:
             return pool.step(actions)
         if self._stepping:
@@ -191,7 +203,6 @@ class _Play:
         rows, episodes = [row_of[env] for env in stepped], [self._ahead[env][0] for env in stepped]
         self._returns[episodes] += batch.reward[rows]
         self._lengths[episodes] += 1
-        self._videos.show(dict(zip(stepped, episodes, strict=True)))
         over = (batch.terminated | batch.truncated)[rows]
         self._stepping = [env for env, is_over in zip(stepped, over, strict=True) if not is_over]
         ended = [env for env, is_over in zip(stepped, over, strict=True) if is_over]
@@ -208,7 +219,7 @@ class _Play:
             return self._again(episode, fault)
         self._ahead[env].popleft()
         self._terminated[episode], self._infos[episode] = terminated, info
-        self._videos.write(episode)
+        self._videos.note_end(episode)
         self._progress.note_episode()
 
     def _again(self, episode: int, fault: Fault) -> None:
@@ -217,7 +228,6 @@ class _Play:
         if self._attempts[episode] == _MAX_ATTEMPTS:
             raise RestartLimitError(f"the playing of one episode ({_MAX_ATTEMPTS - 1})", self._faults)
         self._returns[episode], self._lengths[episode] = 0, 0
-        self._videos.drop(episode)
 
 
 class _Observations:

@@ -1,26 +1,26 @@
-"""Videos of chosen episodes."""
+"""Videos of chosen episodes of an evaluation."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping
-from importlib import import_module
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from remuda import Pool
+from remuda import Pool, RemudaError
+from remuda._videos.album import Album
+from remuda._videos.attached import detach, expect
+from remuda._videos.recording import EveryNth, check_moviepy, new_scratch
 
 _NAME = "evaluation"
-_FPS = 30  # where the envs do not say
 
 
 class Videos:
-    """Keeps the frames of chosen episodes while they are played, and writes each to a file at its end.
+    """Has chosen episodes recorded where their envs live, and each written when it is over.
 
     Attributes:
-        written: The files so far.
+        written: The files, when `finish` has returned.
     """
 
     def __init__(
@@ -29,56 +29,51 @@ class Videos:
         """`folder`: None for no videos at all.
 
         Raises:
-            ValueError: An episode that there is not; envs that do not render frames, or reset before they can.
-            ImportError: moviepy is not installed.
+            ValueError: An episode that there is not; envs that do not render frames.
+            MissingFrameworkError: moviepy is not installed.
+            OSError: The folder cannot be made.
         """
-        self._pool, self._folder = pool, folder
-        self._frames: dict[int, list[np.ndarray[Any, Any]]] = {}
-        self._chosen = set(episodes) if folder is not None else set[int]()
+        self._pool, self._chosen = pool, set(episodes) if folder is not None else set[int]()
+        self._ended: list[int] = []
+        self._albums: dict[int, Album] = {}  # by env
+        self._scratch: Path | None = None
         self.written: tuple[Path, ...] = ()
-        if not self._chosen:
+        if folder is None or not self._chosen:
             return
         if unknown := [episode for episode in self._chosen if episode not in range(num_episodes)]:
             raise ValueError(f"expected video_episodes from 0 to {num_episodes - 1}, got {sorted(unknown)}")
         if pool.render_mode != "rgb_array":
             raise ValueError(f"expected envs with render_mode='rgb_array' for videos, got {pool.render_mode!r}")
-        if pool.autoreset == "same_step":
-            raise ValueError(
-                "expected another autoreset than 'same_step', where the last picture of an episode is lost"
-            )
-        if not _has_moviepy():
-            raise ImportError("videos need moviepy, which is not installed: pip install moviepy")
+        check_moviepy()
+        self._scratch = new_scratch(folder)
+        for env in {episode % pool.num_envs for episode in self._chosen}:
+            self._albums[env] = Album(Path(folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
 
-    def show(self, episodes: Mapping[int, int]) -> None:
-        """`episodes`: which one each of these envs is in. What a chosen one looks like now is its next frame."""
-        shown = {env: episode for env, episode in episodes.items() if episode in self._chosen}
-        if not shown:
+    def begin(self, episodes: Mapping[int, int]) -> None:
+        """`episodes`: which one each of these envs begins with its next reset. Those built anew are told, too."""
+        chosen = {env: episode for env, episode in episodes.items() if episode in self._chosen}
+        if chosen:
+            told = [(self._albums[env], env, episode) for env, episode in chosen.items()]
+            self._pool.apply_async(expect, per_env_args=told, env_ids=list(chosen), about=_NAME).result()
+
+    def note_end(self, episode: int) -> None:
+        """It is over, and counts."""
+        if episode in self._chosen:
+            self._ended.append(episode)
+
+    def abandon(self) -> None:
+        """Lets go of the envs without waiting for anything: the evaluation has failed."""
+        if self._scratch is not None:
+            with suppress(RemudaError):
+                self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME)
+
+    def finish(self) -> None:
+        """Lets go of the envs, and waits for what is still being written."""
+        if self._scratch is None:
             return
-        for episode, frame in zip(shown.values(), self._pool.call("render", env_ids=list(shown)), strict=True):
-            self._frames.setdefault(episode, []).append(np.asarray(frame))
-
-    def drop(self, episode: int) -> None:
-        """It will be played again."""
-        self._frames.pop(episode, None)
-
-    def write(self, episode: int) -> None:
-        """It is over."""
-        if episode not in self._chosen or self._folder is None:
-            return
-        from gymnasium.utils.save_video import save_video
-
-        folder, fps = Path(self._folder), int(self._pool.metadata.get("render_fps") or _FPS)
-        folder.mkdir(parents=True, exist_ok=True)
-        frames: list[Any] = self._frames.pop(episode)
-        save_video(
-            frames, str(folder), episode_trigger=lambda _: True, fps=fps, name_prefix=_NAME, episode_index=episode
-        )
-        self.written += (folder / f"{_NAME}-episode-{episode}.mp4",)
-
-
-def _has_moviepy() -> bool:
-    try:
-        import_module("moviepy")  # which Gymnasium writes videos with
-    except ModuleNotFoundError:
-        return False
-    return True
+        try:
+            self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result()
+            files = [self._albums[episode % self._pool.num_envs].video(episode) for episode in self._ended]
+            self.written = tuple(file for file in files if file.exists())
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)

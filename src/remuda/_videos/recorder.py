@@ -12,6 +12,7 @@ from typing import Any
 from remuda._videos import reels
 from remuda._videos.album import Album
 from remuda._videos.grid import make_video
+from remuda._worker.measuring import is_being_measured
 
 _logger = logging.getLogger("remuda")
 _FPS = 30  # where neither the caller nor the env says
@@ -37,15 +38,22 @@ class Recorder:
         """Whether the episode is one of those chosen."""
         return self._reel is not None
 
-    def begin(self) -> None:
-        """The env was reset."""
+    def begin(self, episode: int | None = None) -> None:
+        """The env was reset. `episode`: that is recorded; None: the next one, if it is one of those chosen.
+
+        Episodes that are played for a trial are nobody's.
+        """
+        if is_being_measured():
+            return
         if not self._has_begun:
             self._has_begun = True
             self._album.come_back(self._env_id)
             self._take_over()
         self.end()
-        episode = self._album.next_episode(self._env_id)
-        if self._album.trigger(episode):
+        is_chosen = episode is not None
+        if episode is None:
+            episode = self._album.next_episode(self._env_id)
+        if is_chosen or self._album.trigger(episode):
             self._reel = episode, self._album.reel(self._env_id, episode)
 
     def add(self, picture: Any) -> None:
@@ -59,14 +67,18 @@ class Recorder:
             ended, self._reel = self._reel, None
             self._hand_in(*ended)
 
+    def drop(self) -> None:
+        """The episode is not to be shown."""
+        if self._reel is not None:
+            self._reel[1].unlink(missing_ok=True)
+            self._reel = None
+
     def close(self) -> None:
         """The env is closed. Returns when all that this recorder makes is made."""
         if not self._has_begun:
             return
         self._has_begun = False
-        if self._reel is not None:
-            self._reel[1].unlink(missing_ok=True)
-            self._reel = None
+        self.drop()
         self._album.leave(self._env_id)
         self._make(self._album.waiting())
         while self._makers:

@@ -16,7 +16,6 @@ import numpy as np
 
 from remuda._videos.album import Album
 from remuda._videos.recorder import Recorder
-from remuda._worker.measuring import is_being_measured
 from remuda.errors import MissingFrameworkError
 
 EnvFn = Callable[[], Any]
@@ -101,14 +100,17 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         begun = self.env.reset(**options)
-        if not is_being_measured():
-            self._recorder.begin()
-            if self._recorder.is_recording:
-                self._recorder.add(self.env.render())
+        self._recorder.begin()
+        if self._recorder.is_recording:
+            self._recorder.add(self.env.render())
         return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        stepped = self.env.step(action)
+        try:
+            stepped = self.env.step(action)
+        except BaseException:
+            self._recorder.end()  # as far as it came: who builds the env anew closes this one, which drops the rest
+            raise
         if self._recorder.is_recording:
             self._recorder.add(self.env.render())
             if stepped[2] or stepped[3]:

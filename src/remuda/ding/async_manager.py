@@ -19,6 +19,7 @@ from remuda._faces.pools import KeepsPool
 from remuda.ding.arguments import ManagerOptions
 from remuda.ding.errors import translate
 from remuda.ding.in_flight import InFlight
+from remuda.ding.replays import replays_of
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.results import is_abnormal, is_spoilt
 from remuda.ding.spaces import Anything, layout_space
@@ -136,19 +137,18 @@ class AsyncSubprocessEnvManager(KeepsPool, BaseEnvManager):  # type: ignore[misc
             reset_timeout=self._order(0).budget,
         )
         trial = dataclasses.replace(self._order(0), seed=self._new_seed(0))
-        paths = self._env_replay_path or [None] * self._env_num
         adapted = [
             functools.partial(
                 Adapter,
                 env_fn,
                 space,
-                replay_path=path,
+                replay=replay,
                 reset_inplace=self._reset_inplace,
                 step_timeout=self._step_timeout,
                 owner=os.getpid(),
                 trial=trial,
             )
-            for env_fn, path in zip(self._env_fn, paths, strict=True)
+            for env_fn, replay in zip(self._env_fn, replays_of(self._env_ref, self._paths()), strict=True)
         ]
         try:
             return Pool(adapted, **options)
@@ -156,6 +156,9 @@ class AsyncSubprocessEnvManager(KeepsPool, BaseEnvManager):  # type: ignore[misc
             raise  # mistakes of the caller, and limits of the system
         except RemudaError as error:
             raise RuntimeError(f"the envs could not be built: {error}") from error
+
+    def _paths(self) -> list[str | None]:
+        return self._env_replay_path or [None] * self._env_num
 
     def close(self) -> None:
         """Close the envs and end the workers. Closing again does nothing; :meth:`launch` starts anew.

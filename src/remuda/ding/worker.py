@@ -12,7 +12,9 @@ import torch
 from ditk import logging
 from gymnasium import Space
 
+from remuda._faces.replays import Album, Recorder
 from remuda.ding.randomness import OwnRandomness, untouched
+from remuda.ding.replays import picture_of, recorder_of
 from remuda.ding.resetting import ResetOrder, time_limit
 from remuda.ding.results import as_info, from_info, is_abnormal
 from remuda.ding.spaces import Anything
@@ -27,7 +29,7 @@ class Adapter:
     Args:
         env_fn: makes the env.
         observation_space: what rows are laid out for.
-        replay_path: for the env's ``enable_save_replay``; ``None``: it is not called.
+        replay: a path for the env's own ``enable_save_replay``, or where to record its episodes; ``None``: neither.
         reset_inplace: reset in the step that ends an episode, and return that observation.
         step_timeout: seconds for a step; ``None``: no limit.
         owner: the process whose threads and random numbers are the caller's affair.
@@ -43,7 +45,7 @@ class Adapter:
         env_fn: Callable[[], Any],
         observation_space: Space[Any],
         *,
-        replay_path: str | None,
+        replay: str | Album | None,
         reset_inplace: bool,
         step_timeout: float | None,
         owner: int,
@@ -51,7 +53,8 @@ class Adapter:
     ) -> None:
         self.observation_space = observation_space
         self.action_space = Anything()
-        self._env_fn, self._replay_path = env_fn, replay_path
+        self._env_fn, self._replay = env_fn, replay
+        self._recorder: Recorder | None = None
         self._reset_inplace, self._step_timeout = reset_inplace, step_timeout
         self._trial = trial
         self._has_rows = not isinstance(observation_space, Anything)
@@ -66,8 +69,8 @@ class Adapter:
         self._begin()
         self.is_new = True
         env = self._env_fn()
-        if self._replay_path is not None:
-            env.enable_save_replay(self._replay_path)
+        if isinstance(self._replay, str):
+            env.enable_save_replay(self._replay)
         return env
 
     def _begin(self) -> None:
@@ -95,6 +98,7 @@ class Adapter:
                     self.is_new = False
                 with time_limit(order.timeout, "reset_timeout"):
                     obs = self.env.reset(**(order.param or {}))
+                    self._record_beginning()
                 self._last_obs = obs if self._has_rows else None
                 return obs, {}
             except Exception as error:
@@ -144,13 +148,35 @@ class Adapter:
             return self._step(action)
 
     def _step(self, action: Any) -> Any:
-        timestep = self.env.step(action)
+        try:
+            timestep = self.env.step(action)
+        except BaseException:
+            if self._recorder is not None:
+                self._recorder.end()  # as far as it came
+            raise
+        if self._recorder is not None and self._recorder.is_recording:
+            self._recorder.add(picture_of(self.env))
+            if timestep.done or is_abnormal(timestep):
+                self._recorder.end()
         if self._reset_inplace and timestep.done and not is_abnormal(timestep):
-            return timestep._replace(obs=self.env.reset())
+            timestep = timestep._replace(obs=self.env.reset())
+            self._record_beginning()
         return timestep
 
+    def _record_beginning(self) -> None:
+        if not isinstance(self._replay, Album):
+            return
+        self._recorder = self._recorder or recorder_of(self.env, self._replay)
+        self._recorder.begin()
+        if self._recorder.is_recording:
+            self._recorder.add(picture_of(self.env))
+
     def close(self) -> None:
-        self.env.close()
+        try:
+            self.env.close()
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
 
     def steps_to_measure(self) -> Iterator[None]:
         """Steps the env with random actions: what ``num_workers="auto"`` is decided by."""

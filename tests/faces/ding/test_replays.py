@@ -1,0 +1,172 @@
+"""``enable_save_replay``: files with the names and pictures of DI-engine's, but for the number of the env in them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from ding_face_envs import PAIRS, DriftEnv, config, ours, settled, theirs
+from imageio_ffmpeg import get_ffmpeg_exe
+
+from remuda import FaultPolicy
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+gym = importlib.import_module("gym")  # when DI-engine has been imported, with its warnings
+BaseEnv, BaseEnvManager, BaseEnvTimestep = theirs.BaseEnv, theirs.BaseEnvManager, theirs.BaseEnvTimestep
+SIZE = 32
+STEP = 20  # of gray, for each step
+MANAGERS = [pair[0] for pair in PAIRS.values()]
+
+
+class Gray(gym.Env):
+    """Shows in gray how many steps it has made, of `length`."""
+
+    observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    reward_range = (-1, 1)
+    render_mode = None
+    spec = gym.envs.registration.EnvSpec("Gray-v0", entry_point="nowhere:Gray")
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset(self, **_: Any) -> Any:
+        self.steps = 0
+        return np.zeros(1, np.float32)
+
+    def step(self, action: Any) -> Any:
+        if action == 1:
+            raise RuntimeError("the brush is broken")
+        self.steps += 1
+        return np.zeros(1, np.float32), 1.0, self.steps == self.length, {}
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        return np.full((SIZE, SIZE, 3), 10 + STEP * self.steps, np.uint8)
+
+
+class GymnasiumGray(gymnasium.Env[Any, Any]):
+    """The same for Gymnasium, whose `render` takes no mode."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    render_mode = "rgb_array"
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def render(self) -> Any:
+        return np.full((SIZE, SIZE, 3), 10 + STEP * self.steps, np.uint8)
+
+
+class Plain(DriftEnv):
+    """Has a `render` in what it wraps, and no way of its own to save replays."""
+
+    enable_save_replay = BaseEnv.enable_save_replay
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._env = GymnasiumGray()
+
+    def reset(self, **param: Any) -> Any:
+        self._env.steps = 0
+        return super().reset(**param)
+
+    def step(self, action: Any) -> Any:
+        self._env.steps += 1
+        obs, reward, _, info = super().step(action)
+        return BaseEnvTimestep(obs, reward, self._env.steps == 2, info)
+
+
+def wrapped(length: int) -> Callable[[], Any]:
+    return lambda: theirs.DingEnvWrapper(Gray(length))
+
+
+def play(manager: Any, steps: int, action: Callable[[int], Any] = lambda _: 0) -> None:
+    manager.launch()
+    for n in range(steps):
+        settled(manager)
+        ids = list(manager.ready_obs_id)
+        actions = {env_id: np.array(action(n)) for env_id in ids}
+        manager.step(list(actions.values()) if isinstance(manager, ours.SubprocessEnvManagerV2) else actions)
+    settled(manager)
+
+
+def grays(path: Path) -> list[int]:
+    """How many steps the env had made, picture by picture."""
+    raw = [get_ffmpeg_exe(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
+    data = np.frombuffer(subprocess.run(raw, capture_output=True, check=True).stdout, np.uint8)
+    return [round((float(picture.mean()) - 10) / STEP) for picture in data.reshape(-1, SIZE * SIZE)]
+
+
+def found(folder: Path) -> dict[str, list[int]]:
+    return {path.name: grays(path) for path in sorted(folder.glob("*.mp4"))}
+
+
+@pytest.mark.parametrize("manager_cls", MANAGERS)
+def test_every_episode_of_every_env_is_a_file_as_the_originals_are(manager_cls: Any, tmp_path: Path) -> None:
+    fns = [wrapped(2), wrapped(3)]
+    manager = manager_cls(fns, config(manager_cls))
+    manager.enable_save_replay(str(tmp_path / "ours"))
+    play(manager, 6)
+    manager.close()
+    mine = found(tmp_path / "ours")
+    assert mine == {
+        **{f"rl-video-0-episode-{k}.mp4": [0, 1, 2] for k in range(3)},
+        **{f"rl-video-1-episode-{k}.mp4": [0, 1, 2, 3] for k in range(2)},
+    }
+    assert [path.name for path in (tmp_path / "ours").iterdir() if path.suffix != ".mp4"] == [
+        path.name for path in (tmp_path / "ours").glob(".remuda-*")
+    ]
+
+    original = BaseEnvManager(fns, BaseEnvManager.default_config())
+    original.enable_save_replay(str(tmp_path / "theirs"))
+    original.launch()
+    for _ in range(6):
+        original.step({env_id: np.array(0) for env_id in original.ready_obs})
+    original.close()
+    files = found(tmp_path / "theirs")
+    names = [re.sub(r"video-\d+", "video-N", name) for name in files]
+    whole = [(name, pictures) for name, pictures in zip(names, files.values(), strict=True) if pictures[-1] > 0]
+    assert sorted(whole) == sorted((re.sub(r"video-\d", "video-N", name), pictures) for name, pictures in mine.items())
+
+
+def test_each_env_has_a_folder_where_it_is_given_one(tmp_path: Path) -> None:
+    manager = ours.SyncSubprocessEnvManager([wrapped(2), wrapped(2)])
+    manager.enable_save_replay([str(tmp_path / "a"), str(tmp_path / "b")])
+    play(manager, 2)
+    manager.close()
+    assert found(tmp_path / "a") == {"rl-video-0-episode-0.mp4": [0, 1, 2]}
+    assert found(tmp_path / "b") == {"rl-video-1-episode-0.mp4": [0, 1, 2]}
+
+
+def test_in_place_resets_and_envs_of_gymnasium(tmp_path: Path) -> None:
+    manager = ours.SyncSubprocessEnvManager([Plain], {"auto_reset": True, "reset_inplace": True})
+    manager.enable_save_replay(str(tmp_path))
+    play(manager, 4)
+    manager.close()
+    assert found(tmp_path) == {f"rl-video-0-episode-{k}.mp4": [0, 1, 2] for k in range(2)}
+
+
+def test_an_env_that_is_built_anew_goes_on_with_the_next_number(tmp_path: Path) -> None:
+    options = {"faults": FaultPolicy("restart", backoff=0)}
+    manager = ours.SyncSubprocessEnvManager([wrapped(3)], {"remuda": options})
+    manager.enable_save_replay(str(tmp_path))
+    play(manager, 5, lambda n: int(n == 1))
+    manager.close()
+    assert found(tmp_path) == {"rl-video-0-episode-0.mp4": [0, 1], "rl-video-0-episode-1.mp4": [0, 1, 2, 3]}
+
+
+def test_a_trial_is_nobodys_episode(tmp_path: Path) -> None:
+    manager = ours.SyncSubprocessEnvManager([wrapped(2)] * 2, {"remuda": {"num_workers": "auto"}})
+    manager.enable_save_replay(str(tmp_path))
+    play(manager, 2)
+    manager.close()
+    assert list(found(tmp_path)) == ["rl-video-0-episode-0.mp4", "rl-video-1-episode-0.mp4"]
