@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 import functools
-import json
-import os
 import re
 import shlex
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import command
+from doc_pages import Reader
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -195,27 +196,6 @@ SHORTER = {
     '"cuda"': '"cpu"',  # where tests are run there need not be any
 }
 
-# Runs (number of the line, code) in a row, and closes what each has opened.
-RUNNER = """
-import json, sys, traceback
-page = json.load(sys.stdin)
-sys.path += page["paths"]
-namespace = {"__name__": "docs"}
-for line, code in page["blocks"]:
-    namespace["BLOCK"] = code
-    try:
-        exec(page["prelude"], namespace)
-        exec(compile("\\n" * (line - 1) + code, page["name"], "exec"), namespace)
-    except BaseException:
-        traceback.print_exc()
-        sys.exit(f"the block at {page['name']}:{line} fails")
-    for value in list(namespace.values()):
-        if type(value).__module__.startswith("remuda") and hasattr(value, "close"):
-            value.close()
-exec(page["epilogue"], namespace)
-"""
-
-
 # Other fences are directives, and files that are neither Python nor a command.
 LANGUAGES = ("", "python", "sh")
 
@@ -293,9 +273,15 @@ def with_marks(page: Path) -> Any:
     return pytest.param(page, marks=pytest.mark.cluster) if NEEDS.get(name_of(page)) == "ray" else page
 
 
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Reader]:
+    with Reader() as one:
+        yield one
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 @pytest.mark.parametrize("page", [with_marks(page) for page in PAGES], ids=map(name_of, PAGES))
-def test_code_runs(page: Path, tmp_path: Path) -> None:
+def test_code_runs(page: Path, reader: Reader, tmp_path: Path) -> None:
     code = [(line, without_missing(block)) for line, block in blocks(page) if is_python(block)]
     if not code:
         pytest.skip("no code in Python")
@@ -304,24 +290,9 @@ def test_code_runs(page: Path, tmp_path: Path) -> None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     for long, short in SHORTER.items():
         code = [(line, block.replace(long, short)) for line, block in code]
-    told = {
-        "name": name,
-        "paths": PATHS,
-        "blocks": code,
-        "prelude": PRELUDES.get(name, POOL),
-        "epilogue": EPILOGUES.get(name, ""),
-    }
-    run = subprocess.run(
-        [sys.executable, "-c", RUNNER],
-        input=json.dumps(told),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "RAY_ADDRESS": "local"},  # not a cluster that other tests have started
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert "Logging error" not in run.stderr, run.stderr
+    alone = name in NEEDS or any(frameworks_of(list(ast.walk(ast.parse(block)))) for _, block in code)
+    with Reader(PATHS) if alone else nullcontext(reader) as program:  # what a framework leaves behind is nobody else's
+        program.read(name, code, tmp_path, PRELUDES.get(name, POOL), EPILOGUES.get(name, ""))
 
 
 # -- commands --------------------------------------------------------------------------------------------
@@ -354,8 +325,8 @@ WITHOUT_COMMANDS = ("architecture.md",)
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in WITHOUT_COMMANDS], ids=name_of)
 def test_commands_are_there(page: Path) -> None:
-    for command in commands(page):
-        program, *arguments = shlex.split(re.split(r" {3,}", command.strip())[0])
+    for line in commands(page):
+        program, *arguments = shlex.split(re.split(r" {3,}", line.strip())[0])
         if program == "sbatch":
             continue
         check = {"make": check_make, "pip": check_pip, "remuda": check_remuda}.get(program, check_python)
@@ -381,10 +352,11 @@ def check_remuda(words: list[str]) -> None:
 
 @functools.cache
 def options_of(subcommand: str) -> set[str]:
-    command = [sys.executable, "-m", "remuda.cli.app", subcommand, "--help"]
-    plain = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
-    told = subprocess.run(command, capture_output=True, text=True, env=plain, check=True).stdout
-    return set(re.findall(r"--[a-z-]+", told))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        told = command(subcommand, "--help")
+    assert told.exit_code == 0
+    return set(re.findall(r"--[a-z-]+", told.stdout))
 
 
 def check_python(words: list[str]) -> None:

@@ -1,0 +1,96 @@
+"""Runs the code of the documentation's pages, one page after another in one program: most of a run is its start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+# Takes a page a line, and answers each with what has failed. A page has names, a directory and an output of its own,
+# and all that it has opened is closed: whatever it takes for granted it must say itself.
+PROGRAM = """
+import gc, json, os, sys, traceback
+from gymnasium.envs.registration import registry
+
+answers = os.fdopen(os.dup(1), "w")
+sys.path += sys.argv[1:]
+before = dict(os.environ), list(sys.path), dict(registry)
+
+def run(page):
+    os.chdir(page["directory"])
+    output = os.open(page["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.close(output)
+    namespace, line = {"__name__": "docs"}, 0
+    try:
+        for line, code in page["blocks"]:
+            namespace["BLOCK"] = code
+            exec(page["prelude"], namespace)
+            exec(compile("\\n" * (line - 1) + code, page["name"], "exec"), namespace)
+            for value in list(namespace.values()):
+                if type(value).__module__.startswith("remuda") and hasattr(value, "close"):
+                    value.close()
+        exec(page["epilogue"], namespace)
+        return ""
+    except BaseException:
+        traceback.print_exc()
+        return f"the block at {page['name']}:{line} fails"
+    finally:
+        namespace.clear()
+        os.environ.clear()
+        os.environ.update(before[0])
+        sys.path[:] = before[1]
+        registry.clear()  # each worker is told what is in it beside Gymnasium's own
+        registry.update(before[2])
+        gc.collect()
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+for told in sys.stdin:
+    print(json.dumps(run(json.loads(told))), file=answers, flush=True)
+"""
+
+
+class Reader:
+    """The program; use it as a context manager, which checks how it ends.
+
+    `paths`: where it looks for modules that are found nowhere else.
+    """
+
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *paths],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # One thread: several wait for each other in loops. And not a cluster that other tests have started.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local"},
+        )
+
+    def read(
+        self, name: str, blocks: Sequence[tuple[int, str]], directory: Path, prelude: str = "", epilogue: str = ""
+    ) -> None:
+        """Runs (number of its first line, code) in a row, each after the prelude; raises AssertionError."""
+        output = directory.with_name(f"{directory.name}.output")
+        page = {"name": name, "blocks": blocks, "prelude": prelude, "epilogue": epilogue}
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({**page, "directory": str(directory), "output": str(output)}) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        written = output.read_text()
+        assert answer, f"{name} has ended the program\n{written}"
+        assert json.loads(answer) == "", written
+        assert "Logging error" not in written, written
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        _, written = self._process.communicate()
+        assert error is not None or (self._process.returncode, written) == (0, "")
