@@ -24,7 +24,7 @@ ARROWS = {
     "_system": {"errors"},
     "_reports": {"_system"},
     "_tensors": {"_core", "errors"},
-    "_wire": {"_core", "_wording", "errors"},
+    "_wire": {"_core", "_system", "_wording", "errors"},
     "_crash": {"_core", "errors"},
     "_trace": {"errors"},
     "_progress": set(),

@@ -31,7 +31,7 @@ from remuda._backends.process.child import Child, children
 from remuda._backends.process.inherited import register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import PLACEHOLDER, with_key
-from remuda._system.descriptors import close_all
+from remuda._system.descriptors import Descriptors, close_all
 from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
 from remuda.errors import RemoteTraceback, RemudaError
@@ -58,8 +58,8 @@ class Pending:
         done: Whether the answer has come.
     """
 
-    def __init__(self, request: Request | None, fds: Sequence[int] = (), own: Sequence[int] = ()) -> None:
-        self.request, self.fds, self.own = request, fds, list(own)
+    def __init__(self, request: Request | None, fds: Sequence[int] = (), own: Descriptors | None = None) -> None:
+        self.request, self.fds, self.own = request, fds, Descriptors() if own is None else own
         self.message = pickle.dumps(request)
         self.done = False
         self._value: Any = None
@@ -140,19 +140,14 @@ class ForkServer:
                 known = self._preloads[module] = self._ask(Pending(Preload(module, list(sys.path))))
             return known
 
-    def fork(self, worker_socket: int, environment: dict[str, str], output: int | None = None) -> Pending:
-        """Starts a worker on that socket, which is closed here; the answer is (its pid, a pidfd).
+    def fork(self, worker_socket: Descriptors, environment: dict[str, str], output: int | None = None) -> Pending:
+        """Starts a worker on that socket, which is closed here; the answer is its pid and, as `Descriptors`, a pidfd.
 
         `output`: for its descriptors 1 and 2, instead of ours.
         """
         request = Fork(os.getpid(), environment, _directory(), list(sys.path), list(sys.argv))
-        fds = (worker_socket, *((1, 2) if output is None else (output, output)))
-        try:
-            pending = Pending(request, fds, [worker_socket])
-        except BaseException:  # something in it cannot be pickled
-            os.close(worker_socket)
-            raise
-        return self._ask(pending)
+        fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
+        return self._ask(Pending(request, fds, worker_socket))
 
     def reap(self, pid: int) -> int | None:
         """The exit code of a worker known to have ended, and an end to its being a zombie; None: it is not known."""
@@ -265,7 +260,7 @@ class ForkServer:
         self._imports.add(answer.imported)
         if pending is self._reaping and answer.error is None:
             self._awaited.update({pid: code for pid, code in answer.value.items() if pid in self._awaited})
-        value = (answer.value, *fds) if isinstance(pending.request, Fork) else answer.value
+        value = (answer.value, fds) if isinstance(pending.request, Fork) else answer.value
         self._settle_first(value, _error_of(answer, pending))
         return True
 
@@ -282,10 +277,10 @@ class ForkServer:
         """A worker that nobody wants is ended; nobody has talked to it."""
         if not isinstance(pending.request, Fork) or pending._error is not None:
             return
-        pid, pidfd = pending.result()
+        pid, pidfds = pending.result()
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        os.close(pidfd)
+            signal.pidfd_send_signal(pidfds[0], signal.SIGKILL)
+        close_all(pidfds)
         self._leave_to_reap(pid)
 
     def _is_starting(self) -> bool:
@@ -385,13 +380,11 @@ def _reap_orphan(pid: int, server: Child, patience: float = 0.0) -> int | None:
 
 
 def _await_end(pid: int, seconds: float) -> None:
-    pidfd = os.pidfd_open(pid)
-    try:
-        poller = select.poll()
-        poller.register(pidfd, select.POLLIN)
-        poller.poll(seconds * 1000)
-    finally:
-        os.close(pidfd)
+    pidfds = Descriptors()
+    pidfds.extend(map(os.pidfd_open, [pid]))
+    poller = select.poll()
+    poller.register(pidfds[0], select.POLLIN)
+    poller.poll(seconds * 1000)
 
 
 def _error_of(answer: Answer, pending: Pending) -> BaseException | None:

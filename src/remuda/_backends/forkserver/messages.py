@@ -17,9 +17,12 @@ import pickle
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, tee
+from operator import itemgetter
 from typing import Any, TypeAlias
 
-from remuda._system.descriptors import close_all
+from remuda._system.descriptors import Descriptors
 
 _INLINE = b"I"
 _FILE = b"F"  # it lies in a file, whose descriptor comes first
@@ -97,37 +100,35 @@ def send_pickled(sock: socket.socket, data: bytes, fds: Sequence[int], flags: in
     if len(data) <= _MAX_INLINE:
         socket.send_fds(sock, [_INLINE + data], list(fds), flags)
         return
-    file = os.memfd_create("message of remuda", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
-        socket.send_fds(sock, [_FILE], [file, *fds], flags)
-    finally:
-        os.close(file)
+    files = Descriptors()
+    files.extend(map(os.memfd_create, ["message of remuda"], [os.MFD_CLOEXEC]))
+    view = memoryview(data)
+    while view:
+        view = view[os.write(files[0], view) :]
+    socket.send_fds(sock, [_FILE], [*files, *fds], flags)
 
 
-def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, list[int]]:
-    """A message and its descriptors, which are the caller's from now on.
+def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, Descriptors]:
+    """A message and its descriptors.
 
     Raises EOFError when the other end is gone, OSError (EMFILE) when there was no room for its descriptors: then the
     message is lost. Otherwise as `socket.recvmsg` does.
     """
-    size = array.array("i").itemsize
-    space = socket.CMSG_SPACE(_MAX_FDS * size)
-    data, ancillary, told, _ = sock.recvmsg(1 + _MAX_INLINE, space, flags | socket.MSG_CMSG_CLOEXEC)
-    fds = array.array("i")
-    for level, kind, payload in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds.frombytes(payload[: len(payload) - len(payload) % size])
+    space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
+    flags |= socket.MSG_CMSG_CLOEXEC
+    fds = Descriptors()
+    # One step for the interpreter, so that no signal handler comes between their coming and our having them.
+    packet, same = tee(map(sock.recvmsg, [1 + _MAX_INLINE], [space], [flags]))
+    ancillary = chain.from_iterable(map(itemgetter(1), packet))
+    fds.extend(chain.from_iterable(map(partial(array.array, "i"), map(itemgetter(2), ancillary))))
+    data, _, told, _ = next(same)
     if told & socket.MSG_CTRUNC:
-        close_all(fds)
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     if not data:
         raise EOFError("the other end is gone")
     if data[:1] == _INLINE:
-        return pickle.loads(memoryview(data)[1:]), list(fds)
-    file = fds.pop(0)
-    with open(file, "rb") as content:
-        content.seek(0)
-        return pickle.load(content), list(fds)
+        return pickle.loads(memoryview(data)[1:]), fds
+    size = os.fstat(fds[0]).st_size
+    message = pickle.loads(os.pread(fds[0], size, 0))
+    os.close(fds.pop(0))
+    return message, fds

@@ -9,6 +9,7 @@ from pathlib import Path
 from select import POLLIN, poll
 
 from remuda import _core
+from remuda._system.descriptors import Descriptors, close_all
 
 
 def children() -> list[int]:
@@ -29,14 +30,16 @@ class Child:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.pid = process.pid
         self._process = process
+        pidfds = Descriptors()
         try:
-            self._pidfd = os.pidfd_open(process.pid)
+            pidfds.extend(map(os.pidfd_open, [process.pid]))
         except BaseException:
             process.kill()
             process.wait()
             raise
+        (self._pidfd,) = pidfds
         self._exitcode: int | None = None
-        self.close = weakref.finalize(self, os.close, self._pidfd)
+        self.close = weakref.finalize(self, close_all, pidfds)
         self.close.atexit = False
 
     def has_ended(self, seconds: float | None = 0) -> bool:

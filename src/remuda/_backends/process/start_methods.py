@@ -20,7 +20,7 @@ from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
 from remuda._backends.process.watcher import watch
 from remuda._backends.process.worker_process import WorkerProcess
-from remuda._system.descriptors import close_all
+from remuda._system.descriptors import Descriptors, close_all
 from remuda._system.limits import no_more_processes
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address
@@ -255,13 +255,15 @@ class _FromServer:
                 return None
             variables = self._launcher.variables(key)
             self._channel, theirs = _open_channel(what)
-            self._fork = self._server.fork(theirs.detach(), variables, what.output)
+            socket_of_worker = Descriptors()
+            socket_of_worker.extend(map(socket.socket.detach, [theirs]))
+            self._fork = self._server.fork(socket_of_worker, variables, what.output)
         if not self._fork.done:
             return None
-        pid, pidfd = self._fork.result()
+        pid, pidfds = self._fork.result()
         assert self._channel is not None  # it was opened for this
         server, channel, self._channel = self._server, self._channel, None
-        return WorkerProcess(pid, [pidfd], channel, lambda: server.reap(pid), key)
+        return WorkerProcess(pid, pidfds, channel, lambda: server.reap(pid), key)
 
     def _forget(self) -> None:
         if self._channel is not None:
@@ -281,7 +283,7 @@ class _AtOnce:
     def __call__(self, what: Launch, key: str, register: Register) -> WorkerProcess:
         channel, theirs = _open_channel(what)
         pids: list[int] = []
-        pidfds: list[int] = []
+        pidfds = Descriptors()
         reap: _Reaper = lambda: None  # noqa: E731 - nothing is there to be reaped yet
         try:
             with theirs, open(os.devnull) as place:

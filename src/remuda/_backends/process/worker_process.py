@@ -10,7 +10,7 @@ from select import POLLIN, poll
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
-from remuda._system.descriptors import close_all
+from remuda._system.descriptors import Descriptors, close_all
 from remuda._wire.channel import SocketChannel
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -31,7 +31,7 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, pid: int, pidfds: list[int], channel: SocketChannel, reap: Callable[[], int | None], key: str
+        self, pid: int, pidfds: Descriptors, channel: SocketChannel, reap: Callable[[], int | None], key: str
     ) -> None:
         """Takes over what is in `pidfds`. `reap`: has its exit code taken where it is not our child."""
         self._close_pidfd = weakref.finalize(self, close_all, pidfds)
