@@ -18,9 +18,9 @@ def lines_of(*only: str) -> list[str]:
     return list(tensors.markdown(options))
 
 
-def test_the_cpu_time_of_an_env_step_stands_beside_what_is_published() -> None:
+def test_the_cpu_time_of_an_env_step() -> None:
     _, _, *rows, _, machine = lines_of("driver")
-    assert [row.count("times less") for row in rows] == [1] * 4
+    assert [float(row.split(" | ")[1].removesuffix(" |")) > 0 for row in rows] == [True] * 4
     assert "CPU time has what this process spins" in machine
 
 
