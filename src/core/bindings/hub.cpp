@@ -100,6 +100,7 @@ void bind_hub(nb::module_& m) {
       .def("first_late", &Hub::first_late, nb::sig("def first_late(self) -> tuple | None"))
       .def("remove_late", &Hub::remove_late)
       .def("listen", &Hub::listen, "fds"_a, "alarm_ns"_a)
+      .def("look_every", &Hub::look_every, "ns"_a)
       .def("raise_news", &Hub::raise_news)
       .def_prop_ro("has_news", &Hub::has_news)
       .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -89,14 +90,16 @@ inline void yield() { std::this_thread::yield(); }
 
 }  // namespace park
 
-// The ringer's side.
-inline void notify(Bell& bell, std::uint32_t count = 1) {
+// The ringer's side.  Returns the time when it woke a sleeper; nothing where nobody slept.
+inline std::optional<Clock::time_point> notify(Bell& bell, std::uint32_t count = 1) {
   std::uint32_t notified = bell.notified.fetch_add(count, std::memory_order_seq_cst) + count;
-  if (bell.sleeping.load(std::memory_order_seq_cst) == 0) return;
+  if (bell.sleeping.load(std::memory_order_seq_cst) == 0) return std::nullopt;
   // Relaxed: `target` was written before `sleeping`, whose load above ordered it.
-  if (static_cast<std::int32_t>(notified - bell.target.load(std::memory_order_relaxed)) < 0) return;
-  bell.rung_ns.store(now_ns(), std::memory_order_relaxed);
+  if (static_cast<std::int32_t>(notified - bell.target.load(std::memory_order_relaxed)) < 0) return std::nullopt;
+  const auto now = Clock::now();
+  bell.rung_ns.store(to_ns(now), std::memory_order_relaxed);
   park::wake(bell.notified);
+  return now;
 }
 
 inline bool reached(const Bell& bell, std::uint32_t target) {

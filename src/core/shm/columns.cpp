@@ -133,10 +133,11 @@ nb::object Column::read(std::uint32_t row) const {
 }
 
 nb::object Column::array(std::uint32_t rows, void* data) const {
-  std::vector<npy_intp> shape{static_cast<npy_intp>(rows)};
-  shape.insert(shape.end(), shape_.begin(), shape_.end());
+  npy_intp shape[NPY_MAXDIMS + 1];
+  shape[0] = static_cast<npy_intp>(rows);
+  std::copy(shape_.begin(), shape_.end(), shape + 1);
   Py_INCREF(dtype_.ptr());  // NewFromDescr steals it
-  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape.size()), shape.data(), nullptr,
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()) + 1, shape, nullptr,
                                          data, data == nullptr ? 0 : NPY_ARRAY_CARRAY, nullptr);
   if (array == nullptr) nb::raise_python_error();
   return nb::steal(array);

@@ -162,7 +162,7 @@ class ClusterPart(Part):
         self._left_over = False
         return self._cluster.joiner.batch(rows)
 
-    def step(self, actions: Any, env_ids: Iterable[int] | None = None, *, pad_to: int | None = None) -> Batch:
+    def step(self, actions: Any, env_ids: Iterable[int] | None = None, pad_to: int | None = None) -> Batch:
         """Steps envs once: `send`, then `recv` for all of them. See `Part.step`."""
         _refuse_padding(pad_to)
         if env_ids is None:

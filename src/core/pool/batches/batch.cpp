@@ -113,12 +113,17 @@ nb::object Batch::infos() const {
   return infos;
 }
 
+// Of such an attribute, of which no array is made for that.
+const npy_bool* Batch::flags(Attribute attribute) {
+  if (!lease_.is_valid() || attributes_[attribute].is_valid()) return data_of<npy_bool>(get(attribute));
+  return reinterpret_cast<const npy_bool*>(columns_->columns[attribute].row(first_));
+}
+
 nb::object Batch::done() {
-  const nb::object terminated = get(kTerminated), truncated = get(kTruncated);
   npy_intp count = count_;
   nb::object array = nb::steal(PyArray_SimpleNew(1, &count, NPY_BOOL));
   if (!array.is_valid()) nb::raise_python_error();
-  const auto *first = data_of<npy_bool>(terminated), *second = data_of<npy_bool>(truncated);
+  const auto *first = flags(kTerminated), *second = flags(kTruncated);
   auto* to = static_cast<npy_bool*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
   for (std::uint32_t i = 0; i < count_; ++i) to[i] = (first[i] | second[i]) != 0;
   return array;

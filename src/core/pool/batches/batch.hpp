@@ -76,6 +76,7 @@ class Batch {
   static constexpr std::size_t kInfoMaskOfBatch = 3;
 
   nb::object column(std::size_t index) const;
+  const npy_bool* flags(Attribute attribute);
   bool columns_have_infos(const InfoReader& reader, bool has_vectors) const;
   bool has_terminal_arrays() const;
   InfoRows info_rows(const InfoReader& reader) const;

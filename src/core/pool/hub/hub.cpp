@@ -206,42 +206,41 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
                              ? targets.size()
                              : static_cast<std::size_t>(std::count(theirs.begin(), theirs.end(), Part::kNoRow));
   const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(elsewhere)) * plan_.slots;
-  auto row_of = [&](std::size_t i) {
+  for (std::size_t i = 0; i < targets.size(); ++i) {
     const bool is_there = !theirs.empty() && theirs[i] != Part::kNoRow;
-    return is_there ? theirs[i] : first_row + slots_[targets[i]].position;
-  };
+    slots_.send(targets[i], op, is_there ? theirs[i] : first_row + slots_[targets[i]].position);
+    if (op == Op::kReset) obstacles_->note_reset(targets[i]);
+  }
   // One record tells of neighbours, unless each has something of its own, or episodes begin out of turn.
   const bool in_runs = blobs.is_none() && !slots_.any_cut_off() && !seating_.has_spares();
-  std::size_t first = 0;  // of the run being gathered
-  for (std::size_t i = 0, next; i < targets.size(); i = next) {
-    const std::uint32_t slot = targets[i];
-    next = i + plan_.width;
-    nb::object held;
-    nb::handle parts = Py_None;
-    if (!blobs.is_none()) parts = held = blobs[i / plan_.width];
-    for (std::size_t each = i; each < next; ++each) {
-      slots_.send(targets[each], op, row_of(each));
-      if (op == Op::kReset) obstacles_->note_reset(targets[each]);
-    }
-    if (slots_[slot].episode == Episode::kOver && begins_episode(slot, op, parts)) {
-      slots_.set_op(slot, Op::kReset);
-      parts = Py_None;
-    }
-    if (!parts.is_none()) objects_[slot].command = nb::borrow(parts);
-    if (in_runs && next < targets.size() && row_of(next) == row_of(next - 1) + 1 &&
-        extends_run(targets[next - 1], targets[next]))
-      continue;
-    if (!deliver_end(slot) && !answer_here(slot, op, parts))
-      push_run(slots_[slot].op, targets[first], static_cast<std::uint32_t>(next - first), parts);
-    first = next;
+  for (std::size_t first = 0, next; first < targets.size(); first = next) {
+    next = in_runs ? end_of_run(targets, first) : first + plan_.width;
+    const nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[first / plan_.width]);
+    send_run(op, targets[first], static_cast<std::uint32_t>(next - first), parts);
   }
   for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w, now);
   raise_interrupt();
 }
 
-// Whether one record can tell of both, which their own envs back.
-bool Hub::extends_run(std::uint32_t slot, std::uint32_t next) const {
-  return next == slot + 1 && workers_[next] == workers_[slot];
+// Of neighbours that their own envs back, in one worker, and whose results go to neighbouring rows.
+std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const {
+  std::size_t next = first + 1;
+  for (; next < targets.size(); ++next) {
+    const std::uint32_t slot = targets[next], last = targets[next - 1];
+    if (slot != last + 1 || workers_[slot] != workers_[last] || slots_[slot].row != slots_[last].row + 1) break;
+  }
+  return next;
+}
+
+// The command for slots in flight: one record.
+void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts) {
+  for (std::uint32_t slot = first; slot < first + count; slot += plan_.width) {
+    if (slots_[slot].episode != Episode::kOver || !begins_episode(slot, op, parts)) continue;
+    slots_.set_op(slot, Op::kReset);
+    parts = nb::none();
+  }
+  if (!parts.is_none()) objects_[first].command = parts;
+  if (!deliver_end(first) && !answer_here(first, op, parts)) push_run(slots_[first].op, first, count, parts);
 }
 
 // The slot's last episode is over: whether this command is to be a plain reset, and a fresh env's.
@@ -334,7 +333,7 @@ void Hub::publish(std::uint32_t worker, TimeOfCall& now, bool at_once) {
   if (!had_turn && deadlines_.has_any()) port.heard = now.get();
   port.has_unpublished = false;
   port.commands.publish();
-  notify(*port.bell);
+  now.note(notify(*port.bell));
 }
 
 // The worker has nothing left to do: whoever has waited longest is next.

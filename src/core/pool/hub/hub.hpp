@@ -178,6 +178,7 @@ class Hub {
   void listen(std::vector<int> fds, std::int64_t alarm_ns) {
     watch_.listen(std::move(fds), Clock::time_point(Nanoseconds(alarm_ns)));
   }
+  void look_every(std::int64_t ns) { watch_.look_every(Nanoseconds(ns)); }  // only for benchmarks: see `Watch`
   bool has_news() const { return watch_.has_news(); }
   void raise_news() { watch_.raise_news(); }  // until the next `listen`
   // Nanoseconds that an env may take for a reset, a step, a message; 0: any time.
@@ -285,12 +286,15 @@ class Hub {
     nb::object result;            // parts of the result that is held, or ready
     nb::object terminal, ending;  // see `reset_into_row` and `defer_end`
   };
-  // The clock, read once in a call that needs it, however often.
+  // The clock, read once in a call that needs it, however often; or when a worker was last woken in that call.
   class TimeOfCall {
    public:
     Clock::time_point get() {
       if (!now_) now_ = Clock::now();
       return *now_;
+    }
+    void note(std::optional<Clock::time_point> later) {
+      if (later) now_ = later;
     }
 
    private:
@@ -315,8 +319,9 @@ class Hub {
   bool read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const;
   std::optional<Refusal> obstacle(Op op, const std::vector<std::uint32_t>& targets) const;
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
-  bool extends_run(std::uint32_t slot, std::uint32_t next) const;
+  std::size_t end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const;
   std::vector<std::uint32_t> rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part);
+  void send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts);
   bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
   void swap_in_spare(std::uint32_t slot);
   void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts);
@@ -336,7 +341,7 @@ class Hub {
                           const std::vector<std::uint32_t>& order);
   nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order, std::uint32_t number,
                        std::uint32_t pad_to = 0);
-  nb::object hand_over(Batch batch, bool has_new_keys);
+  nb::object hand_over(nb::object batch, bool has_new_keys);
   bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);

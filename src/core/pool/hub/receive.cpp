@@ -237,11 +237,16 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   const nb::object rollout = rollouts_[number - first_part_].lease;
   if (rollout.is_valid()) note_filled(number, runs, extras);
   const bool is_padded = pad_to != 0 && !(whole && pad_to == part.slots().size());
-  Batch batch = is_padded ? frame_taker_.take_padded(part, runs, pad_to, std::move(extras))
-                          : frame_taker_.take(part, runs, whole, whole ? env_ids(number) : FrameTaker::slots_of(runs),
-                                              std::move(extras), rollout);
+  nb::object batch = nb::inst_alloc(batch_type_);
+  auto* const place = nb::inst_ptr<Batch>(batch);
+  if (is_padded)
+    new (place) Batch(frame_taker_.take_padded(part, runs, pad_to, std::move(extras)));
+  else
+    new (place) Batch(frame_taker_.take(part, runs, whole, whole ? env_ids(number) : FrameTaker::slots_of(runs),
+                                        std::move(extras), rollout));
+  nb::inst_mark_ready(batch);
   if (rollout.is_valid()) forget_rollout(number);
-  if (tracing_.is_on()) tracing_.note_batch(batch.count());
+  if (tracing_.is_on()) tracing_.note_batch(place->count());
   const bool has_new_keys =
       std::any_of(runs.begin(), runs.end(), [](const Run& run) { return (run.flags & kHasNewKeys) != 0; });
   const std::vector<std::uint32_t> ended = note_ends(runs);
@@ -252,13 +257,10 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   return hand_over(std::move(batch), has_new_keys);
 }
 
-nb::object Hub::hand_over(Batch batch, bool has_new_keys) {
-  nb::object object = nb::inst_alloc(batch_type_);
-  new (nb::inst_ptr<Batch>(object)) Batch(std::move(batch));
-  nb::inst_mark_ready(object);
+nb::object Hub::hand_over(nb::object batch, bool has_new_keys) {
   caller_meter_.hand_over();
-  if ((has_new_keys || batches() == look_at_) && look_.is_valid()) look_(object);
-  return object;
+  if ((has_new_keys || batches() == look_at_) && look_.is_valid()) look_(batch);
+  return batch;
 }
 
 nb::object Hub::receive(std::uint32_t wanted, std::uint32_t number) {

@@ -229,7 +229,7 @@ class Part(Stateful):
         self.send_reset(seed=seed, options=options, env_ids=env_ids)
         return self.recv()
 
-    def step(self, actions: Any, env_ids: Iterable[int] | None = None, *, pad_to: int | None = None) -> Batch:
+    def step(self, actions: Any, env_ids: Iterable[int] | None = None, pad_to: int | None = None) -> Batch:
         """Steps envs once: `send`, then `recv` for all of them.
 
         Args:
