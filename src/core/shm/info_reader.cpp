@@ -66,6 +66,15 @@ void mark(nb::dict& stacked, const nb::object& key, npy_intp n, const std::vecto
   for (npy_intp row : having) flags[row] = NPY_TRUE;
 }
 
+// A mask in Gymnasium's format: which rows have any of these columns.
+nb::object having_any(const InfoRows& rows, std::uint64_t columns) {
+  const auto n = static_cast<npy_intp>(rows.size());
+  nb::object mask = checked(PyArray_SimpleNew(1, &n, NPY_BOOL));
+  auto* flags = static_cast<npy_bool*>(PyArray_DATA(as_array(mask)));
+  for (std::size_t row = 0; row < rows.size(); ++row) flags[row] = (rows.mask(row) & columns) != 0;
+  return mask;
+}
+
 nb::object interned(const char* text) { return checked(PyUnicode_InternFromString(text)); }
 
 // The number as one of Python's own types, which are those that have a column: see PYTHON_NUMBERS.
@@ -91,7 +100,8 @@ nb::object new_array(PyArray_Descr* dtype, int axes, const npy_intp* shape) {
 
 // An array of a column, for so many rows.
 nb::object zeros(const InfoRows::Leaf& leaf, npy_intp rows) {
-  npy_intp shape[NPY_MAXDIMS + 1] = {rows};
+  npy_intp shape[NPY_MAXDIMS + 1];
+  shape[0] = rows;
   std::copy(leaf.shape, leaf.shape + leaf.axes, shape + 1);
   nb::object array = new_array(leaf.dtype, leaf.axes + 1, shape);
   std::memset(PyArray_DATA(as_array(array)), 0, leaf.row_bytes * static_cast<std::size_t>(rows));
@@ -134,14 +144,25 @@ void InfoRows::add(nb::handle array) {
 void InfoReader::add(const nb::tuple& path, nb::handle type) {
   const bool is_number = type.is(&PyFloat_Type) || type.is(&PyLong_Type) || type.is(&PyBool_Type);
   const Kind kind = is_number ? Kind::kNumber : type.is(&PyArray_Type) ? Kind::kArray : Kind::kScalar;
-  std::vector<nb::object> keys, mask_keys;
-  for (nb::handle key : path) {
-    keys.push_back(nb::borrow(key));
-    mask_keys.push_back(checked(PyUnicode_FromFormat("_%U", key.ptr())));
-  }
+  std::vector<nb::object> keys;
+  for (nb::handle key : path) keys.push_back(nb::borrow(key));
   const bool is_final_obs = PyUnicode_CompareWithASCIIString(keys.at(0).ptr(), "final_obs") == 0;
   has_final_obs_ |= is_final_obs;
-  columns_.push_back({std::move(keys), std::move(mask_keys), kind, type.is(&PyBoolArrType_Type), is_final_obs});
+  columns_.push_back({std::move(keys), kind, type.is(&PyBoolArrType_Type)});
+  if (!is_final_obs) add_to_tree(columns_.size() - 1);
+}
+
+void InfoReader::add_to_tree(std::size_t column) {
+  std::vector<Node>* level = &tree_;
+  Node* node = nullptr;
+  for (const nb::object& key : columns_[column].keys) {
+    auto known = std::find_if(level->begin(), level->end(), [&](const Node& one) { return one.key.equal(key); });
+    if (known == level->end()) known = level->insert(known, {key, checked(PyUnicode_FromFormat("_%U", key.ptr()))});
+    node = &*known;
+    node->columns |= std::uint64_t{1} << column;
+    level = &node->children;
+  }
+  node->column = column;
 }
 
 // Of the columns that there are here, at most.
@@ -195,13 +216,13 @@ nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) const {
   static const nb::handle kNames[] = {interned("final_info").release(), interned("_final_info").release(),
                                       interned("final_obs").release(), interned("_final_obs").release()};
   nb::dict stacked;
-  std::vector<npy_intp> having;
-  for (std::size_t i = 0; i < rows.num_columns(); ++i)
-    if (!columns_[i].is_final_obs) stack_column(stacked, rows, i, having);
+  std::uint64_t there = 0;
+  for (std::size_t row = 0; row < rows.size(); ++row) there |= rows.mask(row);
+  stack_nodes(stacked, tree_, rows, there);
   if (finals.is_none()) return stacked;
   const auto n = static_cast<npy_intp>(rows.size());
   nb::object final_obs = objects(n);
-  having.clear();
+  std::vector<npy_intp> having;
   for (auto [row, obs] : nb::borrow<nb::dict>(finals)) {
     const auto i = nb::cast<std::size_t>(row);
     if (i >= rows.size()) throw nb::index_error("there is no such row");
@@ -215,32 +236,36 @@ nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) const {
   return stacked;
 }
 
-// `having`: room for the rows that have it.
-void InfoReader::stack_column(nb::dict& stacked, const InfoRows& rows, std::size_t i,
-                              std::vector<npy_intp>& having) const {
-  having.clear();
-  for (std::size_t row = 0; row < rows.size(); ++row)
-    if (rows.mask(row) >> i & 1) having.push_back(static_cast<npy_intp>(row));
-  if (having.empty()) return;
-  const Column& column = columns_[i];
-  const auto n = static_cast<npy_intp>(rows.size());
-  nb::dict inner = stacked;
-  for (std::size_t k = 0; k + 1 < column.keys.size(); ++k) {
-    mark(inner, column.mask_keys[k], n, having);
-    inner = sub_dict(inner, column.keys[k]);
+// `there`: the columns that any row has.
+void InfoReader::stack_nodes(nb::dict& to, const std::vector<Node>& nodes, const InfoRows& rows,
+                             std::uint64_t there) const {
+  for (const Node& node : nodes) {
+    if ((node.columns & there) == 0) continue;
+    if (node.column) {
+      set(to, node.key, stack_column(rows, *node.column));
+    } else {
+      nb::dict inner;
+      stack_nodes(inner, node.children, rows, there);
+      set(to, node.key, inner);
+    }
+    set(to, node.mask_key, having_any(rows, node.columns));
   }
+}
+
+nb::object InfoReader::stack_column(const InfoRows& rows, std::size_t i) const {
+  const Column& column = columns_[i];
   const InfoRows::Leaf& leaf = rows[i];
+  const auto n = static_cast<npy_intp>(rows.size());
   nb::object to = column.is_object ? objects(n) : zeros(leaf, n);
   auto* const data = static_cast<std::byte*>(PyArray_DATA(as_array(to)));
-  for (npy_intp row : having) {
-    const auto at = static_cast<std::size_t>(row);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if ((rows.mask(row) >> i & 1) == 0) continue;
     if (column.is_object)
-      set_object(to, at, value_of(column.kind, leaf, at));
+      set_object(to, row, value_of(column.kind, leaf, row));
     else
-      std::memcpy(data + at * leaf.row_bytes, leaf.row(at), leaf.row_bytes);
+      std::memcpy(data + row * leaf.row_bytes, leaf.row(row), leaf.row_bytes);
   }
-  set(inner, column.keys.back(), to);
-  mark(inner, column.mask_keys.back(), n, having);
+  return to;
 }
 
 }  // namespace remuda

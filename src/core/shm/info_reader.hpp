@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "shm/columns.hpp"
@@ -73,18 +74,26 @@ class InfoReader {
  private:
   enum class Kind { kNumber, kScalar, kArray };
   struct Column {
-    std::vector<nb::object> keys, mask_keys;  // of its path
+    std::vector<nb::object> keys;  // of its path
     Kind kind;
-    bool is_object;     // Gymnasium has its values in an array of objects
-    bool is_final_obs;  // or of one
+    bool is_object;  // Gymnasium has its values in an array of objects
+  };
+  struct Node {  // a key in Gymnasium's format, and what is below it
+    nb::object key, mask_key;
+    std::uint64_t columns = 0;               // at or below it, by bit
+    std::optional<std::size_t> column = {};  // its own; else it leads to a dict
+    std::vector<Node> children = {};
   };
 
   InfoRows rows_of(nb::handle mask, nb::handle arrays) const;
   static nb::object value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row);
   nb::dict info_of(const InfoRows& rows, std::size_t row) const;
-  void stack_column(nb::dict& stacked, const InfoRows& rows, std::size_t column, std::vector<npy_intp>& having) const;
+  void add_to_tree(std::size_t column);
+  void stack_nodes(nb::dict& to, const std::vector<Node>& nodes, const InfoRows& rows, std::uint64_t there) const;
+  nb::object stack_column(const InfoRows& rows, std::size_t column) const;
 
   std::vector<Column> columns_;
+  std::vector<Node> tree_;  // but for terminal observations
   bool has_final_obs_ = false;
 };
 
