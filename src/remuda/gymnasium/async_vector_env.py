@@ -35,7 +35,7 @@ from remuda._faces.pools import HasPool
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
-from remuda.gymnasium.calls import EnvCalls
+from remuda.gymnasium.calls import IDLE, STEPPING, Array, EnvCalls
 from remuda.gymnasium.errors import raise_original, start_pool
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join
@@ -157,8 +157,8 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
         """Begin with nothing pending. ``envs``: what is stepped and called, the pool's own or some of them."""
         self._envs = envs
         self.extras: dict[str, npt.NDArray[Any]] = {}
-        self._state = AsyncState.DEFAULT
-        self._late = AsyncState.DEFAULT  # the call that timed out, and may be waited for again
+        self._state = IDLE
+        self._late = IDLE  # the call that timed out, and may be waited for again
         self._unclaimed = False  # something is in flight that no pending call waits for
         self._scattered = False  # the envs were sent in several groups: they come back in any order
         self._parts: list[Batch] = []  # of a reset or step that is not complete yet
@@ -267,10 +267,10 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
             (observations, rewards, terminations, truncations, infos): an element of ``observation_space``,
             three arrays (num_envs,) of float64, bool and bool, and the infos as arrays with ``_key`` masks.
         """
-        if self._state is not AsyncState.DEFAULT or self._unclaimed or self.closed or not self._steps_at_once:
+        if self._state is not IDLE or self._unclaimed or self.closed or not self._steps_at_once:
             self.step_async(actions)
             return self.step_wait()
-        if not isinstance(actions, np.ndarray) or actions.ndim == 0:
+        if not isinstance(actions, Array) or actions.ndim == 0:
             arguments.check_iterable(actions)
         try:
             batch = self._envs.step(actions)
@@ -284,9 +284,9 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
             raise
         except BaseException:  # an interruption, such as Ctrl-C: what was sent may still be waited for
             if self._envs.pending:
-                self._state, self._scattered = AsyncState.WAITING_STEP, False
+                self._state, self._scattered = STEPPING, False
             raise
-        self._late, self.observations = AsyncState.DEFAULT, batch.obs
+        self._late, self.observations = IDLE, batch.obs
         if self._has_extras:
             self.extras = batch.extras
         return self.observations, batch.reward, batch.terminated, batch.truncated, self._infos(batch)
@@ -302,14 +302,14 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
                 range. Nothing was sent.
             StateError: a RuntimeError: an env has not been reset, or not since it raised. Nothing was sent.
         """
-        if self.closed or self._state is not AsyncState.DEFAULT:
+        if self.closed or self._state is not IDLE:
             self._assert_is_running()
             self._assert_nothing_pending("step_async")
         arguments.check_iterable(actions)
         if self._unclaimed:
             self._drop_unclaimed()
         self._envs.send(actions)
-        self._state, self._scattered = AsyncState.WAITING_STEP, False
+        self._state, self._scattered = STEPPING, False
 
     def step_wait(self, timeout: float | None = None) -> Step[ObsType]:
         """Wait for the results of :meth:`step_async`; returns them as :meth:`step` does.
@@ -326,7 +326,7 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
             RestartLimitError: an env failed more often than ``faults`` bears.
             Exception: what an env raised.
         """
-        got = self._wait(AsyncState.WAITING_STEP, self._receive, timeout)
+        got = self._wait(STEPPING, self._receive, timeout)
         return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
 
     # -- rollouts ----------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
                 closed all the same.
         """
         try:
-            if self._state is not AsyncState.DEFAULT:
+            if self._state is not IDLE:
                 pending = self._state.value
                 logger.warn(f"Calling `close` while waiting for a pending call to `{pending}` to complete.")
                 if not terminate:
@@ -463,13 +463,13 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
             self._settle(unclaimed=True)
             raise
         # As `_settle` has it, but without a call: every step ends here.
-        self._state, self._late, self._unclaimed, self._parts = AsyncState.DEFAULT, AsyncState.DEFAULT, False, []
+        self._state, self._late, self._unclaimed, self._parts = IDLE, IDLE, False, []
         return got
 
-    def _settle(self, late: AsyncState = AsyncState.DEFAULT, unclaimed: bool = False) -> None:
+    def _settle(self, late: AsyncState = IDLE, unclaimed: bool = False) -> None:
         """Let no call be pending; ``late`` may be waited for again, ``unclaimed`` results are dropped some time."""
-        self._state, self._late, self._unclaimed = AsyncState.DEFAULT, late, unclaimed
-        if late is AsyncState.DEFAULT:
+        self._state, self._late, self._unclaimed = IDLE, late, unclaimed
+        if late is IDLE:
             self._parts = []
 
     def _drop_unclaimed(self) -> None:

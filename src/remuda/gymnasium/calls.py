@@ -19,6 +19,10 @@ from remuda.gymnasium.errors import raise_original
 
 T = TypeVar("T")
 
+# What every step looks at, by names of our own: until Python 3.12 a member of an enum takes as long to look up as an
+# array to make, and what a module with a `__getattr__` has a third of that.
+IDLE, STEPPING, Array = AsyncState.DEFAULT, AsyncState.WAITING_STEP, np.ndarray
+
 # These have a method of their own here, or are private messages of Gymnasium's.
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
@@ -175,7 +179,7 @@ class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, A
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
 
     def _assert_nothing_pending(self, method: str) -> None:
-        if self._state is not AsyncState.DEFAULT:
+        if self._state is not IDLE:
             raise AlreadyPendingCallError(
                 f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",
                 self._state.value,
