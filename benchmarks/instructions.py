@@ -4,6 +4,10 @@ Unlike times they do not depend on what else the machine does. Valgrind's callgr
 itself: workers are threads here, which take the same way through the core as processes do. (Valgrind lets no process
 be watched as a pool watches its workers.) Each number is the difference between two runs of different length, so that
 what happens once does not count. A face is in the table where the framework that it stands for is installed.
+
+A program runs some fifty times slower under valgrind, and the clock does not. So what happens after some time would
+happen too often, and is put off here: that workers publish what they have of a batch (after 20 us, which is more than
+a few such steps take), and that the pool looks at processes and deadlines (every 10 ms, some 300 instructions).
 """
 
 from __future__ import annotations
@@ -25,21 +29,29 @@ from readme import write_section
 from tables import head, row
 
 import remuda
+from remuda._worker import host
 
 WORKERS = 2
 OPTIONS: Any = {"backend": "thread", "num_workers": WORKERS, "advise": False}
 FEW, MANY = 200, 4200  # steps
+STRETCHED_NS = 1_000_000_000
 
 
-def of_pool(steps: int, actions: Any = ACTIONS, **options: Any) -> None:
-    with remuda.Pool([PoleEnv] * NUM_ENVS, **OPTIONS, **options) as pool:
+def put_off_looks(pool: remuda.Part) -> None:
+    pool._engine.running.hub.look_every(STRETCHED_NS)
+
+
+def of_pool(steps: int, actions: Any = ACTIONS) -> None:
+    with remuda.Pool([PoleEnv] * NUM_ENVS, **OPTIONS) as pool:
+        put_off_looks(pool)
         pool.reset()
         for _ in range(steps):
             pool.step(actions)
 
 
 def of_reader(steps: int, **options: Any) -> None:
-    with remuda.Pool([PoleEnv] * NUM_ENVS, **OPTIONS, **options) as pool:
+    with remuda.Pool([PoleEnv] * NUM_ENVS, **{**OPTIONS, **options}) as pool:
+        put_off_looks(pool)
         pool.reset()
         for _ in range(steps):
             batch = pool.step(ACTIONS)
@@ -50,9 +62,18 @@ def of_restarts(steps: int) -> None:
     of_reader(steps, faults="restart")
 
 
+def of_serial(steps: int, **options: Any) -> None:
+    of_reader(steps, backend="serial", num_workers=1, **options)
+
+
+def of_serial_restarts(steps: int) -> None:
+    of_serial(steps, faults="restart")
+
+
 def of_traced(steps: int) -> None:
     path = Path(tempfile.mkdtemp(), "trace.json")  # what is written at the end is as long, however many steps there are
     with remuda.Pool([PoleEnv] * NUM_ENVS, **OPTIONS) as pool, pool.trace(path, events=FEW):
+        put_off_looks(pool)
         pool.reset()
         for _ in range(steps):
             batch = pool.step(ACTIONS)
@@ -70,6 +91,7 @@ def of_int32(steps: int) -> None:
 
 def of_gymnasium(steps: int) -> None:
     envs: Any = remuda.gymnasium.AsyncVectorEnv([PoleEnv] * NUM_ENVS, **OPTIONS)
+    put_off_looks(envs.pool)
     envs.reset()
     for _ in range(steps):
         envs.step(ACTIONS)
@@ -78,6 +100,7 @@ def of_gymnasium(steps: int) -> None:
 
 def of_sb3(steps: int) -> None:
     envs = remuda.sb3.SubprocVecEnv([PoleEnv] * NUM_ENVS, **OPTIONS)
+    put_off_looks(envs.pool)
     envs.reset()
     for _ in range(steps):
         envs.step(ACTIONS)
@@ -88,6 +111,8 @@ CASES: dict[str, Callable[[int], None]] = {
     "pool": of_pool,
     "reader": of_reader,
     "restart": of_restarts,
+    "serial": of_serial,
+    "serial-restart": of_serial_restarts,
     "traced": of_traced,
     "lists": of_lists,
     "int32": of_int32,
@@ -98,7 +123,9 @@ NAMES = {
     "pool": "`remuda.Pool.step`, nothing of the batch read",
     "reader": "... and `obs`, `reward`, `terminated`, `truncated` read",
     "restart": '... with `faults="restart"`',
-    "traced": "... and traced",
+    "serial": '`reader` with `backend="serial"`: caller and worker in one thread',
+    "serial-restart": '... with `faults="restart"`',
+    "traced": "`reader`, traced",
     "lists": "`remuda.Pool.step`, actions in a list",
     "int32": "`remuda.Pool.step`, actions of int32 for an int64 space",
     "gymnasium": "`remuda.gymnasium.AsyncVectorEnv.step`",
@@ -110,17 +137,24 @@ NAMES = {
 
 
 def count(case: str, steps: int) -> list[int]:
-    """Instructions of each thread, the caller's first, for a whole program with so many steps."""
+    """Instructions of each thread, the caller's first, for a program with so many steps, but for its imports."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
-        tool = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}"]
+        options = ["--instr-atstart=no", "--separate-threads=yes", f"--callgrind-out-file={out}"]
         subprocess.run(
-            [*tool, sys.executable, __file__, "--run", case, str(steps)],
+            ["valgrind", "--tool=callgrind", *options, sys.executable, __file__, "--run", case, str(steps)],
             env={**os.environ, "PYTHONHASHSEED": "0"},  # else dicts differ from run to run
             check=True,
             capture_output=True,
         )
         return [_total(file) for file in sorted(Path(folder).glob("out-*"))]
+
+
+def run_counted(case: str, steps: int) -> None:
+    """What is run under valgrind."""
+    host.PUBLISH_NS = STRETCHED_NS
+    subprocess.run(["callgrind_control", "--instr=on", str(os.getpid())], check=True, capture_output=True)
+    CASES[case](steps)
 
 
 def _total(file: Path) -> int:
@@ -138,7 +172,7 @@ def measure(case: str) -> tuple[float, float]:
 def markdown(found: dict[str, tuple[float, float]]) -> Iterator[str]:
     yield from head(["instructions", "of the caller, a batch of 8", "of a worker, a step of an env"])
     for case, (caller, worker) in found.items():
-        yield row([NAMES[case], f"{caller:,.0f}", f"{worker:,.0f}"])
+        yield row([NAMES[case], f"{caller:,.0f}", f"{worker:,.0f}" if worker else ""])
 
 
 def main() -> None:
@@ -148,7 +182,7 @@ def main() -> None:
     parser.add_argument("--run", nargs=2, metavar=("CASE", "STEPS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        return CASES[options.run[0]](int(options.run[1]))
+        return run_counted(options.run[0], int(options.run[1]))
     if shutil.which("valgrind") is None:
         sys.exit("expected valgrind on PATH, found none. Install it: apt-get install valgrind, dnf install valgrind")
     found = {}

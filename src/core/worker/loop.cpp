@@ -15,9 +15,6 @@ namespace remuda {
 
 namespace {
 
-// Results of cheap steps are made visible together, those of slow ones at once.
-constexpr std::uint64_t kPublishEvery = 20'000;  // ns
-
 nb::list as_list(const Objects& objects) {
   nb::list list;
   for (const nb::object& object : objects) list.append(object);
@@ -93,7 +90,7 @@ bool WorkerLoop::run_commands() {
       for (bool is_last = false; !is_last; next_env(command)) {
         is_last = command.count <= plan_.width;
         execute(command);
-        if (now_ - last_publish_ >= kPublishEvery) publish(false);
+        if (now_ - last_publish_ >= spec_.publish_ns) publish(false);
       }
     }
     if (cpu_meter_.is_due(now_)) note_cpu();  // before the results: who has those finds it noted
@@ -444,7 +441,7 @@ bool WorkerLoop::join_run(const Result& result) {
   Result* run = results_.unpublished();
   if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
   if (run->sequence != result.sequence) return false;  // another command's may be for another part of the pool
-  if (result.end_ns - result.begin_ns >= kPublishEvery) return false;
+  if (result.end_ns - result.begin_ns >= spec_.publish_ns) return false;
   if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
   run->count += result.count;
   run->end_ns = result.end_ns;

@@ -54,6 +54,7 @@ struct WorkerSpec {
   bool resets_ahead;  // an env is reset when its episode ends, unless something else is to be done, before it is asked
   std::int64_t spin_ns;
   bool spins_heedlessly;
+  std::uint64_t publish_ns;   // results of steps that take less are made visible together, others at once
   std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
   bool watches_memory;        // of its process: one that has grown too large is to be replaced
   bool renews_in_place;       // by the hooks; else the result says that it is due, and the pool sees to it

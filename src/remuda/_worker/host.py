@@ -40,6 +40,9 @@ from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import WorkerInfo, worker_context
 from remuda.errors import InvalidEnvError
 
+PUBLISH_NS = 20_000
+"""Results of cheap steps are made visible to the pool together, but none later than so long after the one before."""
+
 _ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
 
 
@@ -198,6 +201,7 @@ class EnvHost:
             resets_ahead=layout.resets_ahead,
             spin_ns=layout.spinning.worker_ns,
             spins_heedlessly=layout.spinning.heedless,
+            publish_ns=PUBLISH_NS,
             renew_every=layout.renew_every,
             watches_memory=layout.max_memory != 0,
             renews_in_place=layout.renews_in_place(self.info.index),
