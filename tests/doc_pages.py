@@ -13,7 +13,7 @@ from types import TracebackType
 # Takes a page a line, and answers each with what has failed. A page has names, a directory and an output of its own,
 # and all that it has opened is closed: whatever it takes for granted it must say itself.
 PROGRAM = """
-import gc, json, os, sys, traceback
+import gc, json, os, sys, traceback, warnings
 from gymnasium.envs.registration import registry
 
 answers = os.fdopen(os.dup(1), "w")
@@ -52,7 +52,9 @@ def run(page):
         sys.stderr.flush()
 
 for told in sys.stdin:
-    print(json.dumps(run(json.loads(told))), file=answers, flush=True)
+    with warnings.catch_warnings():  # workers import what filters name: frameworks add some
+        failed = run(json.loads(told))
+    print(json.dumps(failed), file=answers, flush=True)
 """
 
 
