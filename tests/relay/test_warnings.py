@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import subprocess
@@ -81,6 +82,29 @@ def test_other_filters_of_the_pools_process() -> None:
                     pool.apply(warn(category, text))
     told = [str(w.message) for w in caught]
     assert [told.count(text) for text in ("quiet please", "often", "once")] == [0, 6, 1]
+
+
+def test_a_filter_costs_no_worker_an_import_and_knows_its_category_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "category_of_late.py").write_text("class Late(UserWarning): pass\nclass Later(Late): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    late = importlib.import_module("category_of_late")
+
+    def warn_often(env: Any) -> None:
+        module = importlib.import_module("category_of_late")
+        for category in (module.Late, module.Later, UserWarning):
+            for _ in range(2):
+                warnings.warn(category.__name__, category, stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warnings.simplefilter("always", late.Late)
+        with Pool(counting(1)) as pool:
+            assert pool.apply(lambda env: "category_of_late" in sys.modules) == [False]
+            pool.apply(warn_often)
+    told = [str(w.message) for w in caught]
+    assert [told.count(text) for text in ("Late", "Later", "UserWarning")] == [2, 2, 1]
 
 
 def test_filters_by_module_see_the_module() -> None:

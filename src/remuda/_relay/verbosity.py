@@ -23,6 +23,7 @@ class WarningFilter:
     message: str
     category: bytes
     category_module: str
+    category_name: str
     module: str
     lineno: int
 
@@ -75,7 +76,8 @@ def _pack(entry: Any) -> WarningFilter | None:
         pickled = cloudpickle.dumps(category)
     except Exception:
         return None
-    return WarningFilter(action, _pattern(message), pickled, category.__module__, _pattern(module), lineno)
+    names = category.__module__, category.__qualname__
+    return WarningFilter(action, _pattern(message), pickled, *names, _pattern(module), lineno)
 
 
 def _pattern(regex: Any) -> str:
@@ -84,9 +86,22 @@ def _pattern(regex: Any) -> str:
 
 
 def _add(packed: WarningFilter) -> None:
-    if packed.action == "ignore" and packed.category_module not in sys.modules:
-        return  # no reason to import it: what is warned of all the same is ignored by the pool's process
-    category: type[Warning] = pickle.loads(packed.category)
     # A filter of the pool must not raise in an env; whether to is decided where the warning is issued again.
     action: Action = "default" if packed.action == "error" else packed.action
-    warnings.filterwarnings(action, packed.message, category, packed.module, packed.lineno, append=True)
+    warnings.filterwarnings(action, packed.message, _category(packed), packed.module, packed.lineno, append=True)
+
+
+def _category(packed: WarningFilter) -> type[Warning]:
+    """The filter's; where its module is not loaded here, a stand-in, for to import it may take half a second."""
+    if packed.category_module in sys.modules:
+        category: type[Warning] = pickle.loads(packed.category)
+        return category
+    return _Named(packed.category_name, (Warning,), {"__module__": packed.category_module})
+
+
+class _Named(type):
+    """A category that is known by its names alone: what has them, or is derived from what has, belongs to it."""
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        wanted = cls.__module__, cls.__name__
+        return any((base.__module__, base.__qualname__) == wanted for base in other.__mro__)
