@@ -323,3 +323,14 @@ def test_stats_count(backend: Any) -> None:
         assert stats.batches == 7
         assert stats.env_seconds > 0
         assert stats.waited_seconds >= 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_autoreset_an_env_that_is_over_is_stepped_like_any_other(backend: Any) -> None:
+    with Pool(counting(2, length=2), backend=backend, autoreset="disabled") as pool:
+        pool.reset()
+        batches = [pool.step([7, 8]) for _ in range(4)]
+        assert [batch.obs[:, 1:].tolist() for batch in batches] == [[[1, n, 7], [1, n, 8]] for n in (1, 2, 3, 4)]
+        assert [batch.terminated.tolist() for batch in batches] == [[False] * 2, *[[True] * 2] * 3]
+        assert pool.reset(env_ids=[1]).obs.tolist() == [[1, 2, 0, -1]]
+        assert pool.step([7, 8]).obs[:, 1:].tolist() == [[1, 5, 7], [2, 1, 8]]
