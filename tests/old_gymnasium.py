@@ -1,7 +1,7 @@
 """What tests use of Gymnasium that its 1.0, the oldest that remuda takes, does not have.
 
-It resets in the next step and has no name for that, and its `Discrete` is of int64. What cannot be had there is
-skipped, with the reason.
+It resets in the next step and has no name for that, its `Discrete` is of int64, and a key "final_obs" in infos is like
+any other to it. What cannot be had there is skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ def sync_vector_env(env_fns: Sequence[Any], mode: str) -> SyncVectorEnv:
     """Gymnasium's own in this mode, by its name in a pool. Skips the test where there is none."""
     require_mode(mode)
     return SyncVectorEnv(env_fns, **in_mode(mode))
+
+
+# The key of infos that an array of objects stands for.
+FINAL_OBS = ("final_obs",) if HAS_MODES else ()
 
 
 # -- dtypes of Discrete ----------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def raising_after(steps: int) -> HookedEnv:
 
 @pytest.mark.parametrize(("steps", "is_known"), [(0, False), (5, False), (200, True)])
 def test_an_env_that_raises_is_known_by_the_steps_before(steps: int, is_known: bool) -> None:
-    found = measure(raising_after(steps))
+    found = measure(raising_after(steps), seconds=1000.0)
     assert found.raised == "ValueError: illegal"
     assert (found.cost is not None) == is_known
 

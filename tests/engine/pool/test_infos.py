@@ -11,6 +11,7 @@ from drawn import draws
 from gymnasium.vector import VectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
+from old_gymnasium import FINAL_OBS
 from pool_envs import assert_same
 
 from remuda import Infos, _core
@@ -30,7 +31,7 @@ NUMBERS: list[st.SearchStrategy[Any]] = [
     st.floats().map(np.array),
 ]
 THINGS: list[st.SearchStrategy[Any]] = [st.text(max_size=3), st.none(), st.just([1, 2]), st.just((None,))]
-KEYS = st.sampled_from(["a", "b", "_a", "c", "final_obs", "é", 7])
+KEYS = st.sampled_from(["a", "b", "_a", "c", *FINAL_OBS, "é", 7])
 
 
 @st.composite

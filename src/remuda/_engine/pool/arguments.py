@@ -166,6 +166,6 @@ def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
 
 
 def _index(value: Any) -> int:
-    if isinstance(value, bool):  # a mask is no list of ids
+    if isinstance(value, (bool, np.bool_)):  # a mask is no list of ids; NumPy 1 would take it for one
         raise TypeError
     return operator.index(value)
