@@ -96,7 +96,8 @@ def _category(packed: WarningFilter) -> type[Warning]:
     if packed.category_module in sys.modules:
         category: type[Warning] = pickle.loads(packed.category)
         return category
-    return _Named(packed.category_name, (Warning,), {"__module__": packed.category_module})
+    named: Any = _Named(packed.category_name, (Warning,), {"__module__": packed.category_module})
+    return named  # type: ignore[no-any-return]
 
 
 class _Named(type):
