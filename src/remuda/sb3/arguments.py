@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias
 
 from gymnasium import Space, spaces
@@ -28,6 +29,21 @@ def check_start_method(method: Any) -> StartMethod | None:
     if method is not None:
         multiprocessing.get_context(method)
     return method  # type: ignore[no-any-return]
+
+
+def factories(env_fns: Any, build: Callable[..., Any]) -> list[Callable[[], Any]]:
+    """Functions that build these envs by `build`, which is given theirs.
+
+    Raises:
+        TypeError: They are no functions, but an env, say.
+    """
+    if not isinstance(env_fns, Iterable):
+        raise TypeError(f"expected env_fns to be a sequence of functions that build an env each, got {env_fns!r}")
+    own = list(env_fns)
+    for i, env_fn in enumerate(own):
+        if not callable(env_fn):
+            raise TypeError(f"expected env_fns[{i}] to be a function that builds an env, got {env_fn!r}")
+    return [functools.partial(build, env_fn) for env_fn in own]
 
 
 def env_ids(indices: Indices, num_envs: int) -> list[int]:

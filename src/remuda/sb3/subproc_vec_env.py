@@ -21,7 +21,7 @@ from remuda._faces.layout import one_process_an_env
 from remuda._faces.pools import HasPool
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
-from remuda.sb3.arguments import REFUSED, Indices, batch_actions, check_start_method, come_apart, env_ids
+from remuda.sb3.arguments import REFUSED, Indices, batch_actions, check_start_method, come_apart, env_ids, factories
 from remuda.sb3.errors import translated
 from remuda.sb3.extras import Extras
 from remuda.sb3.results import read_step
@@ -106,7 +106,7 @@ class SubprocVecEnv(HasPool, VecEnv):
         self._extras = Extras(extras)
         options["extras"] = with_functions(options.get("extras"), extras)
         self._pool = Pool(
-            [functools.partial(worker.build, env_fn) for env_fn in env_fns],
+            factories(env_fns, worker.build),
             start_method=check_start_method(start_method),
             autoreset="same_step",
             max_concurrency=max_concurrency,
@@ -426,7 +426,7 @@ class SubprocVecEnv(HasPool, VecEnv):
         if self._under_way:
             self._drop_what_is_under_way()
         self._outdate_extras()
-        self._envs.replace(self._env_ids(indices), [functools.partial(worker.build, env_fn) for env_fn in env_fns])
+        self._envs.replace(self._env_ids(indices), factories(env_fns, worker.build))
 
     @translated
     def _apply(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:

@@ -62,6 +62,16 @@ def test_an_unknown_start_method() -> None:
         SubprocVecEnv(counting(1), start_method="no_such_method")
 
 
+def test_envs_in_the_place_of_factories() -> None:
+    env = gymnasium.make("CartPole-v1")
+    with pytest.raises(
+        TypeError, match="expected env_fns to be a sequence of functions that build an env each, got <Tim"
+    ):
+        SubprocVecEnv(env)
+    with pytest.raises(TypeError, match=r"expected env_fns\[1\] to be a function that builds an env, got <TimeLimit"):
+        SubprocVecEnv([lambda: env, env])
+
+
 def test_an_unknown_option() -> None:
     with pytest.raises(TypeError, match="num_wrokers"):
         SubprocVecEnv(counting(1), num_wrokers=3)  # type: ignore[call-arg]
