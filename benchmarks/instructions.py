@@ -172,7 +172,7 @@ def measure(case: str) -> tuple[float, float]:
 def markdown(found: dict[str, tuple[float, float]]) -> Iterator[str]:
     yield from head(["instructions", "of the caller, a batch of 8", "of a worker, a step of an env"])
     for case, (caller, worker) in found.items():
-        yield row([NAMES[case], f"{caller:,.0f}", f"{worker:,.0f}" if worker else ""])
+        yield row([NAMES[case], f"{caller:,.0f}", f"{worker:,.0f}" if worker >= 1 else ""])
 
 
 def main() -> None:
