@@ -302,6 +302,8 @@ TEXTS = (
     "T(N, w",
     "rate = min(",
     "worker 2 (pid",
+    "pool remuda of process",
+    "building envs",
     "EnvError:",
     "WorkerDiedError:",
     "reproduced:",
@@ -339,7 +341,7 @@ def check_make(words: list[str]) -> None:
 
 
 def check_pip(words: list[str]) -> None:
-    extras = re.fullmatch(r"install (?:\.|remuda)(?:\[(.*)\])?", " ".join(words[1:]))
+    extras = re.fullmatch(r"install (?:\.|remuda)(?:\[(.*)\])?(?: torch)?", " ".join(words[1:]))
     assert extras is not None
     known = (ROOT / "pyproject.toml").read_text()
     for extra in (extras[1] or "").split(","):

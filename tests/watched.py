@@ -148,9 +148,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*arguments: str, columns: int = 80, lines: int = 24, cwd: Path) -> Iterator[Terminal]:
+def terminal(*arguments: str, columns: int = 80, lines: int = 24, cwd: Path, **variables: str) -> Iterator[Terminal]:
     """One with `remuda` in it."""
-    one = Terminal([sys.executable, "-m", "remuda", *arguments], columns, lines, cwd)
+    one = Terminal([sys.executable, "-m", "remuda", *arguments], columns, lines, cwd, **variables)
     try:
         yield one
     finally:

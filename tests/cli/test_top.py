@@ -118,6 +118,14 @@ def test_a_program_that_is_stopped_is_said_to_be(script: Start, tmp_path: Path) 
     end(running)
 
 
+def test_a_terminal_that_cannot_be_drawn_on_is_refused(script: Start, tmp_path: Path) -> None:
+    running, pid = start(script)
+    with terminal("top", str(pid), cwd=tmp_path, TERM="dumb") as top:
+        code, text = top.await_end()
+    assert code == 2 and "got TERM=dumb" in text and "--json" in text
+    end(running)
+
+
 def test_without_a_terminal_it_prints_json(script: Start) -> None:
     running, pid = start(script)
     run = command("top", str(pid), "--json", "--interval", "0.1")

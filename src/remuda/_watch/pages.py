@@ -8,7 +8,7 @@ from statistics import fmean
 
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import EnvStats, PoolStats, WorkerStats
-from remuda._engine.stats.table import span
+from remuda._engine.stats.units import span
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remuda._engine.stats.pool_stats import WorkerStats
-from remuda._engine.stats.table import span
+from remuda._engine.stats.units import span
 from remuda._relay.stacks import Stack, stack_of
 from remuda._watch import start_page
 from remuda._watch.starting_pool import StartingPool

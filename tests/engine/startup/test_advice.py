@@ -53,8 +53,8 @@ def test_what_is_said(seen: PoolStats, best: int | None) -> None:
 
 def test_it_names_remuda_and_what_was_measured() -> None:
     assert advice(crowd()) == (
-        "remuda: too many workers: of 1500 us a batch, your program waits 1400 us for 64 envs in 64 workers on 2 "
-        "cores, a step of which takes 23 us of CPU and 0.0 us of waiting; num_workers=2 should be faster. "
+        "remuda: too many workers: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 "
+        "cores, a step of which takes 23 us of CPU and 0 us of waiting; num_workers=2 should be faster. "
         "(num_workers='auto' measures and chooses; advise=False keeps this quiet, and pool.stats() tells more.)"
     )
 

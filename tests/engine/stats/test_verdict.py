@@ -117,7 +117,7 @@ def test_the_code_can_be_pasted(case: str) -> None:
 def test_it_names_the_slow_env_and_what_it_takes() -> None:
     stats, _, _ = CASES["one slow env among sixteen"]
     assert stats.verdict.text == (
-        "slow env: env 15 takes 10000 us a step, the others 1000 us, and every batch of 10105 us waits for that; take "
+        "slow env: env 15 takes 10 ms a step, the others 1 ms, and every batch of 10.1 ms waits for that; take "
         "the others' results without it"
     )
 

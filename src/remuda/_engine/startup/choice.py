@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from remuda._engine.stats.units import span
 from remuda._worker.measuring import Measured, StepCost
 
 # What an env's step costs more when another process had the core before: its caches are cold. Measured with
@@ -82,8 +83,8 @@ def choose(
     if wake is not None:
         alone, shared = num_envs * cost.wall, batch_seconds(cost, num_envs, best, cores, wake)
         if alone < _WORTH_WORKERS * shared:
-            batch = f"the {num_envs} steps of a batch take {micros(alone)}, by {_workers(best)} {micros(shared)}"
-            return Choice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {micros(wake)}")
+            batch = f"the {num_envs} steps of a batch take {span(alone)}, by {_workers(best)} {span(shared)}"
+            return Choice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")
     return Choice(best, backend, f"{_workers(best)} for {num_envs} envs: {describe(cost, cores)}")
 
 
@@ -93,13 +94,8 @@ def one_each(num_envs: int, backend: Literal["process", "thread"], why: str) -> 
 
 def describe(cost: StepCost, cores: int) -> str:
     usable = "1 core may be used" if cores == 1 else f"{cores} cores may be used"
-    return f"a step takes {micros(cost.wall)}, {micros(cost.cpu)} of it CPU, and {usable}"
+    return f"a step takes {span(cost.wall)}, {span(cost.cpu)} of it CPU, and {usable}"
 
 
 def _workers(number: int) -> str:
     return "1 worker" if number == 1 else f"{number} workers"
-
-
-def micros(seconds: float) -> str:
-    number = 1e6 * seconds
-    return f"{number:.1f} us" if number < 10 else f"{number:.0f} us"

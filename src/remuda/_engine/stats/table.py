@@ -10,6 +10,7 @@ from statistics import fmean
 
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import EnvStats, PoolStats, WorkerStats
+from remuda._engine.stats.units import span
 
 _MOST_ROWS = 12  # of envs, the slowest first, and of workers
 _WIDTH = 200  # more than any has: it is as narrow as can be
@@ -101,14 +102,6 @@ def _title(what: str, shown: int, of: int) -> str:
 
 def _range(ids: Sequence[int]) -> str:
     return str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}"
-
-
-def span(seconds: float) -> str:
-    """A time in the unit that fits."""
-    for factor, unit in ((1e6, "us"), (1e3, "ms")):
-        if seconds < 1000 / factor:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def _plain(one: Table) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, TypeAlias
 
-from remuda._engine.startup.choice import SWITCH_SECONDS, WAKE_SECONDS, batch_seconds, best_num_workers, micros
+from remuda._engine.startup.choice import SWITCH_SECONDS, WAKE_SECONDS, batch_seconds, best_num_workers
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.units import span
 from remuda._worker.measuring import StepCost
 
 Cause: TypeAlias = Literal[
@@ -119,13 +120,13 @@ class _Batch:
 
 
 def _policy(stats: PoolStats, batch: _Batch) -> Verdict:
-    spent = f"your own code takes {micros(batch.own)} of {micros(batch.whole)} a batch ({batch.share(batch.own)})"
+    spent = f"your own code takes {span(batch.own)} of {span(batch.whole)} a batch ({batch.share(batch.own)})"
     factor, envs = 2, stats.setup.num_envs
     # Halves would not do: who takes as long for half of the envs would take twice as long in all.
     return Verdict(
         "policy",
-        f"policy: {spent}, and for envs you wait {micros(batch.waited)}: faster envs would change little; give your "
-        f"policy more envs a batch, if that costs it less than as many more batches ({factor * envs}, say)",
+        f"policy: {spent}, and for envs you wait {span(batch.waited)}: faster envs would change little; try more "
+        f"envs a batch ({factor * envs}, say), which pays if your policy takes less than {factor} times as long then",
         _make(stats, f"env_fns * {factor}", f"num_workers={stats.setup.num_workers}"),
         0.5 * batch.own / batch.whole,
     )
@@ -134,8 +135,8 @@ def _policy(stats: PoolStats, batch: _Batch) -> Verdict:
 def _pool(stats: PoolStats, batch: _Batch) -> Verdict:
     return Verdict(
         "pool",
-        f"pool: making batches takes {micros(batch.gathering)} of {micros(batch.whole)} "
-        f"({batch.share(batch.gathering)}), your envs {micros(stats.step.mean)} a step; hold fewer old batches, so "
+        f"pool: making batches takes {span(batch.gathering)} of {span(batch.whole)} "
+        f"({batch.share(batch.gathering)}), your envs {span(stats.step.mean)} a step; hold fewer old batches, so "
         "that none has to be copied, or let the pool step such cheap envs without workers",
         _make(stats, "env_fns", 'num_workers="auto", backend="auto"'),
         0.5 * batch.gathering / batch.whole,
@@ -150,9 +151,9 @@ def _env_step(stats: PoolStats, batch: _Batch) -> Verdict:
 def _wait(stats: PoolStats, batch: _Batch) -> str:
     cost = _cost(stats)
     return (
-        f"you wait {micros(batch.waited)} of {micros(batch.whole)} a batch ({batch.share(batch.waited)}) for "
-        f"{stats.setup.num_envs} envs, a step of which takes {micros(cost.cpu)} of CPU and "
-        f"{micros(cost.wall - cost.cpu)} of waiting, in {_count(stats)} on {_cores(stats)}"
+        f"you wait {span(batch.waited)} of {span(batch.whole)} a batch ({batch.share(batch.waited)}) for "
+        f"{stats.setup.num_envs} envs, a step of which takes {span(cost.cpu)} of CPU and "
+        f"{span(cost.wall - cost.cpu)} of waiting, in {_count(stats)} on {_cores(stats)}"
     )
 
 
@@ -178,7 +179,7 @@ def _busy_machine(stats: PoolStats, batch: _Batch) -> Verdict | None:
     return Verdict(
         "busy machine",
         f"busy machine: other programs keep {others:.1f} of {_cores(stats)} busy, and workers stand in line for "
-        f"{micros(queued)} of {micros(batch.whole)} a batch; end those programs (`top` shows them), or give them other "
+        f"{span(queued)} of {span(batch.whole)} a batch; end those programs (`top` shows them), or give them other "
         "cores (`taskset`)",
         code,
         batch.saved(_queued_for_others(stats, batch)),
@@ -214,8 +215,8 @@ def _slow_resets(stats: PoolStats, batch: _Batch) -> Verdict | None:
         then = f"have {spares} spare env{'' if spares == 1 else 's'} that reset{'s' if spares == 1 else ''} in advance"
     return Verdict(
         "slow resets",
-        f"slow resets: one takes {micros(reset)}, a step {micros(stats.step.mean)}, and {ended:.2g} episodes end a "
-        f"batch, which takes {micros(batch.whole)}; {then}",
+        f"slow resets: one takes {span(reset)}, a step {span(stats.step.mean)}, and {ended:.2g} episodes end a "
+        f"batch, which takes {span(batch.whole)}; {then}",
         code,
         batch.saved(saved),
     )
@@ -245,7 +246,7 @@ def _slow_env(stats: PoolStats, batch: _Batch) -> Verdict | None:
     return Verdict(
         "slow env",
         f"slow env: env{'s' if len(slow) > 1 else ''} {names} take{'' if len(slow) > 1 else 's'} "
-        f"{micros(slowest.step.mean)} a step, the others {micros(usual)}, and every batch of {micros(batch.whole)} "
+        f"{span(slowest.step.mean)} a step, the others {span(usual)}, and every batch of {span(batch.whole)} "
         "waits for that; take the others' results without it",
         _partial(stats, rest),
         batch.saved(extra),
@@ -267,9 +268,9 @@ def _stragglers(stats: PoolStats, batch: _Batch) -> Verdict | None:
     enough = max(1, 3 * num_envs // 4) * width
     return Verdict(
         "stragglers",
-        f"stragglers: a step takes {micros(typical.p50)} at the median and {micros(typical.p99)} at worst (p99), so "
-        f"the slowest of {num_envs} takes {micros(typical.slowest_of(num_envs))}, and every batch of "
-        f"{micros(batch.whole)} waits for that; take what is there first",
+        f"stragglers: a step takes {span(typical.p50)} at the median, and one in a hundred {span(typical.p99)} or "
+        f"more, so the slowest of {num_envs} takes {span(typical.slowest_of(num_envs))}, and every batch of "
+        f"{span(batch.whole)} waits for that; take what is there first",
         _partial(stats, enough),
         batch.saved(_PARTIAL * extra),
     )
@@ -304,9 +305,9 @@ def _workers(stats: PoolStats, batch: _Batch) -> Verdict | None:
     few = "few" if best > now else "many"
     return Verdict(
         "too few workers" if best > now else "too many workers",
-        f"too {few} workers: of {micros(batch.whole)} a batch, your program waits {micros(batch.waited)} for "
-        f"{num_envs} {what} in {_count(stats)} on {_cores(stats)}, a step of which takes {micros(seen.cpu)} of CPU and "
-        f"{micros(seen.wall - seen.cpu)} of waiting; num_workers={best} should be faster",
+        f"too {few} workers: of {span(batch.whole)} a batch, your program waits {span(batch.waited)} for "
+        f"{num_envs} {what} in {_count(stats)} on {_cores(stats)}, a step of which takes {span(seen.cpu)} of CPU and "
+        f"{span(seen.wall - seen.cpu)} of waiting; num_workers={best} should be faster",
         _make(stats, "env_fns", f"num_workers={best}"),
         batch.saved(saved),
     )
@@ -321,8 +322,8 @@ def _wake_ups(stats: PoolStats, batch: _Batch) -> Verdict | None:
         return None
     return Verdict(
         "pool",
-        f"pool: you wait {micros(batch.waited)} of {micros(batch.whole)} a batch for {_count(stats)}, and all "
-        f'{num_envs} steps of it take {micros(alone)}; let "auto" see whether your program had better step them itself',
+        f"pool: you wait {span(batch.waited)} of {span(batch.whole)} a batch for {_count(stats)}, and all "
+        f'{num_envs} steps of it take {span(alone)}; let "auto" see whether your program had better step them itself',
         _make(stats, "env_fns", 'num_workers="auto", backend="auto"'),
         batch.saved(batch.waited - queued - alone),
     )
