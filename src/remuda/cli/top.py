@@ -34,31 +34,12 @@ def top(options: argparse.Namespace) -> int:
     """
     return show_pools(options.pid, lambda found: _show(found, options))
 
-<<<<<<< HEAD
 
 def _show(found: Found, options: argparse.Namespace) -> int:
-    from .bench import is_installed
-
     if options.json:
         return _print_json(found, options.interval)
-    if not is_installed("rich"):
-        return refuse("remuda top needs rich: pip install remuda[top]; or use --json")
-    if not sys.stdout.isatty():
-        return refuse("expected a terminal to draw on; use --json for a file or a pipe")
-    return _draw(found, options.interval)
-=======
-    try:
-        found = find(options.pid)
-    except NotFoundError as error:
-        return refuse(str(error))
-    try:
-        if options.json:
-            return _print_json(found, options.interval)
-        reason = _reason_not_to_draw()
-        return _show(found, options.interval) if reason is None else refuse(reason)
-    finally:
-        found.close()
->>>>>>> 86e73aa (What a trace costs, counted in instructions; verdicts in the unit that fits; the README's way to a watched PPO)
+    reason = _reason_not_to_draw()
+    return _draw(found, options.interval) if reason is None else refuse(reason)
 
 
 def _reason_not_to_draw() -> str | None:
