@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -232,12 +233,13 @@ def races() -> Iterator[tuple[str, str, float | None, Callable[[ExitStack], tupl
             collecting(pool(s, pictures, num_workers=2), left),
         ),
     )
-    if importlib.util.find_spec("tianshou") is not None:
+    for count in (16, 32) if importlib.util.find_spec("tianshou") is not None else ():
+        some = many[:count]
         yield (
-            "steps, 64 CartPoles",
+            f"steps, {count} CartPoles",
             "tianshou's RayVectorEnv",
             5.0,
-            lambda s: (stepping(pool(s, many, backend=IN_ACTORS), lean), tianshous(s, many)),
+            lambda s, some=some: (stepping(pool(s, some, backend=IN_ACTORS), lean), tianshous(s, some)),  # type: ignore[misc]
         )
     if importlib.util.find_spec("tree") is not None:  # of what RLlib needs, the first thing that is missing
         yield (
@@ -248,8 +250,10 @@ def races() -> Iterator[tuple[str, str, float | None, Callable[[ExitStack], tupl
         )
 
 
-def race(seconds: float, rounds: int) -> Iterator[Figure]:
+def race(seconds: float, rounds: int, only: str) -> Iterator[Figure]:
     for what, other_name, goal, make in races():
+        if only not in f"{what} {other_name}":
+            continue
         with ExitStack() as stack:
             ours, other = make(stack)
             ours(seconds / 2), other(seconds / 2)
@@ -275,16 +279,18 @@ def markdown(figures: list[Figure]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="1 s a turn, three rounds, instead of 4 s and five")
+    parser.add_argument("--only", default="", help="those whose names have this in them: tianshou, '20 ms', ...")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
     options = parser.parse_args()
+    os.environ.setdefault("RAY_worker_register_timeout_seconds", "900")  # who starts an actor an env needs minutes
     node = {"num_cpus": 128, "object_store_memory": STORE}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         cluster.add_node(**node)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         figures = list[Figure]()
-        for one in race(1.0, 3) if options.quick else race(4.0, 5):
+        for one in race(1.0, 3, options.only) if options.quick else race(4.0, 5, options.only):
             figures.append(one)
             print(f"{one.what}, against {one.other_name}: {one.ratio:.2f}", file=sys.stderr, flush=True)
     finally:

@@ -96,7 +96,7 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any) -> None:
 # -- where rollouts come from -----------------------------------------------------------------------------------
 
 
-def on_one_machine(agent: Agent, pool: remuda.Pool) -> Iterator[Any]:
+def on_one_machine(agent: Agent, pool: remuda.Pool, seed: int) -> Iterator[Any]:
     """The same rollouts without a cluster, filled by this program."""
 
     @torch.no_grad()
@@ -104,7 +104,7 @@ def on_one_machine(agent: Agent, pool: remuda.Pool) -> Iterator[Any]:
         actions, told = agent.act(torch.tensor(obs))
         return actions.numpy(), {name: column.numpy() for name, column in told.items()}
 
-    pool.reset(seed=0)
+    pool.reset(seed=seed)
     return remuda.collect(pool, policy, steps=STEPS, parts=1)
 
 
@@ -159,14 +159,15 @@ def main(arguments: list[str] | None = None) -> list[float]:
     parser.add_argument("--one-machine", action="store_true", help="without Ray")
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--in-flight", type=int, default=1, help="rollouts of each shard (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of envs and networks (default: 1)")
     parser.add_argument("--steps", type=int, default=100_000, help="of envs, all together (default: 100,000)")
     options = parser.parse_args(arguments)
-    torch.manual_seed(1)
+    torch.manual_seed(options.seed)
     torch.set_num_threads(1)  # the networks are small, and envs have the other cores
     agent = Agent()
     if options.one_machine:
         with remuda.Pool([make_env] * (NUM_ENVS // options.shards), num_workers=2, seeding="per_episode") as pool:
-            return train(agent, on_one_machine(agent, pool), lambda agent: None, options.steps)
+            return train(agent, on_one_machine(agent, pool, options.seed), lambda agent: None, options.steps)
     if options.address is not None:
         return on_cluster(agent, options.address, options)
     with two_nodes() as address:
@@ -178,7 +179,7 @@ def on_cluster(agent: Agent, address: str, options: argparse.Namespace) -> list[
     settings: dict[str, Any] = {"seeding": "per_episode", "faults": "restart"}
     settings["start_timeout"] = 600  # seconds: a cluster may have to start machines first
     with remuda.Pool([make_env] * NUM_ENVS, backend=where, **settings) as pool:
-        pool.reset(seed=0)
+        pool.reset(seed=options.seed)
         with pool.rollouts(agent, steps=STEPS, in_flight=options.in_flight) as rollouts:
             return train(agent, rollouts, pool.publish, options.steps)
 

@@ -62,14 +62,17 @@ def test_results_are_those_of_one_machine(cluster: TwoNodes, autoreset: Any, kee
         assert pool.backend.shards == 1 and len(pool.workers) == pool.num_workers == 1
 
 
-def test_an_episode_that_is_cut_off_says_so(cluster: TwoNodes) -> None:
-    with Pool([Scripted] * NUM_ENVS, backend=ONE, **SEEDED) as pool:
+@pytest.mark.parametrize("faults", ["restart", "raise"])
+def test_an_episode_that_is_cut_off_says_so(cluster: TwoNodes, faults: Any) -> None:
+    with Pool([Scripted] * NUM_ENVS, backend=ONE, seeding="per_episode", faults=faults) as pool:
         pool.set_attr("bonus", 5, lasting=True)
         pool.set_reset_options({"wind": 1})
         pool.reset(seed=3)
+        last = pool.step([1] * NUM_ENVS).obs
         pool.resize(2)
         batch = pool.step([0] * NUM_ENVS)
-        assert batch.truncated.all() and [info["resized"] for info in batch.infos] == [True] * NUM_ENVS
+        assert batch.obs.tolist() == last.tolist() and batch.truncated.all()
+        assert [info["resized"] for info in batch.infos] == [True] * NUM_ENVS
         pool.resize(6)
         assert not pool.step([0] * NUM_ENVS).truncated.any()  # they begin, as they would have
         assert pool.get_attr("bonus") == [5] * NUM_ENVS

@@ -131,6 +131,8 @@ class ClusterPool(ClusterPart, Pool):
         check_resize(cluster, shards)
         if shards == len(cluster.shares.each):
             return
+        if cluster.ledger.last is None:
+            self._keep_last()
         resizing = Resizing(cluster, shards)
         timeout = cluster.options.settings.start_timeout if timeout is None else timeout
         resizing.take_places(resizing.build(timeout), self._tell_latest_policy)
@@ -138,6 +140,20 @@ class ClusterPool(ClusterPart, Pool):
         cluster.epoch += 1
         self._epoch = cluster.epoch
         self._take_on(cluster)
+
+    def _keep_last(self) -> None:
+        """What envs have shown last, which tells of the ends of episodes: where nobody restarts it is not kept."""
+        ledger, epoch = self._cluster.ledger, self._epoch
+        ledger.last = []
+        shown = self.env_ids[~ledger.must_reset]
+        if not len(shown):
+            return
+        self._epoch = self._cluster.epoch  # parts of the pool are idle, too
+        try:
+            self.send_observe(shown.tolist())
+            self.recv()
+        finally:
+            self._epoch = epoch
 
     def _tell_latest_policy(self, station: Station) -> None:
         if self._publisher.version >= 0:
