@@ -16,7 +16,7 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
 from remuda._worker.build_log import BuildLog
 from remuda._worker.env_report import Reports
-from remuda._worker.host import BuildError
+from remuda._worker.factories import BuildError
 from remuda._worker.measuring import read_clocks, spent
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build

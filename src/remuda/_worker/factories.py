@@ -17,6 +17,14 @@ Carried: TypeAlias = Parts
 """Ids, and the factory that may need them, both pickled."""
 
 
+class BuildError(Exception):
+    """A factory failed; carries what the pool is to be told."""
+
+    def __init__(self, failure: Parts) -> None:
+        super().__init__("an env could not be built")
+        self.failure = failure
+
+
 def carry(env_fn: EnvFn, slot: int) -> Carried:
     """A factory for a slot, as a living worker is sent it.
 

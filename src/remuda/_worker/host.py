@@ -33,7 +33,7 @@ from remuda._wire.texts import text_of
 from remuda._worker.build_log import BuildLog
 from remuda._worker.env_report import EnvReport, Reports, check_names, check_spaces, is_vector_env, report
 from remuda._worker.env_state import Place, put_state, take_state
-from remuda._worker.factories import EnvFn, unpack
+from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.missing_env import Missing
 from remuda._worker.reset_defaults import ResetDefaults
@@ -44,14 +44,6 @@ PUBLISH_NS = 20_000
 """Results of cheap steps are made visible to the pool together, but none later than so long after the one before."""
 
 _ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
-
-
-class BuildError(Exception):
-    """A factory failed; carries what the pool is to be told."""
-
-    def __init__(self, failure: Parts) -> None:
-        super().__init__("an env could not be built")
-        self.failure = failure
 
 
 class EnvHost:

@@ -13,6 +13,7 @@ from pool_envs import CountingEnv, HookedEnv, LevelEnv, counting
 
 from remuda._engine.startup.alike import are_alike
 from remuda._engine.startup.choice import Choice, batch_seconds, best_num_workers, choose, one_each
+from remuda._engine.stats.units import span
 from remuda._worker.measuring import Measured, StepCost
 
 MICROSECOND = 1e-6
@@ -84,7 +85,7 @@ def test_the_caller_steps_what_workers_would_hardly_make_faster(
     assert chosen.backend == backend
     if backend == "serial":
         assert chosen.num_workers == 1
-        assert f"to wake a worker {wake} us" in chosen.reason
+        assert f"to wake a worker {span(wake * MICROSECOND)}" in chosen.reason
 
 
 def test_an_env_that_was_not_measured_has_a_worker() -> None:
