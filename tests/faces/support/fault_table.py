@@ -142,12 +142,11 @@ def _ding_steps_all(manager: Any) -> Any:
     return manager.step({0: 0, 1: 0})
 
 
-def _mlagents(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
+def _mlagents(phase: str, act: Callable[..., Any], faults: Any, _: float | None) -> Any:
+    """Envs are built by the first reset, under the limit of a step: the workers' start has no part in it."""
     from mlagents_face_envs import FaultyEnv, manager
 
-    return manager(
-        partial(FaultyEnv, accident=act, where=phase, at=1, worker=1), faults=faults, start_timeout=start_timeout
-    )
+    return manager(partial(FaultyEnv, accident=act, where=phase, at=1, worker=1), faults=faults)
 
 
 def _mlagents_step(manager: Any) -> Any:
@@ -261,7 +260,10 @@ FACES = {
         RESTARTED,
         was_cut_off=bool,
         closing=LOGGED,
-        otherwise={("", name): "remuda:EnvError" for name in ("unpicklable", "sys.exit")},
+        otherwise={
+            ("build", "hang"): "remuda.mlagents:EnvTimeoutError",
+            **{("", name): "remuda:EnvError" for name in ("unpicklable", "sys.exit")},
+        },
         restarting={
             ("step", "exception"): "raised",  # but for Unity's own
             **{("reset", kind): "raised" for kind in KINDS},  # an env that was never reset is set up wrongly
