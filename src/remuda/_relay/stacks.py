@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda import _core
+from remuda._system.descriptors import Descriptors
 
 PATIENCE = 0.25  # seconds for a worker that gets no core, or blocks signals
 _LOOK = 0.0005
@@ -87,30 +88,30 @@ def stack_of(pid: int, *, last: bool = False, patience: float = PATIENCE) -> Sta
 
 
 def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
-    fd = _open_answers(pid)
-    if fd is None or not _catches(pid, number):
+    answers = _open_answers(pid)
+    if not answers or not _catches(pid, number):
         return Stack(problem="it does not answer: it is no worker of remuda, or has not come that far")
-    try:
-        if problem := _STATES.get(_state(pid), ""):
-            return Stack(problem=problem)
-        size = os.fstat(fd).st_size
-        signal.pidfd_send_signal(pidfd, number)
-        deadline = time.monotonic() + patience
-        while not _is_whole(text := os.pread(fd, 1 << 20, size).decode(errors="replace")):
-            if time.monotonic() >= deadline:
-                return Stack(_frames(text), "" if text else f"it gave no answer within {patience} s")
-            time.sleep(_LOOK)
-        return Stack(_frames(text))
-    finally:
-        os.close(fd)
+    if problem := _STATES.get(_state(pid), ""):
+        return Stack(problem=problem)
+    size = os.fstat(answers[0]).st_size
+    signal.pidfd_send_signal(pidfd, number)
+    deadline = time.monotonic() + patience
+    while not _is_whole(text := os.pread(answers[0], 1 << 20, size).decode(errors="replace")):
+        if time.monotonic() >= deadline:
+            return Stack(_frames(text), "" if text else f"it gave no answer within {patience} s")
+        time.sleep(_LOOK)
+    return Stack(_frames(text))
 
 
-def _open_answers(pid: int) -> int | None:
+def _open_answers(pid: int) -> Descriptors:
+    """The file in which a worker answers; none where there is none."""
+    found = Descriptors()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # it was closed meanwhile
             if os.readlink(link).startswith(f"/memfd:{_NAME}"):
-                return os.open(link, os.O_RDONLY)
-    return None
+                found.extend(map(os.open, [link], [os.O_RDONLY]))
+                break
+    return found
 
 
 def _catches(pid: int, number: int) -> bool:
