@@ -240,7 +240,7 @@ def test_a_death_while_results_are_sent_leaves_none_of_them(mode: Any, tmp_path:
         seen: dict[int, Any] = {}
         while pool.pending:
             batch = pool.recv(min_envs=1)
-            seen |= {env: final_info(batch, row) for row, env in enumerate(batch.env_ids.tolist())}
+            seen |= {env: final_info(batch, row) for row, env in enumerate(batch.env_ids.tolist()) if env < 2}
         assert [seen[env]["fault"].kind for env in (0, 1)] == ["death"] * 2
         assert "parcel" not in seen[0]
         assert before.obs[:2, 2].tolist() == [1, 1]
