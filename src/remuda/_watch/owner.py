@@ -45,6 +45,11 @@ class Owner:
             return False
         return any(_identity(link) == self.file for link in links)
 
+    def end_in_words(self, name: str, while_it_runs: str) -> str:
+        """Why its pool of that name is there no more; `while_it_runs`: if the process has not ended."""
+        end = while_it_runs if self.runs else "is gone: the process has ended"
+        return f"the pool {name} of process {self.pid} {end}"
+
 
 def _identity(link: Path) -> tuple[int, int] | None:
     try:

@@ -40,10 +40,7 @@ class StartingPool:
 
     def end_in_words(self) -> str:
         """Of one that is not being started any more."""
-        name, pid = self.card.name, self.card.owner
-        return f"the pool {name} of process {pid} " + (
-            "is not being started any more" if self.owner.runs else "is gone: the process has ended"
-        )
+        return self.owner.end_in_words(self.card.name, "is not being started any more")
 
     def builds(self) -> list[EnvBuild]:
         """How far each env is: first those that are being built, the longest ahead, then those that have not begun."""

@@ -49,9 +49,7 @@ class WatchedPool:
 
     def end_in_words(self) -> str:
         """Of one that is not open any more."""
-        name, owner = self.card.name, self.card.owner
-        end = "was closed" if self.owner.runs else "is gone: the process has ended"
-        return f"the pool {name} of process {owner} {end}"
+        return self.owner.end_in_words(self.card.name, "was closed")
 
     def stats(self) -> PoolStats:
         """As `Pool.stats()`; the workers' processes are those that have built their envs."""
