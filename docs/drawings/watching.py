@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from rich.console import Console
 
 import remuda
-from remuda._watch.finding import find_pools
+from remuda._watch.finding import find
 from remuda._watch.top import Top
 
 STATIC = Path(__file__).parents[1] / "_static"
@@ -72,7 +72,7 @@ def run(pool: remuda.Pool, seconds: float) -> None:
 def draw_top(path: Path, pool: remuda.Pool) -> None:
     """After a few seconds of running."""
     console = Console(record=True, width=80, height=26, file=io.StringIO(), force_terminal=True)
-    (watched,) = find_pools(os.getpid())
+    (watched,) = find(os.getpid()).pools
     top = Top([watched], console, 1.0)
     top._look()
     run(pool, 3.0)

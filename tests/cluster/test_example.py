@@ -17,7 +17,7 @@ def test_ppo_learns_by_its_address_alone(
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("ray_ppo")
-    curve = example.main(["--address", cluster.address, "--steps", "12000"])
-    assert max(curve[-4:]) > 2 * curve[0]
+    curve = example.main(["--address", cluster.address, "--steps", "20000"])
+    assert max(curve[-4:]) > 40  # a policy that has learned nothing stays near 22
     output = capsys.readouterr().out
     assert "shard 0" in output and "shard 1" in output

@@ -1,4 +1,6 @@
 // What becomes of slots whose env failed: their states, their rows, and what of their part is pending.
+#include <numeric>
+
 #include "check.hpp"
 #include "planned_arena.hpp"
 #include "pool/slots/resolution.hpp"
@@ -18,13 +20,12 @@ struct Pool {
         slots(4 - spares),
         memory(1, 4, 2, 2, true, width),
         last_results(memory.plan, rows({kReward, kTerminated, kTruncated, kInfoMask, kLeaf}), rows({kFinalLeaf})),
+        lendings(Lendings::make(memory.arena, slots.count())),
+        parts(slots, 2),
         resolution(slots, seating, last_results, parts, width) {
-    std::vector<std::uint32_t> all;
-    for (std::uint32_t slot = 0; slot < slots.count(); ++slot) {
-      all.push_back(slot);
-      slots.place(slot, 0, slot);
-    }
-    parts.emplace_back(std::move(all), 0, 4, std::make_shared<FrameBook>(1), 2);
+    std::vector<std::uint32_t> all(slots.count());
+    std::iota(all.begin(), all.end(), 0);
+    parts.divide({std::move(all)}, *lendings);
   }
 
   std::vector<LastResults::Rows> rows(std::initializer_list<std::size_t> columns) {
@@ -46,7 +47,7 @@ struct Pool {
   }
   // The slot was sent this, and is in flight; its row is that of the scratch frame.
   void send(std::uint32_t slot, Op op, std::uint64_t sequence = 1) {
-    parts[0].send(1);
+    parts.at(0).send(1);
     slots.send(slot, op, slot);
     slots.set_sequence(slot, sequence);
   }
@@ -60,8 +61,9 @@ struct Pool {
   Seating seating;
   Slots slots;
   PlannedArena memory;
-  std::vector<Part> parts;
   LastResults last_results;
+  std::shared_ptr<Lendings> lendings;
+  Parts parts;
   Resolution resolution;
 };
 
@@ -70,9 +72,9 @@ struct Pool {
 TEST(a_command_that_is_dropped_leaves_nothing) {
   Pool pool;
   pool.orphan(1);
-  CHECK_EQ(pool.parts[0].pending(), 1u);
+  CHECK_EQ(pool.parts.at(0).pending(), 1u);
   pool.resolution.drop(1);
-  CHECK(pool.state(1) == SlotState::kIdle && pool.parts[0].pending() == 0);
+  CHECK(pool.state(1) == SlotState::kIdle && pool.parts.at(0).pending() == 0);
 }
 
 TEST(a_command_that_is_sent_once_more_is_the_same_one) {
@@ -80,7 +82,7 @@ TEST(a_command_that_is_sent_once_more_is_the_same_one) {
   pool.orphan(1, Op::kReset, 7);
   pool.resolution.resend(1);
   CHECK(pool.state(1) == SlotState::kInFlight && pool.slots[1].op == Op::kReset);
-  CHECK(pool.parts[0].in_flight() == 1 && pool.parts[0].ready() == 0);
+  CHECK(pool.parts.at(0).in_flight() == 1 && pool.parts.at(0).ready() == 0);
 }
 
 TEST(results_that_the_pool_makes_are_ready_and_of_the_last_observation) {
@@ -92,9 +94,9 @@ TEST(results_that_the_pool_makes_are_ready_and_of_the_last_observation) {
       pool.resolution.end_episode(2);
     else
       pool.resolution.repeat_last(2);
-    CHECK(pool.state(2) == SlotState::kReady && pool.parts[0].ready() == 1 && pool.parts[0].in_flight() == 0);
+    CHECK(pool.state(2) == SlotState::kReady && pool.parts.at(0).ready() == 1 && pool.parts.at(0).in_flight() == 0);
     CHECK(pool.at<std::uint64_t>(kLeaf, 2) == 30 && pool.ended(2) == ends);
-    const Run run = pool.parts[0].take(1)[0];
+    const Run run = pool.parts.at(0).take(1)[0];
     CHECK(run.slot == 2 && run.row == 2 && run.count == 1 && run.flags == kHasBlob);
   }
 }
@@ -175,7 +177,7 @@ TEST(only_orphans_are_dealt_with) {
   CHECK_THROWS(std::logic_error, pool.resolution.drop(0));
   CHECK_THROWS(std::logic_error, pool.resolution.resend(0));
   CHECK_THROWS(std::logic_error, pool.resolution.resend(1));
-  CHECK_EQ(pool.parts[0].pending(), 1u);
+  CHECK_EQ(pool.parts.at(0).pending(), 1u);
 }
 
 TEST(what_becomes_of_a_vector_env_becomes_of_all_of_its_slots) {
@@ -188,8 +190,8 @@ TEST(what_becomes_of_a_vector_env_becomes_of_all_of_its_slots) {
   CHECK(pool.state(2) == SlotState::kInFlight && pool.state(3) == SlotState::kInFlight);
   for (std::uint32_t slot : {2, 3}) pool.slots.orphan(slot);
   pool.resolution.end_episode(2);
-  CHECK(pool.parts[0].ready() == 2 && pool.parts[0].in_flight() == 0);
-  const std::vector<Run> runs = pool.parts[0].take(2);
+  CHECK(pool.parts.at(0).ready() == 2 && pool.parts.at(0).in_flight() == 0);
+  const std::vector<Run> runs = pool.parts.at(0).take(2);
   CHECK(runs.size() == 1 && runs[0].slot == 2 && runs[0].row == 2 && runs[0].count == 2);
   for (std::uint32_t slot : {2, 3}) {
     CHECK(pool.state(slot) == SlotState::kReady && pool.ended(slot));
@@ -205,5 +207,5 @@ TEST(what_becomes_of_a_vector_env_becomes_of_all_of_its_slots) {
     CHECK(pool.slots[slot].op == Op::kResetIntoRow && pool.slots[slot].sequence == 9 && !pool.slots.is_cut_off(slot));
   for (std::uint32_t slot : {2, 3}) pool.slots.orphan(slot);
   pool.resolution.drop(2);
-  CHECK(pool.state(2) == SlotState::kIdle && pool.state(3) == SlotState::kIdle && pool.parts[0].pending() == 0);
+  CHECK(pool.state(2) == SlotState::kIdle && pool.state(3) == SlotState::kIdle && pool.parts.at(0).pending() == 0);
 }

@@ -16,13 +16,13 @@ from remuda import Pool
 if sys.platform != "linux":
     pytest.skip("it reads /proc", allow_module_level=True)
 
-from remuda._watch.finding import NotFoundError, find_pools
+from remuda._watch.finding import NotFoundError, find
 from remuda._watch.watched_pool import output_of
 from remuda._wire.card import Card, NoCardError, start_of
 
 
 def only(pid: int) -> Any:
-    (pool,) = find_pools(pid)
+    (pool,) = find(pid).pools
     return pool
 
 
@@ -55,7 +55,7 @@ def test_its_memory_is_mapped_to_be_read_alone() -> None:
 def test_several_pools_of_a_process_come_in_the_order_of_their_making() -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
     with Pool([CountingEnv], name="first", **options), Pool([CountingEnv], name="second", **options):
-        pools = find_pools(os.getpid())
+        pools = find(os.getpid()).pools
         assert [pool.card.name for pool in pools] == ["first", "second"]
         for pool in pools:
             pool.close()
@@ -69,7 +69,7 @@ def test_one_that_is_closed_is_not_found_although_a_batch_is_held() -> None:
     assert obs.shape == (1, 4)
     assert "was closed" in watched.end_in_words()
     with pytest.raises(NotFoundError, match="which has none"):
-        find_pools(os.getpid())
+        find(os.getpid())
     watched.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from remuda._videos.album import Album
-from remuda._videos.recorder import Recorder
+from remuda._videos.recorder import Recorder, recorder_of
 
 
 def expect(env: Any, album: Album, env_id: int, episode: int) -> None:
@@ -13,7 +13,7 @@ def expect(env: Any, album: Album, env_id: int, episode: int) -> None:
 
     What there is of one that is not over, or of this one by an env that has failed, is dropped.
     """
-    its = _Attached.of(env) or _Attached(env, Recorder(album, env_id, (env.metadata or {}).get("render_fps")))
+    its = _Attached.of(env) or _Attached(env, recorder_of(env, album, env_id))
     its.expect(album.reel(env_id, episode), episode)
 
 
@@ -46,17 +46,13 @@ class _Attached:
     def reset(self, **options: Any) -> Any:
         begun = self._reset(**options)
         if self._expected is not None:
-            self._recorder.begin(self._expected)
-            self._expected = None
-            self._recorder.add(self._env.render())
+            expected, self._expected = self._expected, None
+            self._recorder.begin(expected)
         return begun
 
     def step(self, action: Any) -> Any:
         stepped = self._step(action)
-        if self._recorder.is_recording:
-            self._recorder.add(self._env.render())
-            if stepped[2] or stepped[3]:
-                self._recorder.end()
+        self._recorder.step(stepped[2] or stepped[3])
         return stepped
 
     def detach(self) -> None:

@@ -19,24 +19,21 @@ _FPS = 30  # where neither the caller nor the env says
 
 
 class Recorder:
-    """Is told when episodes of one env begin and end, and given pictures in between.
+    """Is told when episodes of one env begin, go on and end, and takes pictures of those that are chosen.
 
     An episode that a reset, or the death of its worker, cuts off is whole at that. One that is under way when its env
     is closed is not shown. Whoever hands in the last part of a video makes it, in a thread beside its env.
     """
 
-    def __init__(self, album: Album, env_id: int, fps: float | None = None) -> None:
-        """Nothing is touched before the first episode: an env may be built to be looked at only."""
-        self._album, self._env_id = album, env_id
+    def __init__(self, album: Album, env_id: int, take: Callable[[], Any], fps: float | None = None) -> None:
+        """`take`: makes a picture of the env. Nothing is touched before the first episode: an env may be built to be
+        looked at only.
+        """
+        self._album, self._env_id, self._take = album, env_id, take
         self._fps = float(album.fps or fps or _FPS)
         self._has_begun = False
         self._reel: tuple[int, Path] | None = None
         self._makers: list[threading.Thread] = []
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether the episode is one of those chosen."""
-        return self._reel is not None
 
     def begin(self, episode: int | None = None) -> None:
         """The env was reset. `episode`: that is recorded; None: the next one, if it is one of those chosen.
@@ -55,11 +52,14 @@ class Recorder:
             episode = self._album.next_episode(self._env_id)
         if is_chosen or self._album.trigger(episode):
             self._reel = episode, self._album.reel(self._env_id, episode)
+            self._add_picture()
 
-    def add(self, picture: Any) -> None:
-        """One more picture of the episode."""
-        assert self._reel is not None
-        reels.append(self._reel[1], picture)
+    def step(self, is_over: bool) -> None:
+        """The env has made a step, which may have been the last of its episode."""
+        if self._reel is not None:
+            self._add_picture()
+            if is_over:
+                self.end()
 
     def end(self) -> None:
         """The episode is over."""
@@ -84,6 +84,10 @@ class Recorder:
         while self._makers:
             self._makers.pop().join()
 
+    def _add_picture(self) -> None:
+        assert self._reel is not None
+        reels.append(self._reel[1], self._take())
+
     def _take_over(self) -> None:
         """What the env before has left, whose worker has died."""
         for episode, folder in self._album.claimed(self._env_id):
@@ -105,6 +109,11 @@ class Recorder:
         self._makers = [one for one in self._makers if one.is_alive()]
         self._makers.append(maker)
         maker.start()
+
+
+def recorder_of(env: Any, album: Album, env_id: int) -> Recorder:
+    """A recorder of one of Gymnasium's envs, which renders itself."""
+    return Recorder(album, env_id, env.render, (env.metadata or {}).get("render_fps"))
 
 
 def _make_one(album: Album, episode: int, folder: Path, fps: float) -> None:

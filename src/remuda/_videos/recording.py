@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from remuda._videos.album import Album
-from remuda._videos.recorder import Recorder
+from remuda._videos.recorder import recorder_of
 from remuda.errors import MissingFrameworkError
 
 EnvFn = Callable[[], Any]
@@ -96,13 +96,11 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: Any, album: Album, env_id: int) -> None:
         super().__init__(env)
-        self._recorder = Recorder(album, env_id, (env.metadata or {}).get("render_fps"))
+        self._recorder = recorder_of(env, album, env_id)
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         begun = self.env.reset(**options)
         self._recorder.begin()
-        if self._recorder.is_recording:
-            self._recorder.add(self.env.render())
         return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -111,10 +109,7 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         except BaseException:
             self._recorder.end()  # as far as it came: who builds the env anew closes this one, which drops the rest
             raise
-        if self._recorder.is_recording:
-            self._recorder.add(self.env.render())
-            if stepped[2] or stepped[3]:
-                self._recorder.end()
+        self._recorder.step(stepped[2] or stepped[3])
         return stepped
 
     def close(self) -> None:

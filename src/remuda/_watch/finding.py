@@ -65,16 +65,6 @@ def find(pid: int | None = None) -> Found:
     return found
 
 
-def find_pools(pid: int | None = None) -> list[WatchedPool]:
-    """Those that are open. Raises as `find` does."""
-    found = find(pid)
-    for pool in found.starting:
-        pool.close()
-    if not found.pools:
-        raise NotFoundError("expected an open remuda.Pool, found only some that are being started")
-    return found.pools
-
-
 def _check_is_ours(pid: int) -> None:
     try:
         owner = Path(f"/proc/{pid}").stat().st_uid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -39,15 +39,20 @@ def replays_of(env: Any, paths: Sequence[str | None]) -> list[str | Album | None
     return list(albums(folders, _NAME))
 
 
-def recorder_of(env: Any, album: Album) -> Recorder:
-    """Return the recorder of an env, in its worker."""
-    inner = getattr(env, "_env", None)
+def recorder_of(current: Callable[[], Any], album: Album) -> Recorder:
+    """Return the recorder of an env, in its worker.
+
+    Args:
+        current: returns the env as it is: a failed reset may put another in its place.
+        album: where its episodes go.
+    """
+    inner = getattr(current(), "_env", None)
     metadata = getattr(inner, "metadata", None) or {}
     fps = metadata.get("render_fps") or (None if inner is None else get_env_fps(inner))
-    return Recorder(album, album.env_ids[0], fps)
+    return Recorder(album, album.env_ids[0], lambda: _picture_of(current()), fps)
 
 
-def picture_of(env: Any) -> Any:
+def _picture_of(env: Any) -> Any:
     """Return a picture of an env that wraps one: of Gymnasium, made with ``render_mode="rgb_array"``, or of gym."""
     inner = env._env
     return inner.render() if isinstance(inner, gymnasium.Env) else render_env(inner, "rgb_array")

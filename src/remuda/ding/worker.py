@@ -14,7 +14,7 @@ from gymnasium import Space
 
 from remuda._faces.replays import Album, Recorder
 from remuda.ding.randomness import OwnRandomness, untouched
-from remuda.ding.replays import picture_of, recorder_of
+from remuda.ding.replays import recorder_of
 from remuda.ding.resetting import ResetOrder, time_limit
 from remuda.ding.results import as_info, from_info, is_abnormal
 from remuda.ding.spaces import Anything
@@ -154,10 +154,8 @@ class Adapter:
             if self._recorder is not None:
                 self._recorder.end()  # as far as it came
             raise
-        if self._recorder is not None and self._recorder.is_recording:
-            self._recorder.add(picture_of(self.env))
-            if timestep.done or is_abnormal(timestep):
-                self._recorder.end()
+        if self._recorder is not None:
+            self._recorder.step(timestep.done or is_abnormal(timestep))
         if self._reset_inplace and timestep.done and not is_abnormal(timestep):
             timestep = timestep._replace(obs=self.env.reset())
             self._record_beginning()
@@ -166,10 +164,8 @@ class Adapter:
     def _record_beginning(self) -> None:
         if not isinstance(self._replay, Album):
             return
-        self._recorder = self._recorder or recorder_of(self.env, self._replay)
+        self._recorder = self._recorder or recorder_of(lambda: self.env, self._replay)
         self._recorder.begin()
-        if self._recorder.is_recording:
-            self._recorder.add(picture_of(self.env))
 
     def close(self) -> None:
         try:

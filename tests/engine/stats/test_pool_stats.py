@@ -18,7 +18,7 @@ from vector_envs import synced
 
 from remuda import ClosedError, EnvError, FaultPolicy, Pool, PoolStats
 from remuda._system.processes import busy_seconds
-from remuda._watch.finding import find_pools
+from remuda._watch.finding import find
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 BACKENDS = [pytest.param("process", marks=on_linux), "thread", "serial"]
@@ -242,7 +242,7 @@ def test_what_the_machine_had_done_before_the_pool_was_is_not_counted() -> None:
         pool.reset()
         for _ in range(20):
             pool.step([0] * 4)
-        (watched,) = find_pools(os.getpid())
+        (watched,) = find(os.getpid()).pools
         both = pool.stats(), watched.stats()
         watched.close()
     busy, lasted = busy_seconds(cpus) - before, time.monotonic() - began

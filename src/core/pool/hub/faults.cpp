@@ -25,8 +25,8 @@ void Hub::find_dead(Clock::time_point now) {
   for (std::uint32_t worker : ended) {
     watch(worker, -1, -1);
     ports_[worker].become(PortState::kDead);
-    finish_turn(worker);
-    dead_.push_back(worker);
+    outbox_.finish_turn(worker);
+    inbox_.add_dead(worker);
   }
 }
 
@@ -45,20 +45,21 @@ void Hub::orphan(std::uint32_t first) {
 }
 
 nb::object Hub::first_dead() const {
-  if (dead_.empty()) return nb::none();
-  const Port& port = ports_[dead_.front()];
+  const auto dead = inbox_.first_dead();
+  if (!dead) return nb::none();
+  const Port& port = ports_[*dead];
   nb::list in_flight, unanswered;
   for (std::uint32_t slot : slots_in_flight(port)) in_flight.append(slot);
   for (std::uint64_t sequence : port.messages) unanswered.append(sequence);
-  return nb::make_tuple(dead_.front(), in_flight, unanswered);
+  return nb::make_tuple(*dead, in_flight, unanswered);
 }
 
 void Hub::remove_dead() {
-  Port& port = ports_[dead_.front()];
+  Port& port = ports_[inbox_.first_dead().value()];
   for (std::uint32_t slot : slots_in_flight(port)) orphan(slot);
-  awaited_ -= static_cast<std::uint32_t>(port.messages.size());
+  inbox_.forgo_answers(port.messages.size());
   port.messages.clear();
-  dead_.pop_front();
+  inbox_.remove_dead();
 }
 
 void Hub::reopen(std::uint32_t worker) {
@@ -72,7 +73,7 @@ void Hub::reopen(std::uint32_t worker) {
 
 void Hub::give_up(std::uint32_t worker) {
   ports_[worker].become(PortState::kDead);
-  dead_.push_back(worker);
+  inbox_.add_dead(worker);
 }
 
 void Hub::arrive(std::uint32_t worker, int pidfd, int socket) {
@@ -80,7 +81,7 @@ void Hub::arrive(std::uint32_t worker, int pidfd, int socket) {
   watch(worker, pidfd, socket);
   transfers_.note(worker, Way::kWrite, socket >= 0);  // what was kept for it, if anything
   TimeOfCall now;
-  publish(worker, now);
+  outbox_.publish(worker, now);
 }
 
 // -- deadlines ---------------------------------------------------------------------------------------------
@@ -99,13 +100,13 @@ void Hub::find_late(Clock::time_point now) {
   for (std::uint32_t w = 0; w < ports_.size(); ++w) {
     Port& port = ports_[w];
     const bool is_busy = port.is_at(tasks[w]);
-    if (port.state() != PortState::kServing || !(turns_.has(w) || is_busy)) continue;
+    if (port.state() != PortState::kServing || !(outbox_.has_turn(w) || is_busy)) continue;
     const Op op = is_busy ? Task::op(tasks[w]) : oldest_op(port);
     const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
     // A message in transit waits for us, too: time in which nobody here read or wrote it is not the worker's.
     if (!deadlines_.is_over(op, std::max(begin, transfers_.moved(w)), now, clock_)) continue;
     port.become(PortState::kLate);
-    late_.push_back({w, op});
+    inbox_.add_late({w, op});
   }
 }
 
@@ -116,13 +117,13 @@ Op Hub::oldest_op(const Port& port) const {
 
 void Hub::mark_corrupt(std::uint32_t worker) {
   ports_[worker].become(PortState::kCorrupt);
-  late_.push_back({worker, std::nullopt});
+  inbox_.add_late({worker, std::nullopt});
 }
 
 nb::object Hub::first_late() const {
-  if (late_.empty()) return nb::none();
-  const Late& first = late_.front();
-  return nb::make_tuple(first.worker, first.op ? nb::cast(*first.op) : nb::none());
+  const auto late = inbox_.first_late();
+  if (!late) return nb::none();
+  return nb::make_tuple(late->worker, late->op ? nb::cast(*late->op) : nb::none());
 }
 
 std::int64_t Hub::lost_ns() {
@@ -180,7 +181,7 @@ void Hub::drop(std::uint32_t slot) {
 void Hub::resend(std::uint32_t slot) {
   resolution_.resend(slot);
   push_again(slot);
-  raise_interrupt();
+  outbox_.raise_interrupt();
 }
 
 void Hub::repeat_last(std::uint32_t slot, nb::handle parts) {
@@ -202,7 +203,7 @@ void Hub::keep_result(std::uint32_t slot, nb::handle parts) {
 
 void Hub::reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete) {
   follow(resolution_.reset_into_row(slot, is_complete), slot, terminal);
-  raise_interrupt();
+  outbox_.raise_interrupt();
 }
 
 // What is to be done about a slot whose episode was cut off. `ending`: goes with its result.
@@ -222,7 +223,7 @@ bool Hub::deliver_end(std::uint32_t slot) {
   if (!slots_.is_cut_off(slot)) return false;
   const nb::object ending = std::move(objects_[slot].ending);
   objects_[slot].ending.reset();
-  const auto next = resolution_.deliver_end(slot, ++sequence_);
+  const auto next = resolution_.deliver_end(slot, outbox_.next_sequence());
   if (!next) return false;
   if (autoreset_ == Autoreset::kDisabled)  // nobody does but the caller
     for (std::uint32_t each = slot; each < slot + plan_.width; ++each) obstacles_->require_reset(each);

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <string>
 
-#include "ipc/blob_parts.hpp"
 #include "pool/slots/targets.hpp"
 
 namespace remuda {
@@ -27,6 +26,16 @@ nb::object read_only_ids(const std::vector<std::uint32_t>& slots) {
   std::copy(slots.begin(), slots.end(), static_cast<npy_int64*>(PyArray_DATA(array)));
   PyArray_CLEARFLAGS(array, NPY_ARRAY_WRITEABLE);
   return ids;
+}
+
+std::vector<Port> ports_for(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker) {
+  std::vector<Port> ports;
+  std::uint32_t first_env = 0;
+  for (std::uint32_t w = 0; w < plan.workers; ++w) {
+    ports.emplace_back(arena, plan, w, first_env, envs_of_worker[w]);
+    first_env += envs_of_worker[w];
+  }
+  return ports;
 }
 
 // Reads a list, tuple or array of ints; false where it is none. A bool is no int here, and a mask no array of them.
@@ -64,80 +73,70 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
          std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
-      lendings_(Lendings::make(arena_, plan_.slots)),
       autoreset_(autoreset),
+      lendings_(Lendings::make(arena_, plan_.slots)),
       progress_(arena_->at<Progress>(plan_.progress)),
-      bell_(arena_->at<Bell>(Plan::kPoolBell)),
-      words_(arena_->at<Words>(Plan::kWords)),
-      cores_(arena_->at<SharedCores>(Plan::kCores)),
       seating_(plan_.slots, plan_.envs),
       slots_(plan_.slots),
       objects_(plan_.slots),
       obstacles_(std::make_shared<Obstacles>(plan_.slots, plan_.envs)),
+      parts_(slots_, plan_.frames),
       last_results_(plan_, rows_of(columns), rows_of(final_columns), rows_of(computed)),
-      resolution_(slots_, seating_, last_results_, parts_, plan_.width),
       last_parts_(plan_.envs),
-      frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns), std::move(computed)),
+      resolution_(slots_, seating_, last_results_, parts_, plan_.width),
       actions_(std::move(actions), action_nest),
-      turns_(plan_.workers, max_running),
-      watch_(plan_.workers),
+      frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns), std::move(computed)),
+      rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, rows_of_rollouts())),
+      callbacks_{.receive = std::move(receive), .send = std::move(send), .batch_type = nb::borrow(nb::type<Batch>())},
+      ports_(ports_for(*arena_, plan_, envs_of_worker)),
       transfers_(plan_.workers),
-      spin_policy_(*cores_, SpinPolicy::kCaller, Nanoseconds(spin_ns), spins_heedlessly),
-      caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures)),
-      receive_(std::move(receive)),
-      send_(std::move(send)),
-      batch_type_(nb::borrow(nb::type<Batch>())) {
-  if (one_sleeps) cores_->sleeper.store(plan_.workers, std::memory_order_relaxed);  // until one says it is another
-  for (std::uint32_t w = 0; w < plan_.workers; ++w) {
-    ports_.emplace_back(*arena_, plan_, w, static_cast<std::uint32_t>(workers_.size()), envs_of_worker[w]);
-    workers_.insert(workers_.end(), envs_of_worker[w], w);
-  }
-  for (const auto* columns : {&last_results_.columns(), &last_results_.final_columns(), &last_results_.computed()})
-    for (const LastResults::Rows& column : *columns) lendings_->add_column(column.at, column.bytes);
-  std::vector<RolloutStore::Rows> rows;
-  for (std::size_t c = 0; c < plan_.columns.size(); ++c)
-    if (c != kInfo)
-      rows.push_back({plan_.columns[c] + plan_.column_bytes[c] * plan_.first_rollout_row(), plan_.column_bytes[c]});
-  for (std::size_t c = 0; c < plan_.actions.size(); ++c) {
-    const std::uint64_t first = plan_.actions[c] + plan_.action_bytes[c] * plan_.slots;
-    rows.push_back({first, plan_.action_bytes[c]});
-    lendings_->add_action_column(arena_->at<std::byte>(first), plan_.action_bytes[c]);
-  }
-  lendings_->set_first_rollout_row(plan_.first_rollout_row());
-  rollout_store_ = std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, std::move(rows));
+      watch_(plan_.workers),
+      bell_(*arena_->at<Bell>(Plan::kPoolBell), *arena_->at<SharedCores>(Plan::kCores), Nanoseconds(spin_ns),
+            spins_heedlessly),
+      words_(*arena_->at<Words>(Plan::kWords)),
+      outbox_(ports_, transfers_, deadlines_, max_running, callbacks_.send),
+      caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures)) {
+  for (std::uint32_t w = 0; w < plan_.workers; ++w) workers_.insert(workers_.end(), envs_of_worker[w], w);
+  if (one_sleeps) bell_.appoint_sleeper(plan_.workers - 1);
+  lend_columns();
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
   split({std::move(all)});
 }
 
+// The rows of all rollouts, column by column, actions last.
+std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
+  std::vector<RolloutStore::Rows> rows;
+  for (std::size_t c = 0; c < plan_.columns.size(); ++c)
+    if (c != kInfo)
+      rows.push_back({plan_.columns[c] + plan_.column_bytes[c] * plan_.first_rollout_row(), plan_.column_bytes[c]});
+  for (std::size_t c = 0; c < plan_.actions.size(); ++c)
+    rows.push_back({plan_.actions[c] + plan_.action_bytes[c] * plan_.slots, plan_.action_bytes[c]});
+  return rows;
+}
+
+// Tells what batches and rollouts may be views of.
+void Hub::lend_columns() {
+  for (const auto* columns : {&last_results_.columns(), &last_results_.final_columns(), &last_results_.computed()})
+    for (const LastResults::Rows& column : *columns) lendings_->add_column(column.at, column.bytes);
+  for (std::size_t c = 0; c < plan_.actions.size(); ++c)
+    lendings_->add_action_column(arena_->at<std::byte>(plan_.actions[c] + plan_.action_bytes[c] * plan_.slots),
+                                 plan_.action_bytes[c]);
+  lendings_->set_first_rollout_row(plan_.first_rollout_row());
+}
+
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
-  for (const Part& part : parts_)
-    if (part.pending() != 0) throw std::logic_error("a pool is split while nothing is pending");
-  for (Part& part : parts_) part.end_rollout();
-  for (const Part& part : parts_) books_before_.push_back(part.book());
-  std::erase_if(books_before_, [](const auto& book) { return book->all_back(); });
-  first_part_ += static_cast<std::uint32_t>(parts_.size());
-  parts_.clear();
-  rollouts_.clear();
-  rollouts_.resize(divisions.size());
-  env_ids_.clear();
-  std::uint32_t position = 0;
-  for (auto& slots : divisions) {
-    std::sort(slots.begin(), slots.end());
-    const std::uint32_t first = position;
-    env_ids_.push_back(read_only_ids(slots));
-    for (std::uint32_t slot : slots) slots_.place(slot, static_cast<std::uint32_t>(parts_.size()), position++);
-    auto book = std::make_shared<FrameBook>(plan_.frames - 1, books_before_);
-    lendings_->add_book(book, first, position - first);
-    parts_.emplace_back(std::move(slots), first, plan_.slots, std::move(book), plan_.frames);
-  }
-  return first_part_;
+  const std::uint32_t first = parts_.divide(divisions, *lendings_);
+  part_objects_.clear();
+  for (std::uint32_t i = 0; i < divisions.size(); ++i)
+    part_objects_.push_back({.env_ids = read_only_ids(parts_.at(first + i).slots())});
+  return first;
 }
 
 void Hub::set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array) {
-  batch_type_ = std::move(type);
+  callbacks_.batch_type = std::move(type);
+  callbacks_.look = std::move(look);
   frame_taker_.set_source(std::move(source), obs_is_array);
-  look_ = std::move(look);
 }
 
 // -- what is sent ------------------------------------------------------------------------------------------
@@ -166,12 +165,12 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
   if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal::kTargets;
   std::optional<Actions::Leaves> leaves;
   if (op == Op::kStep) {
-    const std::size_t count = slots.is_none() ? part_at(number).slots().size() : some.size();
+    const std::size_t count = slots.is_none() ? parts_.at(number).slots().size() : some.size();
     leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
     if (!leaves) return Refusal::kActions;
     if (!has_part(number)) return Refusal::kPart;  // that ran code of the caller's
   }
-  Part& part = part_at(number);
+  Part& part = parts_.at(number);
   const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots() : some;
   if (const auto refusal = obstacle(op, targets)) return refusal;
   if (leaves) actions_.write(*leaves, targets, part, slots_);
@@ -182,7 +181,7 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
 bool Hub::read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const {
   std::vector<std::int64_t> ids;
   if (!read_ints(slots, ids)) return false;
-  auto read = as_targets(ids, slots_, number - first_part_, plan_.width);
+  auto read = as_targets(ids, slots_, parts_.index(number), plan_.width);
   if (read) targets = std::move(*read);
   return read.has_value();
 }
@@ -218,8 +217,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     const nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[first / plan_.width]);
     send_run(op, targets[first], static_cast<std::uint32_t>(next - first), parts);
   }
-  for (std::uint32_t w = 0; w < ports_.size(); ++w) publish(w, now);
-  raise_interrupt();
+  outbox_.publish_all(now);
+  outbox_.raise_interrupt();
 }
 
 // Of neighbours that their own envs back, in one worker, and whose results go to neighbouring rows.
@@ -264,36 +263,36 @@ void Hub::swap_in_spare(std::uint32_t slot) {
 
 // One record for `count` slots from this one on.
 void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts) {
-  ++sequence_;
-  for (std::uint32_t i = 0; i < count; ++i) slots_.set_sequence(first + i, sequence_);
+  const std::uint64_t sequence = outbox_.next_sequence();
+  for (std::uint32_t i = 0; i < count; ++i) slots_.set_sequence(first + i, sequence);
   const Slots::Slot& slot = slots_[first];
-  push(worker_of(first), {op, env_of(first), slot.row, count, sequence_, 0, action_row(first)}, parts);
+  push(worker_of(first), {op, env_of(first), slot.row, count, sequence, 0, action_row(first)}, parts);
 }
 
 // The command that a slot was sent last, once more.
 void Hub::push_again(std::uint32_t slot) {
   push_run(slots_[slot].op, slot, plan_.width, none_or(objects_[slot].command));
   TimeOfCall now;
-  publish(worker_of(slot), now);
+  outbox_.publish(worker_of(slot), now);
 }
 
 std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                                 nb::handle addressee) {
   if (ports_[worker].outstanding >= plan_.ring_capacity)
     throw nb::value_error("too many messages are waiting for one worker");
-  if (!addressees.is_none()) nb::borrow<nb::dict>(addressees)[nb::int_(sequence_ + 1)] = addressee;
+  if (!addressees.is_none()) nb::borrow<nb::dict>(addressees)[nb::int_(outbox_.last_sequence() + 1)] = addressee;
   const std::uint64_t sequence = push_message(op, worker, env, parts);
-  raise_interrupt();
+  outbox_.raise_interrupt();
   return sequence;
 }
 
 std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts) {
-  const std::uint64_t sequence = ++sequence_;
+  const std::uint64_t sequence = outbox_.next_sequence();
   ports_[worker].messages.push_back(sequence);
-  ++awaited_;
+  inbox_.await_answer();
   push(worker, {op, env, 0, 1, sequence, 0, 0}, parts);
   TimeOfCall now;
-  publish(worker, now);
+  outbox_.publish(worker, now);
   return sequence;
 }
 
@@ -303,61 +302,9 @@ bool Hub::has_room(std::uint32_t worker) const {
 }
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
-  Port& port = ports_[worker];
-  if (port.state() == PortState::kDead && std::find(dead_.begin(), dead_.end(), worker) == dead_.end())
-    dead_.push_back(worker);  // once more: this will not be answered either
-  Command whole = command;
-  if (!parts.is_none()) whole.flags = write_parts(port.blobs_out, parts) ? kHasBlob : kOnSocket;
-  const bool on_socket = whole.flags == kOnSocket;
-  port.commands.push(whole);
-  port.outstanding += command.count;
-  port.has_unpublished = true;
-  if (!on_socket) return;
-  TimeOfCall now;
-  publish(worker, now, true);  // first the record, and out of turn: it makes the worker read the socket
-  try {
-    transfers_.note(worker, Way::kWrite, send_(worker, parts).is(nb::bool_(true)));
-  } catch (nb::python_error& error) {
-    interrupt_.emplace(error);  // what was begun is done first: the books must balance
-  }
-}
-
-void Hub::publish(std::uint32_t worker, TimeOfCall& now, bool at_once) {
-  Port& port = ports_[worker];
-  if (!port.has_unpublished || !port.is_published()) return;
-  const bool had_turn = turns_.has(worker);
-  if (at_once)
-    turns_.take(worker);
-  else if (!turns_.ask(worker))
-    return;
-  if (!had_turn && deadlines_.has_any()) port.heard = now.get();
-  port.has_unpublished = false;
-  port.commands.publish();
-  now.note(notify(*port.bell));
-}
-
-// The worker has nothing left to do: whoever has waited longest is next.
-void Hub::finish_turn(std::uint32_t worker) {
-  if (!turns_.has(worker)) return;
-  turns_.end(worker);
-  TimeOfCall now;
-  while (const auto next = turns_.next()) publish(*next, now);
-}
-
-void Hub::raise_interrupt() {
-  if (!interrupt_) return;
-  nb::python_error interrupt(*interrupt_);
-  interrupt_.reset();
-  throw interrupt;
-}
-
-// What is to be read waits until its record is looked at.
-void Hub::write_on() {
-  if (!transfers_.any_writing()) return;
-  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
-    if (!transfers_.is_partial(w, Way::kWrite) || !transfers_.can_move(w, Way::kWrite)) continue;
-    transfers_.note(w, Way::kWrite, send_(w, nb::none()).is(nb::bool_(true)));
-  }
+  // Who is dead is so once more: this will not be answered either.
+  if (ports_[worker].state() == PortState::kDead) inbox_.add_dead(worker);
+  outbox_.push(worker, command, parts);
 }
 
 }  // namespace remuda

@@ -13,29 +13,29 @@
 // What it knows is kept by others, and it passes things on between them:
 //
 //   who backs a slot, who gets a spare   Seating            states of commands and episodes   Slots
-//   whose turn it is to run              Turns              workers: rings, bells, states     Port
-//   what does not ring                   Watch              frames, and what is ready         Part
-//   who may spin                         SpinPolicy, SpinRight
-//   how long anything may take           Deadlines          batches                           FrameTaker
-//   what sockets have in part            Transfers          what becomes of failed envs       Resolution
+//   what goes out to workers, in turns   Outbox, Turns      workers: rings, bells, states     Port
+//   what sockets have in part            Transfers          the parts, and what is ready      Parts, Part
+//   how the caller waits for results     PoolBell           batches, and their frames         FrameTaker
+//   what does not ring                   Watch              what becomes of failed envs       Resolution
+//   how long anything may take           Deadlines          what has to be dealt with         Inbox
 //   actions and env ids of callers       Actions, targets   what keeps slots from stepping    Obstacles
 //   each env's last result               LastResults        what has happened of late         Tracing
 //   rollouts: their memory, their rows   RolloutStore, Rollout
-//   where the caller's time goes         CallerMeter
+//   where the caller's time goes         CallerMeter        what workers have logged          SpokenWords
+//   whom it calls in Python              Callbacks
 #pragma once
 
-#include <algorithm>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "ipc/ringer.hpp"
+#include "ipc/time_of_call.hpp"
 #include "pool/actions/actions.hpp"
 #include "pool/batches/batch.hpp"
 #include "pool/batches/frame_taker.hpp"
 #include "pool/batches/lendings.hpp"
+#include "pool/hub/callbacks.hpp"
 #include "pool/hub/caller_meter.hpp"
 #include "pool/hub/inbox.hpp"
 #include "pool/hub/obstacles.hpp"
@@ -43,15 +43,16 @@
 #include "pool/rollouts/rollout_store.hpp"
 #include "pool/rollouts/rollout_views.hpp"
 #include "pool/slots/last_results.hpp"
-#include "pool/slots/part.hpp"
+#include "pool/slots/parts.hpp"
 #include "pool/slots/resolution.hpp"
 #include "pool/slots/seating.hpp"
 #include "pool/slots/slots.hpp"
-#include "pool/slots/turns.hpp"
 #include "pool/tracing/tracing.hpp"
 #include "pool/workers/deadlines.hpp"
+#include "pool/workers/outbox.hpp"
+#include "pool/workers/pool_bell.hpp"
 #include "pool/workers/port.hpp"
-#include "pool/workers/spin_right.hpp"
+#include "pool/workers/spoken_words.hpp"
 #include "pool/workers/transfers.hpp"
 #include "pool/workers/watch.hpp"
 #include "shm/columns.hpp"
@@ -78,9 +79,9 @@ class Hub {
   // number of the first; the others' follow.  No number is given twice, so those of parts that are gone stand for none.
   // Until then all slots are part 0.
   std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
-  bool has_part(std::uint32_t number) const { return number - first_part_ < parts_.size(); }
+  bool has_part(std::uint32_t number) const { return parts_.has(number); }
   // The slots of a part: an array of int64 that cannot be written to.
-  nb::object env_ids(std::uint32_t part) const { return env_ids_.at(part - first_part_); }
+  nb::object env_ids(std::uint32_t part) const { return part_objects_.at(parts_.index(part)).env_ids; }
   // Batches are objects of `type`, `Batch` or a subclass, and know `source`.  `look(batch)` is called with each that
   // has rows with infos without a column, and with the one that `look_at` names by its number, from 1.  `obs_is_array`:
   // an observation is its one leaf; else `type` knows how to build it.
@@ -88,7 +89,7 @@ class Hub {
   void look_at(std::uint64_t number) { look_at_ = number; }
   std::uint64_t batches() const { return caller_meter_.batches(); }  // that were handed out
   // Is called before each wait, where workers run in the caller's thread.
-  void set_pump(nb::object pump) { pump_ = std::move(pump); }
+  void set_pump(nb::object pump) { callbacks_.pump = std::move(pump); }
   const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
 
   // -- rollouts --------------------------------------------------------------------------------------
@@ -166,9 +167,9 @@ class Hub {
   void relay(int fd) { watch_.set_relay(fd); }
   // What the workers have logged and warned is handed on before the results of what they said it in: how often they
   // have spoken so far, whether that is more than was heard, and up to which of these the caller has.
-  std::uint32_t said() const { return words_->said.load(std::memory_order_relaxed); }
-  bool has_unheard() const { return said() != heard_; }
-  void note_heard(std::uint32_t said) { heard_ = said; }
+  std::uint32_t said() const { return words_.said(); }
+  bool has_unheard() const { return words_.any_unheard(); }
+  void note_heard(std::uint32_t said) { words_.note_heard(said); }
   // The first worker that was found dead, or None: (worker, [slots in flight], [sequences of messages without an
   // answer]).  Who is sent something when dead is found once more.
   nb::object first_dead() const;
@@ -186,7 +187,7 @@ class Hub {
   // The first worker that was found late (worker, op), or whose results make no sense (worker, None); or None.  Each is
   // told once.
   nb::object first_late() const;
-  void remove_late() { late_.pop_front(); }
+  void remove_late() { inbox_.remove_late(); }
   // What a worker does, or did when it died: (op | None, env | None).
   nb::tuple doing(std::uint32_t worker) const;
   // Since when, of CLOCK_MONOTONIC; 0 where it does nothing.
@@ -203,7 +204,7 @@ class Hub {
   // The row of a slot's action.
   std::uint32_t action_row(std::uint32_t slot) const {
     const Slots::Slot& its = slots_[slot];
-    return parts_[its.part].action_row(its.row, its.position);
+    return parts_.of(slot).action_row(its.row, its.position);
   }
   // Whether nothing that a slot was sent is pending.
   bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
@@ -241,11 +242,9 @@ class Hub {
 
   // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
   // None are where there is no such part any more.
-  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? part_at(part).pending() : 0; }
-  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? part_at(part).ready() : 0; }
-  bool any_pending() const {
-    return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.pending() != 0; });
-  }
+  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? parts_.at(part).pending() : 0; }
+  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? parts_.at(part).ready() : 0; }
+  bool any_pending() const { return parts_.any_pending(); }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
   // For statistics, which see figures.hpp: an env has failed, a worker is replaced.
@@ -262,17 +261,14 @@ class Hub {
 
   // What Python's garbage collector has to know: whom we hold that may hold us.
   int visit(visitproc visit, void* arg) const {
-    Py_VISIT(receive_.ptr());
-    for (const nb::object* one : {&send_, &pump_, &batch_type_, &look_}) Py_VISIT(one->ptr());
     Py_VISIT(frame_taker_.source().ptr());
-    for (const RolloutOfPart& one : rollouts_) Py_VISIT(one.extras.ptr());
-    return 0;
+    for (const PartObjects& one : part_objects_) Py_VISIT(one.extras.ptr());
+    return callbacks_.visit(visit, arg);
   }
   void clear() {
-    receive_.reset();
-    for (nb::object* one : {&send_, &pump_, &batch_type_, &look_}) one->reset();
+    callbacks_.clear();
     frame_taker_.set_source({}, false);
-    for (RolloutOfPart& one : rollouts_) one.extras.reset();
+    for (PartObjects& one : part_objects_) one.extras.reset();
   }
 
   // Throws std::system_error when there is no memory for it.
@@ -286,34 +282,18 @@ class Hub {
     nb::object result;            // parts of the result that is held, or ready
     nb::object terminal, ending;  // see `reset_into_row` and `defer_end`
   };
-  // The clock, read once in a call that needs it, however often; or when a worker was last woken in that call.
-  class TimeOfCall {
-   public:
-    Clock::time_point get() {
-      if (!now_) now_ = Clock::now();
-      return *now_;
-    }
-    void note(std::optional<Clock::time_point> later) {
-      if (later) now_ = later;
-    }
-
-   private:
-    std::optional<Clock::time_point> now_;
-  };
-  struct RolloutOfPart {
-    nb::object lease, extras;  // null: there is none
-  };
-  struct Late {
-    std::uint32_t worker;
-    std::optional<Op> op;  // none: its results make no sense
+  struct PartObjects {
+    nb::object env_ids;        // its slots
+    nb::object lease, extras;  // of its rollout; null: there is none
   };
   // How much of a result is here: all of it; not yet; it never will be, for its worker died while it wrote; or what is
   // makes no sense.
   enum class Arrival { kWhole, kPartial, kLost, kNonsense };
 
-  Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
-  const Part& part_at(std::uint32_t number) const { return parts_.at(number - first_part_); }
-  Part& part_at(std::uint32_t number) { return parts_.at(number - first_part_); }
+  std::vector<RolloutStore::Rows> rows_of_rollouts() const;
+  void lend_columns();
+
+  PartObjects& objects_of_part(std::uint32_t number) { return part_objects_[parts_.index(number)]; }
   std::optional<Refusal> send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
                                  std::vector<std::uint32_t>& some, TimeOfCall& now);
   bool read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const;
@@ -328,13 +308,7 @@ class Hub {
   void push_again(std::uint32_t slot);
   std::uint64_t push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts);
   void push(std::uint32_t worker, const Command& command, nb::handle parts);
-  void publish(std::uint32_t worker, TimeOfCall& now, bool at_once = false);
-  void finish_turn(std::uint32_t worker);
-  void raise_interrupt();
-  void write_on();
 
-  std::uint32_t in_flight() const;  // slots, of all parts
-  bool ask_for_all(bool all);
   bool wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
                  std::optional<std::uint32_t> number);
   nb::object receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_t number,
@@ -351,7 +325,7 @@ class Hub {
   void finish_rows(std::uint32_t first, const Result& result);
   void serve_spares();
   void tell(Message message);
-  bool attention() const { return inbox_.has_others() || !dead_.empty() || !late_.empty() || has_news(); }
+  bool attention() const { return inbox_.has_others() || has_news(); }
   std::vector<Run> take_ready(Part& part, std::uint32_t limit);
   nb::object take_extras(const std::vector<Run>& runs);
   void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
@@ -373,53 +347,39 @@ class Hub {
 
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
-  std::shared_ptr<Lendings> lendings_;
   const Autoreset autoreset_;
+  std::shared_ptr<Lendings> lendings_;
   Progress* progress_;  // by env
-  Bell* bell_;
-  Words* words_;
-  SharedCores* cores_;
-  std::uint32_t heard_ = 0;  // of the words that were said
 
-  std::vector<Port> ports_;
-  std::vector<std::uint32_t> workers_;  // by env
   Seating seating_;
   Slots slots_;
   std::vector<Objects> objects_;  // by slot
   std::shared_ptr<Obstacles> obstacles_;
-  std::vector<Part> parts_;
-  std::vector<nb::object> env_ids_;  // by part: its slots
-  std::shared_ptr<RolloutStore> rollout_store_;
-  std::vector<RolloutOfPart> rollouts_;  // by part
-  std::uint32_t first_part_ = 0;         // its number
-  // Of how the pool was divided before: their rows lie elsewhere now, but some are still held.
-  std::vector<std::shared_ptr<FrameBook>> books_before_;
+  Parts parts_;
+  std::vector<PartObjects> part_objects_;  // by their order
   LastResults last_results_;
-  Resolution resolution_;
   std::vector<nb::object> last_parts_;  // by env: of its last result, where observations have parts without a column
-  FrameTaker frame_taker_;
-  Actions actions_;
+  Resolution resolution_;
 
-  Turns turns_;
-  Watch watch_;
+  Actions actions_;
+  FrameTaker frame_taker_;
+  std::shared_ptr<RolloutStore> rollout_store_;
+
+  Callbacks callbacks_;
+  std::vector<Port> ports_;
+  std::vector<std::uint32_t> workers_;  // by env
   Transfers transfers_;
   Deadlines deadlines_;
   RunningClock clock_;
-  SpinPolicy spin_policy_;
-  SpinRight spin_right_;
+  Watch watch_;
+  PoolBell bell_;
+  SpokenWords words_;
+  Inbox inbox_;
+  Outbox outbox_;
+
   CallerMeter caller_meter_;
   Tracing tracing_;
-  bool asks_for_all_ = false;  // of the workers, see `want_all`
-
-  Inbox inbox_;
-  std::deque<std::uint32_t> dead_;  // workers that were found dead, or were sent something when they were
-  std::deque<Late> late_;
-  std::uint64_t sequence_ = 0;  // of the last command or message
-  std::uint32_t awaited_ = 0;   // messages without an answer yet
-  nb::object receive_, send_, pump_;
-  nb::object batch_type_, look_;
-  std::uint64_t look_at_ = 0;
-  std::optional<nb::python_error> interrupt_;  // came while we wrote to a socket
+  std::uint64_t look_at_ = 0;  // the batch that Python is to look at, by its number
 };
 
 }  // namespace remuda

@@ -26,21 +26,20 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std:
 
 bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
                     std::optional<std::uint32_t> number) {
-  if (pump_.is_valid()) {
-    pump_();
+  if (callbacks_.pump.is_valid()) {
+    callbacks_.pump();
     const auto before = std::exchange(start, Clock::now());  // it may have taken any time
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(start - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, start, number.has_value());
   }
-  const Part* part = number ? &part_at(*number) : nullptr;
+  const Part* part = number ? &parts_.at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   clock_.look(start, RunningClock::kUnwatched);
-  write_on();                             // first: whoever waits for it is not late
+  outbox_.write_on();                     // first: whoever waits for it is not late
   if (watch_.is_due(start)) poll(start);  // also where the others' results keep coming in time
   for (auto now = start;;) {              // of the last look at the clock, of which there is one a turn
-    // Read before the rings: what is published after we looked at them rings past this count.
-    const std::uint32_t heard = bell_->notified.load(std::memory_order_acquire);
-    write_on();
+    const std::uint32_t heard = bell_.count();
+    outbox_.write_on();
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
     if (attention()) return false;
@@ -49,9 +48,10 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
     // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
     // somebody waits for; results only when there are enough.
-    const bool each = part == nullptr || awaited_ != 0 || turns_.any_waiting() || seating_.anyone_asks();
+    const bool each =
+        part == nullptr || inbox_.awaits_answers() || outbox_.any_waits_for_turn() || seating_.anyone_asks();
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
-    if (!ask_for_all(!each && needed > 1 && needed == in_flight())) continue;
+    if (!bell_.ask_for_all(!each && needed > 1 && needed == parts_.in_flight())) continue;
     const auto before = now;
     bool has_slept;
     {
@@ -62,37 +62,18 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
     clock_.look(now, RunningClock::kStall);
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
-    if ((has_slept || watch_.is_due(now)) && !reached(*bell_, heard + needed)) poll(now);
+    if ((has_slept || watch_.is_due(now)) && !bell_.has_reached(heard + needed)) poll(now);
   }
-}
-
-std::uint32_t Hub::in_flight() const {
-  std::uint32_t count = 0;
-  for (const Part& part : parts_) count += part.in_flight();
-  return count;
-}
-
-// Tells the workers whether each result counts before they are through.  False when that is so from now on: then what
-// they have published until now is to be looked at once more.
-bool Hub::ask_for_all(bool all) {
-  if (all == asks_for_all_) return true;
-  want_all(*bell_, all);
-  asks_for_all_ = all;
-  return all;
 }
 
 // Until the bell has been rung up to `target`, or for about `limit`; or, while messages move, until one of them can go
 // on.  False when it was the latter.  `now`: the time before it, and then after it.
 bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
-  if (!reached(*bell_, target) && transfers_.sleep(limit)) {
+  if (!bell_.has_reached(target) && transfers_.sleep(limit)) {
     now = Clock::now();
     return false;
   }
-  const bool is_barred = !spin_right_.ask(now);
-  if (cores_->barred.load(std::memory_order_relaxed) != is_barred)
-    cores_->barred.store(is_barred, std::memory_order_relaxed);
-  now = remuda::wait(*bell_, target, limit, spin_policy_, now);
-  spin_policy_.note_core();
+  now = bell_.wait(target, limit, now);
   return true;
 }
 
@@ -120,10 +101,9 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   port.last_end_ns = result.end_ns;
   if (tracing_.is_on()) tracing_.note_result(worker, result);
   port.outstanding -= result.count;
-  if (port.outstanding == 0) finish_turn(worker);
+  if (port.outstanding == 0) outbox_.finish_turn(worker);
   if (result.flags & kIsMessage) {
     std::erase(port.messages, result.sequence);
-    --awaited_;
     const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
     tell({worker, env, result.sequence, result.flags, std::move(parts)});
     return true;
@@ -148,7 +128,7 @@ Hub::Arrival Hub::read(std::uint32_t worker, const Result& result, nb::object& p
 }
 
 Hub::Arrival Hub::read_from_socket(std::uint32_t worker, nb::object& parts) {
-  nb::object message = receive_(worker);
+  nb::object message = callbacks_.receive(worker);
   const bool is_partial = message.is(nb::bool_(true));
   transfers_.note(worker, Way::kRead, is_partial);
   if (is_partial) return Arrival::kPartial;
@@ -186,7 +166,7 @@ void Hub::finish_rows(std::uint32_t first, const Result& result) {
   }
   if (plan_.keeps_last) last_parts_[result.env] = objects_[first].result;
   objects_[first].command.reset();
-  part_of(first).finish({first, result.row, result.count, result.flags & ~(kRenewalDue | kGrown)});
+  parts_.of(first).finish({first, result.row, result.count, result.flags & ~(kRenewalDue | kGrown)});
 }
 
 // Gives a fresh env to each slot that ended an episode, or was cut off, and is to begin another in the same step, if
@@ -200,7 +180,7 @@ void Hub::serve_spares() {
     follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
     watch_.raise_news();  // workers that are the caller himself must be given the chance to run
   }
-  raise_interrupt();
+  outbox_.raise_interrupt();
 }
 
 // -- batches ---------------------------------------------------------------------------------------------
@@ -222,7 +202,7 @@ nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::u
 // `order`: of the rows, by their slots; empty: in that of arrival, or of slots.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                           std::uint32_t number, std::uint32_t pad_to) {
-  Part& part = part_at(number);
+  Part& part = parts_.at(number);
   std::vector<Run> runs = take_ready(part, limit);
   // By slot is the order of a frame, and what arrived in which order is chance.
   const bool is_ascending = std::is_sorted(order.begin(), order.end());
@@ -234,10 +214,10 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
     std::sort(runs.begin(), runs.end(), is_before);
 
   nb::object extras = take_extras(runs);
-  const nb::object rollout = rollouts_[number - first_part_].lease;
+  const nb::object rollout = objects_of_part(number).lease;
   if (rollout.is_valid()) note_filled(number, runs, extras);
   const bool is_padded = pad_to != 0 && !(whole && pad_to == part.slots().size());
-  nb::object batch = nb::inst_alloc(batch_type_);
+  nb::object batch = nb::inst_alloc(callbacks_.batch_type);
   auto* const place = nb::inst_ptr<Batch>(batch);
   if (is_padded)
     new (place) Batch(frame_taker_.take_padded(part, runs, pad_to, std::move(extras)));
@@ -259,7 +239,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
 
 nb::object Hub::hand_over(nb::object batch, bool has_new_keys) {
   caller_meter_.hand_over();
-  if ((has_new_keys || batches() == look_at_) && look_.is_valid()) look_(batch);
+  if ((has_new_keys || batches() == look_at_) && callbacks_.look.is_valid()) callbacks_.look(batch);
   return batch;
 }
 
@@ -281,7 +261,7 @@ nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_
 }
 
 void Hub::drop_ready(std::uint32_t number) {
-  Part& part = part_at(number);
+  Part& part = parts_.at(number);
   const std::vector<Run> dropped = take_ready(part, kEverything);
   take_extras(dropped);
   const std::vector<std::uint32_t> ended = note_ends(dropped);
@@ -326,21 +306,21 @@ std::vector<std::uint32_t> Hub::note_ends(const std::vector<Run>& runs) {
 // -- what has to be dealt with ---------------------------------------------------------------------------
 
 void Hub::tell(Message message) {
-  if (message.is_fault()) part_of(*message.slot).count_failed(plan_.width);
+  if (message.is_fault()) parts_.of(*message.slot).count_failed(plan_.width);
   inbox_.add(std::move(message));
 }
 
 nb::object Hub::first_message() const {
-  if (inbox_.empty()) return nb::none();
-  const Message& first = inbox_.first();
+  if (!inbox_.has_message()) return nb::none();
+  const Message& first = inbox_.first_message();
   return nb::make_tuple(first.worker, first.slot ? nb::object(nb::int_(*first.slot)) : nb::none(), first.sequence,
                         first.flags, none_or(first.parts));
 }
 
 void Hub::remove_message() {
-  const Message& first = inbox_.first();
-  if (first.is_fault()) part_of(*first.slot).discount_failed(plan_.width);
-  inbox_.remove_first();
+  const Message& first = inbox_.first_message();
+  if (first.is_fault()) parts_.of(*first.slot).discount_failed(plan_.width);
+  inbox_.remove_message();
 }
 
 }  // namespace remuda

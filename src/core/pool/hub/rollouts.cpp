@@ -24,11 +24,11 @@ nb::object RolloutViews::is_filled() const { return copied(rollout_->is_filled()
 nb::object RolloutViews::next_frames() const { return copied(rollout_->next_frames(), NPY_UINT32); }
 
 nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std::uint32_t steps, nb::object extras) {
-  const std::uint32_t first_position = part_at(first_part).first_position();
+  const std::uint32_t first_position = parts_.at(first_part).first_position();
   std::uint32_t width = 0;
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    if (part_at(number).pending() != 0) throw std::logic_error("a rollout begins while nothing is pending");
-    width += static_cast<std::uint32_t>(part_at(number).slots().size());
+    if (parts_.at(number).pending() != 0) throw std::logic_error("a rollout begins while nothing is pending");
+    width += static_cast<std::uint32_t>(parts_.at(number).slots().size());
   }
   const std::uint32_t base = plan_.first_rollout_row();
   std::shared_ptr<Rollout> rollout;
@@ -44,28 +44,32 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
       RolloutViews(rollout, frame_taker_.columns(), actions_.columns(), rollout->first_row() + width - shift);
   nb::inst_mark_ready(views);
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    part_at(number).begin(rollout, shift);
-    rollouts_[number - first_part_] = {nb::borrow(nb::inst_ptr<RolloutViews>(views)->lease()), extras};
+    parts_.at(number).begin(rollout, shift);
+    PartObjects& objects = objects_of_part(number);
+    objects.lease = nb::borrow(nb::inst_ptr<RolloutViews>(views)->lease());
+    objects.extras = extras;
   }
   return views;
 }
 
 void Hub::end_rollout(std::uint32_t first_part, std::uint32_t count) {
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    part_at(number).end_rollout();
+    parts_.at(number).end_rollout();
     forget_rollout(number);
   }
 }
 
 // Unless results that fill it are still to come.
 void Hub::forget_rollout(std::uint32_t number) {
-  if (!part_at(number).rollout()) rollouts_[number - first_part_] = {};
+  if (parts_.at(number).rollout()) return;
+  PartObjects& objects = objects_of_part(number);
+  objects.lease.reset();
+  objects.extras.reset();
 }
 
 std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part) {
   if (op == Op::kReset) {
-    const std::uint32_t number = first_part_ + slots_[targets[0]].part;
-    end_rollout(number, 1);
+    end_rollout(parts_.number_of(targets[0]), 1);
     return {};
   }
   return part.send_to_rollout(op, targets, slots_);
@@ -73,14 +77,14 @@ std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::ui
 
 // `extras`: of these runs, by position.
 void Hub::note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras) {
-  Part& part = part_at(number);
+  Part& part = parts_.at(number);
   part.fill(runs);
   if (!extras.is_valid()) return;
   std::uint32_t position = 0;
   for (const Run& run : runs) {
     const nb::int_ key(position);
     if (part.is_in_rollout(run.row) && PyDict_Contains(extras.ptr(), key.ptr()) == 1)
-      nb::borrow<nb::dict>(rollouts_[number - first_part_].extras)[nb::int_(run.row - part.rollout()->first_row())] =
+      nb::borrow<nb::dict>(objects_of_part(number).extras)[nb::int_(run.row - part.rollout()->first_row())] =
           nb::borrow<nb::dict>(extras)[key];
     position += run.count;
   }

@@ -5,7 +5,7 @@ namespace remuda {
 void Resolution::drop(std::uint32_t first) {
   each(first, [this](std::uint32_t slot) {
     slots_.drop(slot);
-    part_of(slot).drop(slots_[slot].row);
+    parts_.of(slot).drop(slots_[slot].row);
   });
 }
 
@@ -29,7 +29,7 @@ void Resolution::end_episode(std::uint32_t first) {
   finish(first);
 }
 
-void Resolution::finish(std::uint32_t first) { part_of(first).finish({first, slots_[first].row, width_, kHasBlob}); }
+void Resolution::finish(std::uint32_t first) { parts_.of(first).finish({first, slots_[first].row, width_, kHasBlob}); }
 
 Resolution::Next Resolution::reset_into_row(std::uint32_t first, bool is_complete) {
   if (!is_complete) {

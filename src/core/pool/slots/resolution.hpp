@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "pool/slots/last_results.hpp"
-#include "pool/slots/part.hpp"
+#include "pool/slots/parts.hpp"
 #include "pool/slots/seating.hpp"
 #include "pool/slots/slots.hpp"
 
@@ -36,7 +36,7 @@ class Resolution {
   };
 
   // `width`: of each env.
-  Resolution(Slots& slots, Seating& seating, LastResults& last_results, std::vector<Part>& parts, std::uint32_t width)
+  Resolution(Slots& slots, Seating& seating, LastResults& last_results, Parts& parts, std::uint32_t width)
       : slots_(slots), seating_(seating), last_results_(last_results), parts_(parts), width_(width) {}
 
   // -- of an orphaned slot -----------------------------------------------------------------------------------
@@ -69,12 +69,11 @@ class Resolution {
     for (std::uint32_t slot = first; slot < first + width_; ++slot) act(slot);
   }
   void finish(std::uint32_t first);
-  Part& part_of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
 
   Slots& slots_;
   Seating& seating_;
   LastResults& last_results_;
-  std::vector<Part>& parts_;
+  Parts& parts_;
   const std::uint32_t width_;
 };
 

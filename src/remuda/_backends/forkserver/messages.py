@@ -128,7 +128,8 @@ def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, Descriptors]:
         raise EOFError("the other end is gone")
     if data[:1] == _INLINE:
         return pickle.loads(memoryview(data)[1:]), fds
-    size = os.fstat(fds[0]).st_size
-    message = pickle.loads(os.pread(fds[0], size, 0))
+    with open(fds[0], "rb", buffering=0, closefd=False) as file:  # of any size: one read ends at 2 GiB
+        file.seek(0)
+        message = pickle.loads(file.readall())
     os.close(fds.pop(0))
     return message, fds

@@ -1,0 +1,69 @@
+// What goes out to the workers: commands and messages, through their rings, or where they are too large for these
+// through their sockets; and when their bells are rung for it.
+//
+// Commands are written first and published then, all of a worker's with one ring of its bell, when its turn has come.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ipc/time_of_call.hpp"
+#include "pool/slots/turns.hpp"
+#include "pool/workers/deadlines.hpp"
+#include "pool/workers/port.hpp"
+#include "pool/workers/transfers.hpp"
+#include "python/numpy_api.hpp"
+
+namespace remuda {
+
+class Outbox {
+ public:
+  // `send(w, parts) -> whether some of it is still to be written` writes to worker w's socket, `send(w, None)` goes on
+  // with that; neither waits.  `max_running`: how many workers may have commands at once.
+  Outbox(std::vector<Port>& ports, Transfers& transfers, const Deadlines& deadlines, std::uint32_t max_running,
+         const nb::object& send)
+      : ports_(ports),
+        transfers_(transfers),
+        deadlines_(deadlines),
+        send_(send),
+        turns_(static_cast<std::uint32_t>(ports.size()), max_running) {}
+  Outbox(const Outbox&) = delete;
+  Outbox& operator=(const Outbox&) = delete;
+
+  // The number of what is written next, one command or message: they count together, from 1.
+  std::uint64_t next_sequence() { return ++sequence_; }
+  std::uint64_t last_sequence() const { return sequence_; }
+
+  // Writes a command or message.  `parts`: None, or what goes with it.
+  void push(std::uint32_t worker, Command command, nb::handle parts);
+  // Lets the worker see what was written for it, if its turn has come; `at_once`: whoever's turn it is.
+  void publish(std::uint32_t worker, TimeOfCall& now, bool at_once = false);
+  void publish_all(TimeOfCall& now) {
+    for (std::uint32_t worker = 0; worker < ports_.size(); ++worker) publish(worker, now);
+  }
+  // The worker has nothing left to do: whoever has waited longest is next.
+  void finish_turn(std::uint32_t worker);
+  bool has_turn(std::uint32_t worker) const { return turns_.has(worker); }
+  bool any_waits_for_turn() const { return turns_.any_waiting(); }
+  // Goes on with what sockets have taken in part.
+  void write_on();
+
+  // An exception that came while something was begun that had to be done first (Ctrl-C): it is kept until then.
+  void raise_interrupt();
+
+ private:
+  using Way = Transfers::Way;
+
+  void write_to_socket(std::uint32_t worker, nb::handle parts);
+
+  std::vector<Port>& ports_;
+  Transfers& transfers_;
+  const Deadlines& deadlines_;
+  const nb::object& send_;
+  Turns turns_;
+  std::uint64_t sequence_ = 0;
+  std::optional<nb::python_error> interrupt_;
+};
+
+}  // namespace remuda
