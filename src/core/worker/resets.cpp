@@ -18,7 +18,7 @@ nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
 
 }  // namespace
 
-void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
+void WorkerLoop::reset(HostedEnv& env, const Command& command, Result& result) {
   nb::object arguments = read_reset_arguments(command);
   if (const auto due = successor_due(env)) {  // in mid-episode: else the end of the episode has said so
     result.flags |= due | kUndone;
@@ -26,42 +26,41 @@ void WorkerLoop::reset(Env& env, const Command& command, Result& result) {
   }
   if (arguments.is_valid() && !PyDict_Check(arguments.ptr())) return restore(env, arguments, result);
   nb::tuple outcome = outcome_of_reset(env, std::move(arguments), result);
-  write_flags(result.row, 0.0, false, false);
+  rows_.write_flags(result.row, 0.0, false, false);
   finish_reset(env, outcome, {}, result);
 }
 
-// With a reset that completes the row of somebody else's step: its flags stay, and what it told of the end.  (The mask
-// may have bits of a worker, too, that died when it had begun to complete the row.)
-void WorkerLoop::reset_into_row(Env& env, Result& result) {
+// With a reset that completes the row of somebody else's step: its flags stay, and what it told of the end.
+void WorkerLoop::reset_into_row(HostedEnv& env, Result& result) {
   if (const auto due = successor_due(env)) {  // it became a spare a moment ago, and was taken before it could go
     result.flags |= due | kUndone;
     return post(result, nb::object());
   }
   nb::tuple outcome = outcome_of_reset(env, nb::object(), result);
   result.flags |= kHasFinal;
-  finish_reset(env, outcome, {info_mask_[result.row] & ~infos_.columns_of_steps()}, result);
+  finish_reset(env, outcome, rows_.end_in(result.row), result);
 }
 
-void WorkerLoop::finish_reset(Env& env, const nb::tuple& outcome, const End& end, Result& result) {
+void WorkerLoop::finish_reset(HostedEnv& env, const nb::tuple& outcome, const End& end, Result& result) {
   set_needs_reset(env, false);
   Objects objects;
-  write_obs(obs_, item(outcome, 0), result.row, objects);
+  rows_.write_obs(item(outcome, 0), result.row, objects);
   env.last_obs = nb::borrow(item(outcome, 0));
   finish_row(env, objects, item(outcome, 1), end, result);
 }
 
 // An episode has begun that somebody asked for. (Whether one that is thrown away was begun in time is chance.)
-nb::tuple WorkerLoop::outcome_of_reset(Env& env, nb::object kwargs, Result& result) {
+nb::tuple WorkerLoop::outcome_of_reset(HostedEnv& env, nb::object kwargs, Result& result) {
   nb::tuple outcome = make_or_take_reset(env, std::move(kwargs));
   ++env.episodes;
-  result.reset_env = index_of(env);
+  result.reset_env = env.index;
   result.reset_begin_ns = env.reset_begin_ns;
   result.reset_end_ns = env.reset_end_ns;
   return outcome;
 }
 
 // A plain reset may have been made already.
-nb::tuple WorkerLoop::make_or_take_reset(Env& env, nb::object kwargs) {
+nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   if (kwargs.is_valid()) {
     catch_up(env, kwargs);
     forget_ahead(env);
@@ -73,7 +72,7 @@ nb::tuple WorkerLoop::make_or_take_reset(Env& env, nb::object kwargs) {
   env.ahead.reset();
   env.ahead_error.reset();
   if (ahead_error) {
-    begin(Op::kReset, index_of(env), now_ns());
+    meter_.begin(Op::kReset, env.index, now_ns());
     throw nb::python_error(*ahead_error);
   }
   return ahead.is_valid() ? nb::borrow<nb::tuple>(ahead) : call_reset(env, std::move(kwargs));
@@ -81,23 +80,22 @@ nb::tuple WorkerLoop::make_or_take_reset(Env& env, nb::object kwargs) {
 
 // Before a reset with arguments: whether there was time for the one ahead of it must not matter to the env's random
 // numbers, with which it goes on unless it is given a seed.
-void WorkerLoop::catch_up(Env& env, const nb::object& kwargs) {
+void WorkerLoop::catch_up(HostedEnv& env, const nb::object& kwargs) {
   if (env.is_due && spec_.resets_ahead && !PyDict_GetItemString(kwargs.ptr(), "seed")) reset_ahead(env, nb::object());
   env.is_due = false;
 }
 
 // Whether there was anything. It has been no episode: whether it was begun in time is chance.
-bool WorkerLoop::forget_ahead(Env& env) {
-  if (!env.ahead.is_valid() && !env.ahead_error) return false;
-  add(progress_[index_of(env)].counted_from, 1);
-  add(progress_[index_of(env)].seeded_at, 1);
+bool WorkerLoop::forget_ahead(HostedEnv& env) {
+  if (!env.has_reset_ahead()) return false;
+  counts_.keep_seed(env.index);
   env.ahead.reset();
   env.ahead_error.reset();
   return true;
 }
 
 void WorkerLoop::reset_anew(std::uint32_t index) {
-  Env& env = envs_[index - spec_.first_env];
+  HostedEnv& env = env_at(index);
   env.is_due = forget_ahead(env) || env.is_due;
 }
 
@@ -105,13 +103,13 @@ void WorkerLoop::reset_anew(std::uint32_t index) {
 // first.
 bool WorkerLoop::reset_one_ahead() {
   if (!spec_.resets_ahead) return false;
-  auto due = std::find_if(envs_.begin(), envs_.end(), [](const Env& env) { return env.is_due; });
+  auto due = std::find_if(envs_.begin(), envs_.end(), [](const HostedEnv& env) { return env.is_due; });
   if (due == envs_.end()) return false;
   reset_ahead(*due, nb::object());
   return true;
 }
 
-void WorkerLoop::reset_ahead(Env& env, nb::object kwargs) {
+void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
   const std::uint64_t before = now_ns();
   env.is_due = false;
   forget_ahead(env);
@@ -123,11 +121,11 @@ void WorkerLoop::reset_ahead(Env& env, nb::object kwargs) {
     env.ahead_error.emplace(as_python(error));
   }
   now_ = now_ns();
-  add(meter_->busy_ns, now_ - before);
+  meter_.note_busy(now_ - before);
 }
 
 // In advance; `reset_ahead` may have been there before.
-void WorkerLoop::prepare(Env& env, const Command& command, Result& result) {
+void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object kwargs = read_reset_arguments(command);
   if (const auto due = kwargs.is_valid() ? successor_due(env) : 0) {  // see `reset`
@@ -135,17 +133,17 @@ void WorkerLoop::prepare(Env& env, const Command& command, Result& result) {
     return post(result, nb::object());
   }
   if (kwargs.is_valid()) catch_up(env, kwargs);
-  if (kwargs.is_valid() || !(env.ahead.is_valid() || env.ahead_error)) reset_ahead(env, std::move(kwargs));
+  if (kwargs.is_valid() || !env.has_reset_ahead()) reset_ahead(env, std::move(kwargs));
   if (env.ahead_error) result.flags |= kUndone;  // the next reset says why
   post(result, nb::object());
 }
 
-nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
-  const std::uint32_t index = index_of(env);
+nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
+  const std::uint32_t index = env.index;
   const bool is_to_be_made = env.is_unbuilt || (env.is_missing && !spec_.has_successors);
   if (is_to_be_made || (spec_.renews_in_place && renewal_due(env))) renew(env);
   const std::uint64_t before = now_ns();
-  begin(Op::kReset, index, before);
+  meter_.begin(Op::kReset, index, before);
   begin_episode(env);
   nb::object additions = nb::none();
   auto named = [&] { return kwargs.is_valid() ? kwargs : nb::none(); };
@@ -162,9 +160,7 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
       kwargs.is_valid() ? env.env.attr("reset")(**nb::borrow<nb::dict>(kwargs)) : env.env.attr("reset")();
   env.reset_begin_ns = before;
   env.reset_end_ns = now_ns();
-  const std::uint64_t took = env.reset_end_ns - before;
-  env_figures_[index].resets.note(took);
-  resetting_ += took;
+  meter_.note_reset(index, env.reset_end_ns - before);
   if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2)
     reject("reset() to return (observation, info)", result);
   auto outcome = nb::borrow<nb::tuple>(result);
@@ -172,61 +168,30 @@ nb::tuple WorkerLoop::call_reset(Env& env, nb::object kwargs) {
   return additions.is_none() ? outcome : with_additions(outcome, additions);
 }
 
-std::uint64_t WorkerLoop::seed_of_episode(std::uint32_t index, std::uint64_t base) const {
-  const Progress& progress = progress_[index];
-  if (progress.seed_base.load(std::memory_order_relaxed) != base) return 0;
-  return progress.resets.load(std::memory_order_relaxed) - progress.counted_from.load(std::memory_order_relaxed);
-}
-
-std::uint64_t WorkerLoop::next_seed(std::uint32_t index, std::uint64_t base) const {
-  const Progress& progress = progress_[index];
-  if (progress.seed_base.load(std::memory_order_relaxed) != base) return 0;
-  return progress.seeded_at.load(std::memory_order_relaxed) - progress.counted_from.load(std::memory_order_relaxed) + 1;
-}
-
-void WorkerLoop::note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) {
-  Progress& progress = progress_[index];
-  const std::uint64_t resets = progress.resets.load(std::memory_order_relaxed);
-  progress.counted_from.store(resets - n, std::memory_order_relaxed);
-  progress.seeded_at.store(resets, std::memory_order_relaxed);
-  progress.seed_base.store(base, std::memory_order_release);  // last: whoever dies in between has not begun to count
-}
-
 // Where this fails, it is tried again before the next reset, unless that is a successor's.
-void WorkerLoop::renew(Env& env) {
-  const std::uint32_t index = index_of(env);
+void WorkerLoop::renew(HostedEnv& env) {
   const std::uint64_t before = now_ns();
-  begin(Op::kRebuild, index, before);
+  meter_.begin(Op::kRebuild, env.index, before);
   try {
-    hooks_.attr("renew")(index);
+    hooks_.attr("renew")(env.index);
   } catch (...) {
     env.is_missing = true;
     throw;
   }
-  resetting_ += now_ns() - before;
+  meter_.note_renewal(now_ns() - before);
 }
 
 // Before a reset, or at the end of an episode: whether it has had its number of episodes, be it that they ended or that
 // a reset cut them off; or has lived for one at least, in a process that has grown too large.  As flags of a result.
-std::uint32_t WorkerLoop::renewal_due(const Env& env) {
+std::uint32_t WorkerLoop::renewal_due(const HostedEnv& env) {
   if (spec_.renew_every != 0 && env.episodes >= spec_.renew_every) return kRenewalDue;
-  return spec_.watches_memory && env.episodes != 0 && has_grown() ? kRenewalDue | kGrown : 0;
+  return spec_.watches_memory && env.episodes != 0 && memory_watch_.has_grown() ? kRenewalDue | kGrown : 0;
 }
 
 // The same of one whose worker is replaced for that.
-std::uint32_t WorkerLoop::successor_due(const Env& env) { return spec_.renews_in_place ? 0 : renewal_due(env); }
+std::uint32_t WorkerLoop::successor_due(const HostedEnv& env) { return spec_.renews_in_place ? 0 : renewal_due(env); }
 
-// It takes many files to read, so ends of episodes that follow each other closely have one look for all.
-bool WorkerLoop::has_grown() {
-  constexpr std::uint64_t kInterval = 100'000'000;  // ns
-  const std::uint64_t now = now_ns();
-  if (has_grown_ || now < weigh_at_) return has_grown_;
-  has_grown_ = nb::cast<bool>(hooks_.attr("has_grown")());
-  weigh_at_ = now + kInterval;
-  return has_grown_;
-}
-
-void WorkerLoop::rebuild(Env& env, const Command& command, Result& result) {
+void WorkerLoop::rebuild(HostedEnv& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object parts = read_blob(command);
   if (parts.is_valid()) return post(result, hooks_.attr("build_beside")(command.env, parts));

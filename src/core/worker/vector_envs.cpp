@@ -26,7 +26,7 @@ void WorkerLoop::execute_vector(const Command& command) {
 
 // What the hook returned.
 nb::object WorkerLoop::run_vector(const Command& command) {
-  Env* sub_envs = &env_of(command);
+  HostedEnv* sub_envs = &env_of(command);
   nb::object parts = read_blob(command);
   if (!parts.is_valid()) parts = nb::none();
   if (command.op == Op::kObserve) return hooks_.attr("observe_vector")(command.env, command.row);
@@ -34,48 +34,46 @@ nb::object WorkerLoop::run_vector(const Command& command) {
   const bool is_first = !sub_envs->has_begun && spec_.autoreset == Autoreset::kNextStep;
   if (command.op == Op::kStep && !is_first) {
     count_steps(sub_envs);
-    has_stepped_ = true;
+    meter_.note_step();
     return hooks_.attr("step_vector")(command.env, command.row, command.action, parts);
   }
   if (sub_envs->is_unbuilt) {
     renew(*sub_envs);
     now_ = now_ns();
   }
-  begin(Op::kReset, command.env, now_);
+  meter_.begin(Op::kReset, command.env, now_);
   for (std::uint32_t i = 0; i < plan_.width; ++i) begin_episode(sub_envs[i]);
   nb::object extra =
       command.op == Op::kResetIntoRow
           ? hooks_.attr("reset_vector_into_rows")(command.env, command.row)
           : hooks_.attr("reset_vector")(command.env, command.row, command.op == Op::kStep ? nb::none() : parts);
   sub_envs->has_begun = true;
-  env_figures_[command.env].resets.note(now_ns() - now_);
+  meter_.note_reset(command.env, now_ns() - now_);
   return extra;
 }
 
 // Before they are made: it may be the last. A sub-env whose episode is over resets instead.
-void WorkerLoop::count_steps(Env* sub_envs) {
+void WorkerLoop::count_steps(HostedEnv* sub_envs) {
   for (std::uint32_t i = 0; i < plan_.width; ++i) {
     if (sub_envs[i].needs_reset && spec_.autoreset == Autoreset::kNextStep)
       begin_episode(sub_envs[i]);
     else
-      add(progress_[index_of(sub_envs[i])].steps, 1);
+      counts_.count_step(sub_envs[i].index);
   }
 }
 
-void WorkerLoop::begin_episode(Env& env) {
-  Progress& progress = progress_[index_of(env)];
-  add(progress.resets, 1);
-  progress.steps.store(0, std::memory_order_relaxed);
+void WorkerLoop::begin_episode(HostedEnv& env) {
+  counts_.begin_episode(env.index);
   env.reward = 0.0;
 }
 
 // Which episodes are over, by what the hook has written.
 void WorkerLoop::note_results(const Command& command) {
-  Env* sub_envs = &env_of(command);
+  HostedEnv* sub_envs = &env_of(command);
   for (std::uint32_t i = 0; i < plan_.width; ++i) {
     const std::uint32_t row = command.row + i;
-    const bool is_step = command.op == Op::kStep, done = is_step && (terminated_[row] || truncated_[row]);
-    if (is_step) count_reward(sub_envs[i], reward_[row], done);
+    const bool is_step = command.op == Op::kStep, done = is_step && rows_.ends_episode(row);
+    if (is_step) count_reward(sub_envs[i], rows_.reward(row), done);
     if (done && spec_.autoreset == Autoreset::kSameStep) begin_episode(sub_envs[i]);
     set_needs_reset(sub_envs[i], done && spec_.autoreset != Autoreset::kSameStep);
     keep_last(sub_envs[i], row);

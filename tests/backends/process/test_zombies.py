@@ -240,3 +240,46 @@ def test_a_worker_that_was_killed_is_no_zombie() -> None:
         pool.step([0, 0])
         while Path(f"/proc/{pid}").exists():  # nobody waits for the fork server
             pass
+
+
+def test_a_worker_of_which_nobody_has_heard_is_found_in_its_first_moment(
+    script: Callable[..., Script], tmp_path: Path
+) -> None:
+    """Before it has run a line of its own."""
+    fifo = tmp_path / "fifo"
+    (tmp_path / "pausing.py").write_text(
+        f"""
+import os
+
+def pause():
+    if os.path.exists({str(fifo)!r}):
+        open({str(fifo)!r}).read()  # until somebody writes to it: for ever
+
+os.register_at_fork(after_in_child=pause)
+"""
+    )
+    run = script(
+        TAKES_IN_ORPHANS
+        + f"""
+sys.path.insert(0, {str(tmp_path)!r})
+from remuda._backends.forkserver import client as forkserver
+with Pool(counting(2), preload=("pausing",)) as pool:
+    before = {{*children(), *(str(worker.pid) for worker in pool.workers)}}
+    os.mkfifo({str(fifo)!r})
+    receive = forkserver.receive
+
+    def interrupted(*arguments):
+        answer, fds = receive(*arguments)
+        if isinstance(answer.value, int):
+            raise KeyboardInterrupt
+        return answer, fds
+
+    forkserver.receive = interrupted
+    try:
+        Pool(counting(2), preload=("pausing",))
+    except KeyboardInterrupt:
+        say(sorted({{*children()}} - before))
+"""
+    )
+    assert run.read_line() == []
+    assert run.await_end()[:2] == (0, "")

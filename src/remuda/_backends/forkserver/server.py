@@ -19,7 +19,7 @@ from typing import Any
 from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
 from remuda._backends.process.child import children
-from remuda._backends.process.process_tree import show
+from remuda._backends.process.process_tree import can_show_for_a_moment, show
 from remuda._system.descriptors import close_all
 from remuda._wire.failures import portable
 
@@ -93,7 +93,16 @@ class _Server:
             return Answer(error=portable(error), imported=self._news()), []
 
     def _fork(self, request: Fork, fds: list[int]) -> int:
-        pid = os.fork()
+        """A worker that nobody hears of is found by its key: it has that from its first moment, if it can."""
+        shows_its_key = can_show_for_a_moment(request.environment)
+        if shows_its_key:
+            show(request.environment)
+        pid = -1
+        try:
+            pid = os.fork()
+        finally:
+            if shows_its_key and pid != 0:
+                show(os.environ)
         if pid == 0:
             self.close()
             _become_worker(request, fds)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from remuda import _core
 from remuda._backends.process.watcher import new_key, owner_key
 from remuda._relay.log import logger
 
-__all__ = ["PLACEHOLDER", "kill_process_trees", "new_key", "show", "with_key"]
+__all__ = ["PLACEHOLDER", "can_show_for_a_moment", "kill_process_trees", "new_key", "show", "with_key"]
 
 _VARIABLE = _core.FAMILY_VARIABLE
 # Of a fork server for its workers to write their own over.
@@ -22,9 +23,14 @@ def with_key(environment: dict[str, str], key: str) -> dict[str, str]:
     return {**environment, _VARIABLE: keys if outer is None else f"{outer}:{keys}"}
 
 
-def show(environment: dict[str, str]) -> None:
+def show(environment: Mapping[str, str]) -> None:
     """In a worker that was forked, before anything else: also what it forks itself is to be found."""
     _core.show_keys(environment[_VARIABLE])
+
+
+def can_show_for_a_moment(environment: Mapping[str, str]) -> bool:
+    """Whether this process can show the keys of a worker and then its own again: both are of the same length."""
+    return len(environment[_VARIABLE]) == len(os.environ.get(_VARIABLE, ""))
 
 
 def kill_process_trees(keys: list[str], patience: float) -> list[int]:

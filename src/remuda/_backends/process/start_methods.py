@@ -99,10 +99,16 @@ class Launching:
         self._start.abandon()
         return was_under_way
 
+    def close(self) -> None:
+        """After `abandon`, and when whatever carries the key has been killed: closes what a worker would be told by."""
+        self._start.close()
+
 
 def abandon(launchings: Sequence[Launching]) -> None:
     """None of them is wanted any more. A server that was ended may just have forked one: it is looked for."""
     kill_process_trees([launching.key for launching in launchings if launching.abandon()], _KILLED_SECONDS)
+    for launching in launchings:
+        launching.close()
 
 
 class Start(Protocol):
@@ -116,6 +122,7 @@ class Start(Protocol):
     def __call__(self, what: Launch, key: str, register: Register) -> WorkerProcess | None: ...
     def descriptors(self) -> list[int]: ...
     def abandon(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Launcher:
@@ -201,7 +208,11 @@ def occupy_standard_descriptors() -> None:
 
 
 class _FromServer:
-    """Asks the fork server, and takes its answer when it has come."""
+    """Asks the fork server, and takes its answer when it has come.
+
+    There may be a worker of which we have not been told. It is killed before our end of its socket is closed: it would
+    end by itself then, and one that has ended shows its key to nobody.
+    """
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
@@ -222,10 +233,12 @@ class _FromServer:
                     register(process)
                 return process
             except ServerGoneError:
-                self._forget()
+                kill_process_trees([key], _KILLED_SECONDS)
+                self.close()
             except BaseException:
                 self.abandon()
-                kill_process_trees([key], _KILLED_SECONDS)  # there may be one of which we have not been told
+                kill_process_trees([key], _KILLED_SECONDS)
+                self.close()
                 raise
 
     def descriptors(self) -> list[int]:
@@ -233,7 +246,8 @@ class _FromServer:
 
     def abandon(self) -> None:
         server, asked = self._server, [*self._preloads, *([] if self._fork is None else [self._fork])]
-        self._forget()
+        self._server = self._fork = None
+        self._preloads = []
         if server is None:
             return
         for pending in asked:
@@ -265,7 +279,7 @@ class _FromServer:
         server, channel, self._channel = self._server, self._channel, None
         return WorkerProcess(pid, pidfds, channel, lambda: server.reap(pid), key)
 
-    def _forget(self) -> None:
+    def close(self) -> None:
         if self._channel is not None:
             self._channel.close()
         self._server = self._fork = self._channel = None
@@ -306,6 +320,9 @@ class _AtOnce:
         return []
 
     def abandon(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
 

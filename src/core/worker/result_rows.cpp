@@ -1,0 +1,101 @@
+#include "worker/result_rows.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace remuda {
+
+namespace {
+
+nb::list as_list(const Objects& objects) {
+  nb::list list;
+  for (const nb::object& object : objects) list.append(object);
+  return list;
+}
+
+void copy(const std::vector<Column>& columns, std::uint32_t from, std::uint32_t to) {
+  for (const Column& column : columns) std::memcpy(column.row(to), column.row(from), column.row_bytes());
+}
+
+}  // namespace
+
+ResultRows::ResultRows(const Arena& arena, const Plan& plan, const nb::object& hooks, nb::handle obs_nest,
+                       std::vector<Column> obs, std::vector<Column> final_obs, ComputedColumns computed)
+    : hooks_(hooks),
+      obs_nest_(obs_nest),
+      obs_(std::move(obs)),
+      final_obs_(std::move(final_obs)),
+      computed_(std::move(computed)),
+      reward_(arena.at<double>(plan.columns[kReward])),
+      terminated_(arena.at<bool>(plan.columns[kTerminated])),
+      truncated_(arena.at<bool>(plan.columns[kTruncated])),
+      info_mask_(arena.at<std::uint64_t>(plan.columns[kInfoMask])) {}
+
+Fit ResultRows::write_leaves(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {
+  const Fit fit = obs_nest_.write(obs.ptr(), columns, row, objects);
+  if (fit != Fit::kNone) return fit;
+  // It needs more than a plain cast, or it is wrong: the slow path knows how to say which.
+  nb::object flat = hooks_.attr("flatten")(obs);
+  std::size_t i = 0;
+  for (nb::handle array : flat[0])
+    if (!columns[i++].write(array.ptr(), row))
+      throw nb::value_error("an observation leaf was not flattened to its column");
+  objects.clear();
+  for (nb::handle object : flat[1]) objects.push_back(nb::borrow(object));
+  return Fit::kCast;
+}
+
+ResultRows::End ResultRows::keep_end(nb::handle obs, nb::handle info, std::uint32_t row) {
+  End end;
+  Objects objects;
+  // Arrays that went into the columns of observations as they are come back from there.  Anything else (a Python int, a
+  // list, an array of another dtype) is kept as the env gave it, in info columns or frozen.
+  bool is_kept = write_leaves(final_obs_, obs, row, objects) == Fit::kAsIs && obs_nest_.is_plain(obs.ptr());
+  if (!is_kept && objects.empty()) {
+    const auto columns = infos_.write_final_obs(obs, row);
+    is_kept = columns.has_value();
+    end.columns |= columns.value_or(0);
+  }
+  const auto columns = infos_.write_final_info(info, row);
+  end.columns |= columns.value_or(0);
+  if (is_kept && columns) return end;
+  end.frozen = hooks_.attr("freeze")(is_kept ? nb::handle(Py_None) : obs, columns ? nb::handle(nb::dict()) : info);
+  return end;
+}
+
+nb::object ResultRows::write_info(const Objects& objects, nb::handle info, const End& end, std::uint32_t row,
+                                  std::uint32_t& flags) {
+  nb::object rest;
+  const bool is_empty = PyDict_GET_SIZE(info.ptr()) == 0;
+  info_mask_[row] = end.columns | (is_empty ? 0 : infos_.write(info, row, rest));
+  const nb::object wanted = infos_.take_wanted();
+  if (objects.empty() && !rest.is_valid() && !end.frozen.is_valid() && !wanted.is_valid()) return nb::object();
+  if (wanted.is_valid()) flags |= kHasNewKeys;
+  auto or_none = [](const nb::object& o) { return o.is_valid() ? o : nb::object(nb::none()); };
+  return hooks_.attr("pack")(as_list(objects), or_none(rest), or_none(wanted), or_none(end.frozen));
+}
+
+void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept) const {
+  if (!computed_.any()) return;
+  computed_.write(env, row, hooks_);
+  computed_.keep(row, kept);
+}
+
+void ResultRows::repeat_computed(const std::vector<std::byte>& kept, std::uint32_t row) const {
+  if (computed_.any()) computed_.write_kept(kept, row);
+}
+
+void ResultRows::keep(std::uint32_t row, std::uint32_t kept, bool is_over) const {
+  copy(obs_, row, kept);
+  copy(computed_.columns(), row, kept);
+  terminated_[kept] = is_over && terminated_[row];
+  truncated_[kept] = is_over && truncated_[row];
+}
+
+void ResultRows::repeat(std::uint32_t kept, std::uint32_t row) {
+  copy(obs_, kept, row);
+  write_flags(row, 0.0, false, false);
+  info_mask_[row] = 0;
+}
+
+}  // namespace remuda

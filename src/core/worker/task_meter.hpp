@@ -1,0 +1,88 @@
+// What the worker is doing, which the pool reads for deadlines and death reports, and what it has done, for statistics.
+//
+// It lies in the arena, and a successor goes on counting. Any thread may ask; the worker's thread alone writes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "ipc/protocol.hpp"
+#include "os/this_thread.hpp"
+#include "shm/figures.hpp"
+#include "shm/plan.hpp"
+#include "worker/cpu_meter.hpp"
+
+namespace remuda {
+
+class TaskMeter {
+ public:
+  // `env_figures`: by env.
+  TaskMeter(Meter& meter, WorkerFigures& figures, EnvFigures* env_figures)
+      : meter_(meter), figures_(figures), env_figures_(env_figures) {
+    meter_.pid.store(process_id(), std::memory_order_relaxed);
+  }
+
+  // -- what it is doing ----------------------------------------------------------------------------------------
+
+  // A command begins.
+  void begin_command(Op op, std::uint32_t env, std::uint64_t now) {
+    has_stepped_ = false;
+    resetting_ = 0;
+    begin(op, env, now);
+  }
+  // Within one: a step may have to reset, a reset to make the env anew.
+  void begin(Op op, std::uint32_t env, std::uint64_t now) {
+    meter_.env.store(env, std::memory_order_relaxed);
+    meter_.task.store(Task::pack(op, now), std::memory_order_release);
+  }
+  // Nothing is left to do.  After the results were published: who sees this sees those.
+  void end() { meter_.task.store(0, std::memory_order_release); }
+
+  Op doing() const { return Task::op(meter_.task.load(std::memory_order_relaxed)); }
+  // The env that it is at, if any.
+  std::optional<std::uint32_t> current_env() const {
+    const bool is_idle = meter_.task.load(std::memory_order_relaxed) == 0;
+    const std::uint32_t env = meter_.env.load(std::memory_order_relaxed);
+    return is_idle || env == kWholeWorker ? std::nullopt : std::optional(env);
+  }
+
+  // -- what it has done ----------------------------------------------------------------------------------------
+
+  void note_idle(std::uint64_t ns) { figures_.idle.note(ns); }
+  // The command under way steps the env.
+  void note_step() { has_stepped_ = true; }
+  // It was reset, perhaps in the course of a step, or made anew: that is no part of the step's time.
+  void note_reset(std::uint32_t env, std::uint64_t ns) {
+    env_figures_[env].resets.note(ns);
+    resetting_ += ns;
+  }
+  void note_renewal(std::uint64_t ns) { resetting_ += ns; }
+  void note_episode(std::uint32_t env, double reward, std::uint64_t steps) {
+    env_figures_[env].note_episode(reward, steps);
+  }
+  void note_result(const Result& result) {
+    const std::uint64_t took = result.end_ns - result.begin_ns;
+    add(meter_.steps, result.flags & kIsMessage ? 0 : result.count);
+    note_busy(took);
+    if (has_stepped_) env_figures_[result.env].steps.note(took - std::min(took, resetting_));
+  }
+  void note_busy(std::uint64_t ns) { add(meter_.busy_ns, ns); }
+
+  // -- CPU time ------------------------------------------------------------------------------------------------
+
+  // `spun`: how much of it was spinning, all told.  See `CpuMeter`.
+  void begin_cpu(Nanoseconds spun) { cpu_meter_.begin(spun); }
+  bool is_cpu_due(std::uint64_t now) const { return cpu_meter_.is_due(now); }
+  void note_cpu(std::uint64_t now, Nanoseconds spun) { add(meter_.cpu_ns, cpu_meter_.used(now, spun)); }
+
+ private:
+  Meter& meter_;
+  WorkerFigures& figures_;
+  EnvFigures* env_figures_;
+  CpuMeter cpu_meter_;
+  bool has_stepped_ = false;     // the env, by the command under way
+  std::uint64_t resetting_ = 0;  // of the time of that command: ns in which the env was reset, or made anew
+};
+
+}  // namespace remuda
