@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, fail
+from cluster_envs import Scripted, fail, kill_shard
 
 import remuda
-from remuda import EnvError, Pool, StateError
+from remuda import EnvError, Pool, ShardDiedError, StateError
 
 NUM_ENVS, STEPS = 4, 8
 
@@ -110,29 +110,46 @@ def test_what_is_published_acts_from_the_next_rollout_on(cluster: TwoNodes) -> N
         assert pool.reset(seed=0).env_ids.tolist() == [0, 1, 2, 3]
 
 
-def test_a_torch_module_is_sent_once_and_then_its_state_alone(cluster: TwoNodes) -> None:
+def net() -> Any:
+    """A torch module that always acts alike."""
     torch = pytest.importorskip("torch")
 
     class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.bias = torch.nn.Parameter(torch.zeros(1))
+            self.bias = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
 
         def forward(self, obs: Any) -> Any:
             assert isinstance(obs, torch.Tensor) and not torch.is_grad_enabled()
             return (obs[:, 1] * 0 + self.bias).long(), {"bias": self.bias.expand(len(obs))}
 
-    net = Net()
+    return Net()
+
+
+def test_a_torch_module_is_sent_once_and_then_its_state_alone(cluster: TwoNodes) -> None:
+    policy = net()
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
-        with pool.rollouts(net, steps=3, in_flight=1) as rollouts:
+        with pool.rollouts(policy, steps=3, in_flight=1) as rollouts:
             first = next(rollouts)
             assert first.policy_version == 0 and (first.actions == 0).all()
-            with torch.no_grad():
-                net.bias += 3
-            assert pool.publish(net) == 1
+            policy.bias += 3
+            assert pool.publish(policy) == 1
             while (later := next(rollouts)).policy_version == 0:
                 pass
         assert (later.actions == 3).all() and (later.columns["bias"] == 3).all()
+
+
+def test_the_successor_of_a_shard_that_died_between_rollouts_has_the_module_too(cluster: TwoNodes) -> None:
+    policy = net()
+    with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial"), faults="restart") as pool:
+        pool.reset(seed=0)
+        with pool.rollouts(policy, steps=3) as rollouts:
+            next(rollouts)
+        pool.reset(seed=0)
+        kill_shard(pool, 0)
+        assert pool.step([0, 0]).truncated.all()
+        policy.bias += 2
+        assert (next(pool.rollouts(policy, steps=3)).actions == 2).all()
 
 
 def test_a_shard_that_dies_is_replaced_and_the_others_go_on(cluster: TwoNodes) -> None:
@@ -150,6 +167,20 @@ def test_a_shard_that_dies_is_replaced_and_the_others_go_on(cluster: TwoNodes) -
             assert rollout.shard == 1 and [fault.env_id for fault in rollout.lost] == [2, 3]
             assert rollout.episode_starts[0].all() and others > 0
         assert pool.reset(seed=1).env_ids.tolist() == [0, 1, 2, 3]
+
+
+def test_a_shard_whose_death_a_call_notices_has_a_successor_that_acts(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), faults="restart") as pool:
+        pool.reset(seed=1)
+        pids = pool.call("pid")
+        with pool.rollouts(Greedy(), steps=STEPS) as rollouts:
+            next(rollouts)
+            os.kill(pids[2], signal.SIGKILL)
+            with pytest.raises(ShardDiedError, match="died while in call"):
+                pool.call("pid", env_ids=[2])
+            while not (rollout := next(rollouts)).lost:
+                pass
+            assert rollout.shard == 1 and rollout.episode_starts[0].all()
 
 
 def test_errors_come_from_where_they_arise(cluster: TwoNodes) -> None:

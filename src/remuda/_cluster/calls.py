@@ -109,8 +109,7 @@ class ShardCall(Call):
             self.error = answer.error if isinstance(answer.error, RemudaError) else RemudaError(str(answer.error))
         elif answer.value is not None:
             self._pickled.update(zip(where.tolist(), answer.value, strict=True))
-        for borne in answer.borne:
-            borne.log()
+        answer.log_faults()
 
     def _death_of(self, sent: Sent, error: Exception) -> ShardDiedError:
         """What was asked of a shard that has died is never answered, though another one comes in its place."""

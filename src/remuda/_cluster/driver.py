@@ -15,6 +15,7 @@ from remuda._cluster.fleet import Fleet
 from remuda._cluster.ledger import Ledger
 from remuda._cluster.options import ClusterOptions
 from remuda._cluster.packing import pack_step, unpack_reply
+from remuda._cluster.publisher import Publisher
 from remuda._cluster.replies import Legacy, Reply
 from remuda._cluster.rows import TRUNCATED, Array, Rows, ended_rows
 from remuda._cluster.shares import Shares
@@ -80,13 +81,14 @@ class Driver:
         ledger: What is known of each env.
         codec: Of observations.
         standing: What envs were told for good.
+        publisher: Of policies.
     """
 
     def __init__(
         self, fleet: Fleet, shares: Shares, ledger: Ledger, codec: SpaceCodec, options: ClusterOptions
     ) -> None:
         self.fleet, self.shares, self.ledger, self.codec = fleet, shares, ledger, codec
-        self.standing = Standing()
+        self.standing, self.publisher = Standing(), Publisher(fleet)
         self._autoreset = options.settings.autoreset
         self._told: dict[int, dict[int, Fault]] = {}  # by shard: the faults of its latest death, by env
 
@@ -144,8 +146,7 @@ class Driver:
             return self._settle(mail, command, told)
         assert reply is not None
         self._take(mail, command, reply)
-        for borne in reply.borne:
-            borne.log()
+        reply.log_faults()
 
     def _answer(self, sent: Sent) -> tuple[Reply | None, Exception | None]:
         """What has come; or why nothing will, since the shard is gone, or could not build its envs anew."""
@@ -211,6 +212,7 @@ class Driver:
         ledger.note_anew(share.env_ids)
         options, standing = self.standing.of(share)
         self.fleet.replace(station, Legacy(ledger.legacy_seeds(share.env_ids), options, standing, delay))
+        self.publisher.tell_latest(station)
 
     def _settle(self, mail: Mail, command: Command, error: RemudaError | None) -> None:
         """A command whose shard has died. `error`: where nobody comes in its place."""

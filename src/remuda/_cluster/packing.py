@@ -33,7 +33,7 @@ def unpack_step(message: bytes) -> tuple[Sequence[npt.NDArray[Any]], Ids]:
 def pack_reply(reply: Reply) -> Reply | bytes:
     """As bytes, if it can be, and if that is less work."""
     rows = reply.rows
-    if rows is None or rows.extras is not None or reply.errors or reply.borne or rows.nbytes > _LARGE:
+    if rows is None or rows.extras is not None or reply.errors or reply.fault_reports or rows.nbytes > _LARGE:
         return reply
     return pickle.dumps(reply, 5)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,9 @@ from remuda._cluster.engine import ClusterEngine
 from remuda._cluster.fleet import Fleet
 from remuda._cluster.options import ClusterOptions
 from remuda._cluster.part import ClusterPart
-from remuda._cluster.publisher import Publisher
 from remuda._cluster.replies import Answer
 from remuda._cluster.resizing import Resizing, check_resize
 from remuda._cluster.rollouts import begin, check_rollouts
-from remuda._cluster.station import Station
 from remuda._cluster.workers import RemoteWorker
 from remuda._engine.pool.arguments import check_timeout
 from remuda._engine.pool.naming import owns_methods
@@ -59,7 +57,6 @@ class ClusterPool(ClusterPart, Pool):
             self, _stop_abandoned, cluster.fleet, os.getpid()
         )
         ClusterPart.__init__(self, cluster, np.arange(cluster.shares.num_envs))
-        self._publisher = Publisher(_teller(weakref.ref(self)))
         self._take_on(cluster)
 
     def _take_on(self, cluster: ClusterEngine) -> None:
@@ -135,7 +132,7 @@ class ClusterPool(ClusterPart, Pool):
             self._keep_last()
         resizing = Resizing(cluster, shards)
         timeout = cluster.options.settings.start_timeout if timeout is None else timeout
-        resizing.take_places(resizing.build(timeout), self._tell_latest_policy)
+        resizing.take_places(resizing.build(timeout))
         cluster.options.where = replace(cluster.options.where, shards=shards)
         cluster.epoch += 1
         self._epoch = cluster.epoch
@@ -155,10 +152,6 @@ class ClusterPool(ClusterPart, Pool):
         finally:
             self._epoch = epoch
 
-    def _tell_latest_policy(self, station: Station) -> None:
-        if self._publisher.version >= 0:
-            station.send("set_policy", self._publisher.version, *self._publisher.latest)
-
     # -- rollouts ------------------------------------------------------------------------------------------
 
     def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2) -> ShardRollouts:
@@ -169,17 +162,12 @@ class ClusterPool(ClusterPart, Pool):
         check_rollouts(self._cluster, policy, steps, in_flight)
         if len(missing := self.env_ids[self._cluster.ledger.must_reset]):
             self.reset(env_ids=missing.tolist())
-        return begin(self._cluster, self._publisher, policy, steps, in_flight)
+        return begin(self._cluster, policy, steps, in_flight)
 
     def publish(self, policy: Any) -> int:
         """Has rollouts that begin from now on use another policy. See `Pool.publish`."""
         self._check_open()
-        return self._publisher.publish(policy)
-
-    def _tell_policy(self, version: int, news: Sequence[Any]) -> None:
-        for station in self._cluster.fleet.stations:
-            if station.error is None:
-                station.send("set_policy", version, *news)
+        return self._cluster.driver.publisher.publish(policy)
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -221,8 +209,7 @@ class ClusterPool(ClusterPart, Pool):
             answer: Answer = actors.get(ref)
         except actors.Lost:
             return None
-        for borne in answer.borne:
-            borne.log()
+        answer.log_faults()
         return answer.value  # type: ignore[no-any-return]
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:
@@ -243,16 +230,6 @@ class ClusterPool(ClusterPart, Pool):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._cluster.shares.each)} shards"
         return f"<Pool of {self.num_envs} envs, {state}>"
-
-
-def _teller(pool: weakref.ref[ClusterPool]) -> Callable[[int, Sequence[Any]], None]:
-    """Without the pool itself: no circle."""
-
-    def tell(version: int, news: Sequence[Any]) -> None:
-        if (there := pool()) is not None:
-            there._tell_policy(version, news)
-
-    return tell
 
 
 def _worst(errors: Sequence[RemudaError]) -> RemudaError:

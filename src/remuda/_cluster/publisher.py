@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
 
 from remuda._cluster import actors
 from remuda._cluster.policies import Weights, Whole, is_module
+
+if TYPE_CHECKING:
+    from remuda._cluster.fleet import Fleet
+    from remuda._cluster.station import Station
 
 
 class Publisher:
@@ -21,11 +24,10 @@ class Publisher:
         version: Of the latest; -1 before the first.
     """
 
-    def __init__(self, tell: Callable[[int, Sequence[Any]], None]) -> None:
-        """`tell`: tells all shards of a version, and what it is made of."""
-        self._tell = tell
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self.version = -1
-        self._whole: Any = None  # references to what successors of shards must have
+        self._whole: Any = None  # references to what a shard needs that knows nothing
         self._weights: Any = None
         self._kind: Any = None  # of the module that shards have
 
@@ -40,13 +42,16 @@ class Publisher:
             self._whole, self._weights, self._kind = actors.put(Whole(cloudpickle.dumps(policy))), None, kind
             news = [self._whole]
         self.version += 1
-        self._tell(self.version, news)
+        for station in self._fleet.stations:
+            if station.error is None:
+                station.send("set_policy", self.version, *news)
         return self.version
 
-    @property
-    def latest(self) -> list[Any]:
-        """What somebody who knows nothing needs."""
-        return [ref for ref in (self._whole, self._weights) if ref is not None]
+    def tell_latest(self, station: Station) -> None:
+        """To a shard that knows of no policy: one that has come later than the others, or in the place of another."""
+        if self.version >= 0:
+            latest = [ref for ref in (self._whole, self._weights) if ref is not None]
+            station.send("set_policy", self.version, *latest)
 
 
 def check_policy(policy: Any) -> None:

@@ -46,8 +46,8 @@ class ShardReport:
 
 
 @dataclass(frozen=True)
-class Borne:
-    """Faults that a shard has borne: the pool logs them as it would its own.
+class FaultReport:
+    """Faults that a shard has dealt with, for the log of the driver.
 
     Attributes:
         faults: That are alike.
@@ -57,39 +57,47 @@ class Borne:
     faults: tuple[Fault, ...]
     then: str
 
-    def log(self) -> None:
-        """As one warning of the logger `remuda`."""
-        log_alike(self.faults, self.then)
+
+@dataclass(frozen=True, kw_only=True)
+class FromShard:
+    """What every answer of a shard has.
+
+    Attributes:
+        fault_reports: Faults that the shard has dealt with since its last answer.
+    """
+
+    fault_reports: tuple[FaultReport, ...] = ()
+
+    def log_faults(self) -> None:
+        """Logs the faults that came with the answer. To be called last: handlers of logs may raise."""
+        for report in self.fault_reports:
+            log_alike(report.faults, report.then)
 
 
 @dataclass(frozen=True)
-class Reply:
+class Reply(FromShard):
     """What comes of a command.
 
     Attributes:
         rows: Of the envs that have a result.
         errors: Of those that failed, as the whole pool's.
-        borne: Faults that have come up since the last answer.
     """
 
     rows: Rows | None
     errors: tuple[RemudaError, ...] = ()
-    borne: tuple[Borne, ...] = ()
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(FromShard):
     """What comes of anything else.
 
     Attributes:
         value: As that has it; what an env has made is pickled in it.
         error: Raised instead.
-        borne: As in `Reply`.
     """
 
     value: Any = None
     error: RemudaError | Exception | None = None
-    borne: tuple[Borne, ...] = ()
 
 
 @dataclass
@@ -110,7 +118,7 @@ class Legacy:
 
 
 @dataclass(frozen=True)
-class RolloutReply:
+class RolloutReply(FromShard):
     """What comes of a shard that was asked for a rollout.
 
     Attributes:
@@ -118,11 +126,9 @@ class RolloutReply:
         errors: As the whole pool's.
         raised: By the policy: what `_wire.failures.portable` makes of it.
         given: (n,): how many seeds the envs have been given of those that follow from theirs.
-        borne: As in `Reply`.
     """
 
     rollout: ShardRollout | None
     errors: tuple[RemudaError, ...] = ()
     raised: tuple[str, str, str, bytes | None] | None = None
     given: npt.NDArray[np.int64] | None = None
-    borne: tuple[Borne, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from remuda._cluster import actors
@@ -104,8 +104,8 @@ class Resizing:
             if station.error is None:
                 station.send("drop_prepared")
 
-    def take_places(self, reports: Sequence[ShardReport], tell_policy: Callable[[Station], None]) -> None:
-        """From now on these shards are the pool's. `tell_policy`: to a shard that knows none."""
+    def take_places(self, reports: Sequence[ShardReport]) -> None:
+        """From now on these shards are the pool's."""
         cluster, driver, ledger = self._cluster, self._cluster.driver, self._cluster.ledger
         stations = [*self._successors(), *self._new]
         for station, report in zip(stations, reports, strict=True):
@@ -117,7 +117,7 @@ class Resizing:
         ledger.cut_off(range(self._shares.num_envs))
         self._tell(stations)
         for station in self._new:
-            tell_policy(station)
+            driver.publisher.tell_latest(station)
         self._end(ended, closing)
 
     def _successors(self) -> list[Station]:
@@ -163,6 +163,7 @@ def _log_failure(answer: Answer) -> None:
     """Of envs that were closed: the pool goes on without them."""
     if isinstance(answer.error, RemudaError):
         logger.warning("%s", answer.error)
+    answer.log_faults()
 
 
 _TO_CLOSE = 10.0  # seconds that envs get to close

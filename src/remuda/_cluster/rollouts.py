@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from remuda._cluster import actors
-from remuda._cluster.publisher import Publisher, check_policy
+from remuda._cluster.publisher import check_policy
 from remuda._cluster.replies import RolloutReply
 from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Rollouts(ShardRollouts):
     """Rollouts of the shards of a cluster."""
 
-    def __init__(self, cluster: ClusterEngine, publisher: Publisher, steps: int, in_flight: int) -> None:
-        self._cluster, self._publisher, self._steps = cluster, publisher, steps
+    def __init__(self, cluster: ClusterEngine, steps: int, in_flight: int) -> None:
+        self._cluster, self._steps = cluster, steps
         self._asked: list[Sent] = []
         self._error: BaseException | None = None
         for station in cluster.fleet.stations:
@@ -32,7 +32,8 @@ class Rollouts(ShardRollouts):
 
     def _ask(self, station: Station) -> None:
         if station.error is None:
-            self._asked.append(station.send("rollout", self._steps, self._publisher.version))
+            version = self._cluster.driver.publisher.version
+            self._asked.append(station.send("rollout", self._steps, version))
 
     def __next__(self) -> ShardRollout:
         while True:
@@ -71,8 +72,7 @@ class Rollouts(ShardRollouts):
             self._error = reply.errors[0] if reply.errors else _raised(reply)
         else:
             self._note(reply.rollout, reply.given)
-        for borne in reply.borne:
-            borne.log()
+        reply.log_faults()
         return reply.rollout
 
     def _note(self, rollout: ShardRollout, given: npt.NDArray[np.int64] | None) -> None:
@@ -83,17 +83,13 @@ class Rollouts(ShardRollouts):
         rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 
     def _replace(self, sent: Sent, error: Exception) -> None:
-        """A shard is gone: another one comes, and is told what it needs to go on."""
+        """A shard is gone: the one that comes in its place is asked."""
         self._asked.remove(sent)
-        station = sent.station
-        knew = station.generation
         lost = self._cluster.driver.died(sent, error, "step")
         if lost is not None:
             self._error = lost
             return
-        if station.generation != knew:
-            station.send("set_policy", self._publisher.version, *self._publisher.latest)
-        self._ask(station)
+        self._ask(sent.station)
 
     def close(self) -> None:
         self._asked.clear()
@@ -133,9 +129,9 @@ def check_rollouts(cluster: ClusterEngine, policy: Any, steps: int, in_flight: i
         raise StateError("expected no env in flight when rollouts begin; call recv or discard first")
 
 
-def begin(cluster: ClusterEngine, publisher: Publisher, policy: Any, steps: int, in_flight: int) -> Rollouts:
+def begin(cluster: ClusterEngine, policy: Any, steps: int, in_flight: int) -> Rollouts:
     """See `ClusterPool.rollouts`."""
-    publisher.publish(policy)
+    cluster.driver.publisher.publish(policy)
     cluster.ledger.progress.lose_track()
-    cluster.rollouts = Rollouts(cluster, publisher, steps, in_flight)
+    cluster.rollouts = Rollouts(cluster, steps, in_flight)
     return cluster.rollouts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle
@@ -15,7 +16,7 @@ from remuda import Batch, InvalidEnvError, Pool, PoolStats
 from remuda._cluster.collector import Collector, seeds_given
 from remuda._cluster.packing import pack_reply, unpack_step
 from remuda._cluster.renumbering import Renumbering
-from remuda._cluster.replies import Answer, Borne, Legacy, Reply, RolloutReply, ShardReport
+from remuda._cluster.replies import Answer, FaultReport, Legacy, Reply, RolloutReply, ShardReport
 from remuda._cluster.rows import Rows
 from remuda._engine.pool.pool import pool_of_a_larger_one
 from remuda._wire.env_state import EnvState
@@ -45,7 +46,7 @@ class Shard:
         self.collector = Collector(self._numbers)
         self._untouched: set[int] = set()  # successors that have not been reset
         self._seeds: dict[int, int] = {}
-        self._borne: list[Borne] = []  # that the driver has not been told of
+        self._fault_reports: list[FaultReport] = []  # that the driver has not been given
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -69,10 +70,12 @@ class Shard:
         except (RemudaError, ValueError, TypeError, OSError) as error:
             return Answer(error=Renumbering(first_env, self._numbers.shard, self._node).portable(error))
 
-    def drop_prepared(self) -> Answer:
-        """They are not wanted any more."""
+    def drop_prepared(self) -> None:
+        """They are not wanted any more. Nobody reads what comes of it."""
         prepared, self._next = self._next, None
-        return self._answer(lambda: None if prepared is None else prepared[1].close())
+        if prepared is not None:
+            with suppress(RemudaError):
+                prepared[1].close()
 
     def take_over(self, legacy: Legacy) -> Answer:
         """What was built takes its place. Returns what the envs raise that were there before, when they are closed."""
@@ -88,7 +91,7 @@ class Shard:
         sys.path.extend(entry for entry in path if entry not in sys.path)
         factories, told = self._unpickled(env_fns), self._unpickled(options, "options")
         pool = pool_of_a_larger_one(factories, first_env, told)
-        pool._engine.fault_log.log = self._note_borne
+        pool._engine.fault_log.log = self._note_faults
         return pool
 
     def _unpickled(self, pickled: bytes, what: str = "env_fns") -> Any:
@@ -212,11 +215,11 @@ class Shard:
                 pool.recv()
             rollout = self.collector.collect(pool, steps, at_least)
             given = seeds_given(pool, self._seeds) if pool.seeding == "per_episode" else None
-            return RolloutReply(rollout, given=given, borne=self._take_borne())
+            return RolloutReply(rollout, given=given, fault_reports=self._take_fault_reports())
         except RemudaError as error:
-            return RolloutReply(None, (self._numbers.error(error),), borne=self._take_borne())
+            return RolloutReply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
         except Exception as error:  # the policy's
-            return RolloutReply(None, raised=portable(error), borne=self._take_borne())
+            return RolloutReply(None, raised=portable(error), fault_reports=self._take_fault_reports())
 
     def _do(self, send: Callable[[], None]) -> Reply:
         """Sends a command and waits for all its results, whatever some of the envs raise."""
@@ -225,7 +228,7 @@ class Shard:
         try:
             send()
         except RemudaError as error:
-            return Reply(None, (self._numbers.error(error),), self._take_borne())
+            return Reply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
         for _ in range(self._open.num_envs + 1):  # more errors than envs there cannot be
             try:
                 if self._open.pending:
@@ -234,7 +237,7 @@ class Shard:
             except RemudaError as error:
                 errors.append(self._numbers.error(error))
         rows = [self._rows(batch) for batch in batches]
-        return Reply(rows[0] if rows else None, tuple(errors), self._take_borne())
+        return Reply(rows[0] if rows else None, tuple(errors), fault_reports=self._take_fault_reports())
 
     def _rows(self, batch: Batch) -> Rows:
         ids, columns, finals, computed, infos, extras = batch._apart(batch._rows_matter())
@@ -283,17 +286,17 @@ class Shard:
 
     def _answer(self, function: Callable[[], Any]) -> Answer:
         try:
-            return Answer(function(), borne=self._take_borne())
+            return Answer(function(), fault_reports=self._take_fault_reports())
         except (RemudaError, ValueError, TypeError) as error:
-            return Answer(error=self._numbers.portable(error), borne=self._take_borne())
+            return Answer(error=self._numbers.portable(error), fault_reports=self._take_fault_reports())
 
-    def _note_borne(self, faults: Sequence[Fault], then: str) -> None:
+    def _note_faults(self, faults: Sequence[Fault], then: str) -> None:
         """In the place of a log, which would be one of this machine."""
-        self._borne.append(Borne(tuple(map(self._numbers.fault, faults)), then))
+        self._fault_reports.append(FaultReport(tuple(map(self._numbers.fault, faults)), then))
 
-    def _take_borne(self) -> tuple[Borne, ...]:
-        borne, self._borne = tuple(self._borne), []
-        return borne
+    def _take_fault_reports(self) -> tuple[FaultReport, ...]:
+        reports, self._fault_reports = tuple(self._fault_reports), []
+        return reports
 
     @property
     def _open(self) -> Pool:

@@ -61,6 +61,5 @@ class RemoteWorker:
             answer: Answer = actors.get(self._station.actor.worker.remote(self._number, attribute, *args))
         except actors.Lost:
             return None
-        for borne in answer.borne:
-            borne.log()
+        answer.log_faults()
         return answer.value
