@@ -394,7 +394,8 @@ class CorruptReplyError(WorkerDiedError):
 class ShardDiedError(WorkerDiedError):
     """A shard of a pool on a Ray cluster is gone: its actor died, or the machine that it was on.
 
-    It has all that `WorkerDiedError` has; `worker` is the first of the shard's. And more:
+    It has all that `WorkerDiedError` has; `worker` is the index of the first of its workers, -1 where it died before
+    it was known how many come before that. And more:
 
     Attributes:
         shard: Its index.

@@ -106,7 +106,8 @@ def test_a_worker_that_dies_is_its_shards_affair(cluster: TwoNodes) -> None:
         assert batch.truncated.tolist() == [False, False, False, True]
         fault = batch.infos[3]["fault"]
         assert (fault.env_id, fault.shard, fault.operation, fault.where.step) == (3, 1, "step", 1)
-        assert fault.error.env_ids == (3,)
+        assert fault.error.env_ids == pool.workers[fault.worker].env_ids == (3,)
+        assert fault.error.worker == fault.worker == 3
         assert pool.step([0] * NUM_ENVS).truncated.tolist() == [False] * NUM_ENVS
         assert pool.stats().restarts == 1
 
@@ -152,7 +153,7 @@ def test_without_restarts_the_death_of_a_shard_is_raised(cluster: TwoNodes) -> N
         pool.send([0, 1, 2, KILL_YOURSELF])
         with pytest.raises(ShardDiedError, match=r"shard 1 \(envs 2, 3, on node .*\) died while in step") as raised:
             pool.recv()
-        assert raised.value.env_ids == (2, 3)
+        assert raised.value.env_ids == (2, 3) == pool.workers[raised.value.worker].env_ids
         pool.discard()
         with pytest.raises(BrokenPoolError, match="env 2 was lost"):
             pool.step([0] * NUM_ENVS)

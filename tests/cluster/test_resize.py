@@ -106,7 +106,11 @@ def test_a_shard_that_dies_after_a_resize_is_replaced_in_rollouts(cluster: TwoNo
             os.kill(pids[4], signal.SIGKILL)
             while not (rollout := next(rollouts)).lost:
                 pass
-        assert [(fault.env_id, fault.shard) for fault in rollout.lost] == [(4, 2), (5, 2)]
+        assert [(fault.env_id, fault.shard, fault.worker) for fault in rollout.lost] == [(4, 2, 2), (5, 2, 2)]
+        pool.reset()
+        pool.apply(fail, env_ids=[2, 5])
+        infos = pool.step([0] * NUM_ENVS).infos
+        assert [infos[env]["fault"].worker for env in (2, 5)] == [1, 2]
 
 
 def test_it_waits_for_room_which_a_cluster_that_grows_will_have(cluster: TwoNodes) -> None:

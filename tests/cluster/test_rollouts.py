@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,6 +183,23 @@ def test_a_shard_whose_death_a_call_notices_has_a_successor_that_acts(cluster: T
             while not (rollout := next(rollouts)).lost:
                 pass
             assert rollout.shard == 1 and rollout.episode_starts[0].all()
+
+
+def test_the_envs_of_a_shard_that_dies_name_the_workers_that_they_were_on(cluster: TwoNodes, tmp_path: Path) -> None:
+    class Deadly:
+        """Ends the first shard that it acts in."""
+
+        def act(self, obs: Any) -> Any:
+            with suppress(FileExistsError):
+                (tmp_path / "mark").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return np.zeros(len(obs), np.int64)
+
+    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2), num_workers=None, faults="restart") as pool:
+        pool.reset(seed=1)
+        lost = next(rollout.lost for rollout in pool.rollouts(Deadly(), steps=STEPS) if rollout.lost)
+        assert [pool.workers[fault.worker].env_ids for fault in lost] == [(fault.env_id,) for fault in lost]
+        assert len(lost) == 2 and lost[0].error.worker == lost[0].worker
 
 
 def test_errors_come_from_where_they_arise(cluster: TwoNodes) -> None:

@@ -20,7 +20,6 @@ from remuda._wire.env_state import StateFns
 from remuda._wire.failures import not_loaded
 from remuda._wire.pickling import load_from_env
 from remuda._wire.requests import CallEnv
-from remuda.errors import ShardDiedError
 
 Ids = npt.NDArray[np.int64]
 
@@ -100,7 +99,8 @@ class ShardCall(Call):
             answer: Answer = actors.get(sent.ref)
         except actors.Lost as error:
             if not self._driver.fleet.starts_elsewhere(sent, error):
-                self.error = self._driver.died(sent, error, "call") or self._death_of(sent, error)
+                death = self._driver.fleet.death(sent.station, error, "call")
+                self.error = self._driver.died(sent, error, "call") or death  # nobody else is asked in its place
             return
         where = self._asked_of.pop(sent)
         if isinstance(answer.error, EnvError):
@@ -110,18 +110,6 @@ class ShardCall(Call):
         elif answer.value is not None:
             self._pickled.update(zip(where.tolist(), answer.value, strict=True))
         answer.log_faults()
-
-    def _death_of(self, sent: Sent, error: Exception) -> ShardDiedError:
-        """What was asked of a shard that has died is never answered, though another one comes in its place."""
-        share, node = sent.station.share, sent.station.node
-        return ShardDiedError(
-            shard=share.shard,
-            node=node,
-            reason=str(error),
-            worker=share.first,
-            env_ids=share.env_ids,
-            operation="call",
-        )
 
     def _load_all_values(self) -> list[Any]:
         values, failures = list[Any](), []

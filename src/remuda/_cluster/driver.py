@@ -211,7 +211,8 @@ class Driver:
         ledger.owed.update({env: faults[env] for env in cut})
         ledger.note_anew(share.env_ids)
         options, standing = self.standing.of(share)
-        self.fleet.replace(station, Legacy(ledger.legacy_seeds(share.env_ids), options, standing, delay))
+        seeds, first_worker = ledger.legacy_seeds(share.env_ids), self.fleet.first_worker(station)
+        self.fleet.replace(station, Legacy(seeds, options, standing, delay, first_worker))
         self.publisher.tell_latest(station)
 
     def _settle(self, mail: Mail, command: Command, error: RemudaError | None) -> None:

@@ -58,6 +58,8 @@ class Fleet:
         except BaseException:
             self.abandon()
             raise
+        for station in self.stations:
+            station.send("number_workers", self.first_worker(station))
         return [station.report for station in self.stations if station.report is not None]
 
     def _await_builds(self, timeout: float | None) -> None:
@@ -146,13 +148,20 @@ class Fleet:
 
     # -- deaths ------------------------------------------------------------------------------------------
 
+    def first_worker(self, station: Station) -> int:
+        """The index of a shard's first worker; -1 while not all shards before it have built theirs."""
+        before = [other.report for other in self.stations[: station.share.shard]]
+        if station not in self.stations or None in before:
+            return -1
+        return sum(len(report.workers) for report in before if report is not None)
+
     def death(self, station: Station, error: Exception, operation: str) -> ShardDiedError:
         """What to tell of it."""
         return ShardDiedError(
             shard=station.share.shard,
             node=station.node,
             reason=str(error),
-            worker=station.share.first,
+            worker=self.first_worker(station),
             env_ids=station.share.env_ids,
             operation=operation,
         )

@@ -19,18 +19,20 @@ from remuda.errors import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Renumbering:
     """From the numbers of a shard to those of the whole, in what may be pickled.
 
     Attributes:
         first_env: The shard's first env.
         shard, node: The shard, and the machine that it is on.
+        first_worker: The shard's first worker. How many there are before it is known when all shards have built theirs.
     """
 
     first_env: int
     shard: int
     node: str
+    first_worker: int = 0
 
     def portable(self, error: Exception) -> Exception:
         """The same of anything that was raised."""
@@ -53,6 +55,7 @@ class Renumbering:
         copy: WorkerDiedError = type(error).__new__(type(error))
         copy.__dict__.update(error.__dict__)
         copy.env_ids = tuple(self._env(env) for env in error.env_ids)
+        copy.worker = self._worker(error.worker)
         copy.where = self._where(error.where)
         copy.others = tuple(self.error(other) for other in error.others)
         return copy
@@ -63,15 +66,14 @@ class Renumbering:
         if exception is not None and portable(exception)[3] is None:
             exception = None
         env = None if failure.env_id is None else self._env(failure.env_id)
-        return replace(failure, env_id=env, where=self._where(failure.where), exception=exception)
+        where, worker = self._where(failure.where), self._worker(failure.worker)
+        return replace(failure, env_id=env, worker=worker, where=where, exception=exception)
 
     def fault(self, fault: Fault) -> Fault:
         where = self._where(fault.where)
         assert where is not None  # a fault has one
-        error = self.error(fault.error)
-        return replace(
-            fault, env_id=self._env(fault.env_id), where=where, error=error, shard=self.shard, node=self.node
-        )
+        env, worker, error = self._env(fault.env_id), self._worker(fault.worker), self.error(fault.error)
+        return replace(fault, env_id=env, worker=worker, where=where, error=error, shard=self.shard, node=self.node)
 
     def infos(self, extras: dict[int, Any] | None) -> dict[int, Any] | None:
         """Of a batch what is not in columns: faults are told in it, by the pool itself."""
@@ -97,6 +99,9 @@ class Renumbering:
 
     def _env(self, env: int) -> int:
         return env + self.first_env
+
+    def _worker(self, worker: int) -> int:
+        return worker + self.first_worker
 
 
 def _frozen(parts: Sequence[Any] | None) -> list[bytes] | None:

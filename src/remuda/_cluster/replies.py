@@ -109,12 +109,14 @@ class Legacy:
         options: Of resets, where they are to remember any.
         standing: Orders that last, each with its env.
         delay: Seconds to wait before envs are built: several have died at short intervals.
+        first_worker: The index of its first worker in the whole.
     """
 
     seeds: dict[int, int] = field(default_factory=dict)
     options: dict[int, dict[str, Any]] = field(default_factory=dict)
     standing: Sequence[tuple[int, CallEnv]] = ()
     delay: float = 0.0
+    first_worker: int = 0
 
 
 @dataclass(frozen=True)

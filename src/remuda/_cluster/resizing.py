@@ -138,7 +138,8 @@ class Resizing:
         for station in stations:
             options, standing = driver.standing.of(station.share)
             seeds = ledger.legacy_seeds(station.share.env_ids)
-            told.append(station.send("take_over", Legacy(seeds, options, standing)))
+            first_worker = self._fleet.first_worker(station)
+            told.append(station.send("take_over", Legacy(seeds, options, standing, first_worker=first_worker)))
         for sent in told:
             try:
                 answer: Answer = actors.get(sent.ref)

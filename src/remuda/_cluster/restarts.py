@@ -35,24 +35,32 @@ class Restarts:
         """
         if not self._policy.restarts:
             raise death
-        changes, share = Changes(), station.share
-        faults = {
-            env: Fault(
-                env_id=env,
-                worker=death.worker,
-                kind="death",
-                operation=death.operation,
-                where=where(env),
-                error=death,
-                shared=env != share.first,
-                shard=death.shard,
-                node=death.node,
-            )
-            for env in share.env_ids
-        }
+        changes = Changes()
+        faults = {env: _fault(env, station, death, where(env)) for env in station.share.env_ids}
         limit = self._quota.charge(list(faults.values()), changes)
         if limit is not None:
             raise limit from death
-        delay = max(0.0, self._quota.next_restart(share.shard, changes) - time.monotonic())
+        delay = max(0.0, self._quota.next_restart(station.share.shard, changes) - time.monotonic())
         changes.make()
         return faults, delay
+
+
+def _fault(env: int, station: Station, death: ShardDiedError, where: EnvProgress) -> Fault:
+    """What the death of its shard is to an env."""
+    return Fault(
+        env_id=env,
+        worker=death.worker + _host(env, station),
+        kind="death",
+        operation=death.operation,
+        where=where,
+        error=death,
+        shared=env != station.share.first,
+        shard=death.shard,
+        node=death.node,
+    )
+
+
+def _host(env: int, station: Station) -> int:
+    """The number of an env's worker in its shard."""
+    workers = () if station.report is None else station.report.workers
+    return next((number for number, (_, envs) in enumerate(workers) if env - station.share.first in envs), 0)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -39,10 +40,9 @@ class Shard:
     """
 
     def __init__(self, shard: int, first_env: int, node: str) -> None:
-        self._first, self._numbers = first_env, Renumbering(first_env, shard, node)
-        self._node = node
+        self._numbers = Renumbering(first_env, shard, node)
         self._pool: Pool | None = None
-        self._next: tuple[int, Pool] | None = None  # its first env, and the pool that is to take the other one's place
+        self._next: tuple[Renumbering, Pool] | None = None  # what is to take the place of these
         self.collector = Collector(self._numbers)
         self._untouched: set[int] = set()  # successors that have not been reset
         self._seeds: dict[int, int] = {}
@@ -55,7 +55,7 @@ class Shard:
         try:
             if legacy is not None:
                 time.sleep(legacy.delay)
-            self._pool = self._built(self._first, env_fns, path, options)
+            self._pool = self._built(self._numbers, env_fns, path, options)
             if legacy is not None:
                 self._inherit(legacy)
             return Answer(self._report(self._pool))
@@ -64,11 +64,12 @@ class Shard:
 
     def prepare(self, first_env: int, env_fns: bytes, path: Sequence[str], options: bytes) -> Answer:
         """Builds envs that are to take the place of those that are there, which go on meanwhile."""
+        numbers = Renumbering(first_env, self._numbers.shard, self._numbers.node)
         try:
-            self._next = first_env, self._built(first_env, env_fns, path, options)
+            self._next = numbers, self._built(numbers, env_fns, path, options)
             return Answer(self._report(self._next[1]))
         except (RemudaError, ValueError, TypeError, OSError) as error:
-            return Answer(error=Renumbering(first_env, self._numbers.shard, self._node).portable(error))
+            return Answer(error=numbers.portable(error))
 
     def drop_prepared(self) -> None:
         """They are not wanted any more. Nobody reads what comes of it."""
@@ -81,17 +82,16 @@ class Shard:
         """What was built takes its place. Returns what the envs raise that were there before, when they are closed."""
         before = None
         if self._next is not None:
-            before, (self._first, self._pool), self._next = self._pool, self._next, None
-            self._numbers = Renumbering(self._first, self._numbers.shard, self._node)
+            before, (self._numbers, self._pool), self._next = self._pool, self._next, None
             self.collector.renumber(self._numbers)
         self._inherit(legacy)
         return self._answer(lambda: None if before is None else before.close())
 
-    def _built(self, first_env: int, env_fns: bytes, path: Sequence[str], options: bytes) -> Pool:
+    def _built(self, numbers: Renumbering, env_fns: bytes, path: Sequence[str], options: bytes) -> Pool:
         sys.path.extend(entry for entry in path if entry not in sys.path)
         factories, told = self._unpickled(env_fns), self._unpickled(options, "options")
-        pool = pool_of_a_larger_one(factories, first_env, told)
-        pool._engine.fault_log.log = self._note_faults
+        pool = pool_of_a_larger_one(factories, numbers.first_env, told)
+        pool._engine.fault_log.log = partial(self._note_faults, numbers)
         return pool
 
     def _unpickled(self, pickled: bytes, what: str = "env_fns") -> Any:
@@ -99,11 +99,16 @@ class Shard:
             return cloudpickle.loads(pickled)
         except Exception as error:
             raise InvalidEnvError(
-                f"expected {what} that can be unpickled on node {self._node}, got {type(error).__name__}: {error}; "
-                "what they need must be installed there, or be in the runtime_env of remuda.Ray"
+                f"expected {what} that can be unpickled on node {self._numbers.node}, got {type(error).__name__}: "
+                f"{error}; what they need must be installed there, or be in the runtime_env of remuda.Ray"
             ) from error
 
+    def number_workers(self, first_worker: int) -> None:
+        """The index that the first of its workers has in the whole."""
+        self._numbers.first_worker = first_worker
+
     def _inherit(self, legacy: Legacy) -> None:
+        self.number_workers(legacy.first_worker)
         self._untouched, self._seeds = set(self._open.env_ids.tolist()), dict(legacy.seeds)
         for env_id, options in legacy.options.items():
             self._open.set_reset_options(options, [env_id])
@@ -112,7 +117,7 @@ class Shard:
 
     def _report(self, pool: Pool) -> ShardReport:
         return ShardReport(
-            self._node,
+            self._numbers.node,
             pool.observation_spaces,
             pool.action_spaces,
             pool.single_observation_space,
@@ -246,7 +251,7 @@ class Shard:
             known = self._open._engine.batches.info_columns[: len(infos)]
             fields = tuple(InfoField(field.path, field.type, field.dtype, field.shape) for field in known)
         own = self._numbers.infos(extras) or None
-        return Rows(ids + np.int64(self._first), [*columns, *(computed or ())], finals, infos, fields, own)
+        return Rows(ids + np.int64(self._numbers.first_env), [*columns, *(computed or ())], finals, infos, fields, own)
 
     # -- everything else ---------------------------------------------------------------------------------
 
@@ -290,9 +295,9 @@ class Shard:
         except (RemudaError, ValueError, TypeError) as error:
             return Answer(error=self._numbers.portable(error), fault_reports=self._take_fault_reports())
 
-    def _note_faults(self, faults: Sequence[Fault], then: str) -> None:
-        """In the place of a log, which would be one of this machine."""
-        self._fault_reports.append(FaultReport(tuple(map(self._numbers.fault, faults)), then))
+    def _note_faults(self, numbers: Renumbering, faults: Sequence[Fault], then: str) -> None:
+        """In the place of a log, which would be one of this machine. `numbers`: of the pool whose faults they are."""
+        self._fault_reports.append(FaultReport(tuple(map(numbers.fault, faults)), then))
 
     def _take_fault_reports(self) -> tuple[FaultReport, ...]:
         reports, self._fault_reports = tuple(self._fault_reports), []
