@@ -42,7 +42,9 @@ ARROWS = {
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
     "sb3": {"remuda", "errors", "_faces", "_keywords"},
     "_bench": {"remuda", "errors", "gymnasium", "_system", "_reports"},
-    "_cluster": {"remuda", "errors", "_wording", "_seeds", "_core", "_wire", "_relay", "_engine", "_keywords"},
+    "_cluster": {
+        *("remuda", "errors", "_wording", "_seeds", "_core", "_wire", "_relay", "_engine", "_keywords", "_progress"),
+    },
     "_training": {"remuda", "errors", "_seeds", "_wire", "_reports", "_progress", "_videos"},
     "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends"},
     "_videos": {"_worker", "errors"},

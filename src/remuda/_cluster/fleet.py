@@ -17,6 +17,7 @@ from remuda._cluster.progress import unknown
 from remuda._cluster.replies import Answer, Legacy, ShardReport
 from remuda._cluster.restarts import Restarts
 from remuda._cluster.shares import Share, Shares
+from remuda._cluster.start_bar import StartBar
 from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.pool.options import EnvFn
 from remuda._relay.log import logger
@@ -64,13 +65,13 @@ class Fleet:
 
     def _await_builds(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while building := [station.building for station in self.stations if station.building is not None]:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            built = list(answered(building, 1, left))
-            if not built:
-                raise self._too_late(building, timeout)
-            for sent in built:
-                self._note_first_build(sent)
+        with StartBar(self.stations, self._options.width) as shown:
+            while building := [station.building for station in self.stations if station.building is not None]:
+                built = list(answered(building, 1, shown.wait_time(deadline)))
+                if not built and deadline is not None and time.monotonic() >= deadline:
+                    raise self._too_late(building, timeout)
+                for sent in built:
+                    self._note_first_build(sent)
 
     def _too_late(self, building: Sequence[Sent], timeout: float | None) -> StartTimeoutError:
         return StartTimeoutError(
