@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from remuda._cluster.description import Ray
+from remuda._cluster.replies import Reply
 from remuda._cluster.shard import Shard
 from remuda.errors import MissingFrameworkError, StartTimeoutError
 
@@ -47,6 +48,11 @@ class ShardActor(Shard):
     def __init__(self, shard: int, first_env: int) -> None:
         context = ray.get_runtime_context()
         super().__init__(shard, first_env, f"{ray.util.get_node_ip_address()}-{context.get_node_id()[:8]}")
+
+    @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
+    def step_packed(self, message: bytes) -> Reply | bytes:
+        """Without an entry in Ray's list of tasks, which costs time, and would have one for each step."""
+        return super().step_packed(message)
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
     def set_policy(self, version: int, *news: Any) -> None:

@@ -14,6 +14,7 @@ from remuda import Call, EnvError, RemudaError
 from remuda._cluster import actors
 from remuda._cluster.driver import Driver
 from remuda._cluster.replies import Answer
+from remuda._cluster.shares import Portion
 from remuda._cluster.station import Sent, answered
 from remuda._engine.pool.arguments import check_timeout
 from remuda._wire.env_state import StateFns
@@ -39,29 +40,28 @@ class ShardCall(Call):
     def ask(self, env_ids: Ids, order: CallEnv, per_env_args: Sequence[tuple[Any, ...]] | None) -> None:
         """Raises before anything is sent where something cannot be pickled."""
         self._env_ids = env_ids
-        divided = self._driver.shares.divide(env_ids)
-        messages = []
-        for _, where in divided:
-            own = None if per_env_args is None else [per_env_args[i] for i in where.tolist()]
+        portions, messages = self._driver.shares.divide(env_ids), []
+        for portion in portions:
+            own = None if per_env_args is None else [per_env_args[i] for i in portion.where.tolist()]
             messages.append(cloudpickle.dumps((order, own)))
-        for (share, where), message in zip(divided, messages, strict=True):
-            station = self._driver.fleet.stations[share.shard]
-            self._asked_of[station.send("apply", message, share.local(env_ids[where]))] = where
+        for portion, message in zip(portions, messages, strict=True):
+            self._send(portion, "apply", message)
 
     def remember(self, env_ids: Ids, options: Sequence[dict[str, Any] | None]) -> None:
-        """Reset options, instead of a function."""
+        """Tells each env the options of its resets to come, instead of running a function."""
         self._env_ids = env_ids
-        for share, where in self._driver.shares.divide(env_ids):
-            station = self._driver.fleet.stations[share.shard]
-            its = [options[i] for i in where.tolist()]
-            self._asked_of[station.send("remember", its, share.local(env_ids[where]))] = where
+        for portion in self._driver.shares.divide(env_ids):
+            self._send(portion, "remember", [options[i] for i in portion.where.tolist()])
 
     def take_states(self, env_ids: Ids, state_fns: StateFns) -> None:
         """Asks for states, instead of running a function."""
         self._env_ids, message = env_ids, cloudpickle.dumps(state_fns)
-        for share, where in self._driver.shares.divide(env_ids):
-            station = self._driver.fleet.stations[share.shard]
-            self._asked_of[station.send("take_states", message, share.local(env_ids[where]))] = where
+        for portion in self._driver.shares.divide(env_ids):
+            self._send(portion, "take_states", message)
+
+    def _send(self, portion: Portion, method: str, argument: Any) -> None:
+        station, local = self._driver.fleet.stations[portion.share.shard], portion.share.local(portion.env_ids)
+        self._asked_of[station.send(method, argument, local)] = portion.where
 
     @property
     def done(self) -> bool:

@@ -18,7 +18,7 @@ from remuda._cluster.packing import pack_step, unpack_reply
 from remuda._cluster.publisher import Publisher
 from remuda._cluster.replies import Legacy, Reply
 from remuda._cluster.rows import TRUNCATED, Array, Rows, ended_rows
-from remuda._cluster.shares import Shares
+from remuda._cluster.shares import Portion, Shares
 from remuda._cluster.standing import Standing
 from remuda._cluster.station import Sent, Station
 from remuda._engine.pool.infos import PickledRows, RawRow
@@ -33,7 +33,7 @@ _BEGINNINGS = ("reset", "restore")  # what was pending of an episode is over wit
 
 @dataclass
 class Command:
-    """What a shard was sent.
+    """A command that a shard was sent, and what is needed to send it once more.
 
     Attributes:
         station: Where.
@@ -51,7 +51,7 @@ class Command:
 
 
 class Mail:
-    """What the envs of a part of the pool are doing, and what has come of it.
+    """The commands of a part of the pool that are under way, and the results that nobody has taken yet.
 
     Attributes:
         commands: Under way, by the message that they are.
@@ -94,9 +94,25 @@ class Driver:
 
     # -- sending -----------------------------------------------------------------------------------------
 
-    def send(self, mail: Mail, kind: str, env_ids: Ids, arguments: Sequence[Any]) -> None:
-        """Sends each shard its part. `arguments`: as `_some` takes them apart."""
+    def send(
+        self,
+        mail: Mail,
+        kind: str,
+        env_ids: Ids,
+        arguments: Sequence[Any],
+        portions: Sequence[Portion] | None = None,
+    ) -> None:
+        """Sends each shard its part.
+
+        Args:
+            mail: What is to come of it, and where.
+            kind: As a `Command` has it.
+            env_ids: The envs.
+            arguments: As `_some` takes them apart.
+            portions: What `Shares.divide` makes of the envs, where it is known: they are the same in each step.
+        """
         self.ledger.in_flight[env_ids] = True
+        sent = env_ids
         if kind == "observe":
             env_ids = self._repeat_ended(mail, env_ids)
         if self.ledger.owed and kind not in _BEGINNINGS:
@@ -104,9 +120,12 @@ class Driver:
         elif self.ledger.owed:
             for env in env_ids.tolist():
                 self.ledger.owed.pop(env, None)
-        for share, where in self.shares.divide(env_ids) if len(env_ids) else ():
-            its = arguments if len(where) == len(env_ids) else [_some(argument, where) for argument in arguments]
-            self._post(mail, Command(self.fleet.stations[share.shard], kind, env_ids[where], tuple(its)))
+        if portions is None or env_ids is not sent:
+            portions = self.shares.divide(env_ids)
+        for one in portions:
+            whole = len(one.where) == len(env_ids)
+            its = arguments if whole else [_some(argument, one.where) for argument in arguments]
+            self._post(mail, Command(self.fleet.stations[one.share.shard], kind, one.env_ids, tuple(its)))
 
     def _post(self, mail: Mail, command: Command) -> None:
         ids = command.station.share.local(command.env_ids)
@@ -120,22 +139,28 @@ class Driver:
         """Tells of episodes that were cut off while their envs were idle; what is left is to be sent."""
         owing = np.array([env in self.ledger.owed for env in env_ids.tolist()], bool)
         ends = {env: self.ledger.owed.pop(env) for env in env_ids[owing].tolist()}
-        for share, where in self.shares.divide(env_ids[owing]):
-            self._end_episodes(mail, self.fleet.stations[share.shard], env_ids[owing][where], ends)
+        for portion in self.shares.divide(env_ids[owing]):
+            self._end_episodes(mail, self.fleet.stations[portion.share.shard], portion.env_ids, ends)
         rest = np.flatnonzero(~owing)
         return env_ids[rest], [_some(argument, rest) for argument in arguments]
 
     def _repeat_ended(self, mail: Mail, env_ids: Ids) -> Ids:
         """Shows the ends of episodes once more whose envs were built anew since; what is left is to be sent."""
         ended = self.ledger.fresh[env_ids] & self.ledger.over[env_ids]
-        if ended.any():
-            self._repeat(mail, env_ids[ended])
+        if not ended.any():
+            return env_ids
+        self._repeat(mail, env_ids[ended])
         return env_ids[~ended]
 
     # -- receiving ---------------------------------------------------------------------------------------
 
+    def collect_all(self, mail: Mail) -> None:
+        """Waits for the answers to all commands, one after another, and takes each when it is there."""
+        for sent in list(mail.commands):
+            self.collect(mail, sent)
+
     def collect(self, mail: Mail, sent: Sent) -> None:
-        """Takes the answer to a command, which has come."""
+        """Takes the answer to a command; waits for it where it has not come."""
         command = mail.commands[sent]
         reply, failure = self._answer(sent)
         if failure is not None and self.fleet.starts_elsewhere(sent, failure):

@@ -49,6 +49,7 @@ class ClusterPart(Part):
         self._epoch = cluster.epoch
         self.env_ids = env_ids
         self.num_envs, self._ids = len(env_ids), env_ids.tolist()
+        self._portions = cluster.shares.divide(env_ids)
 
     @property
     def _engine(self) -> NoReturn:  # type: ignore[override]
@@ -64,7 +65,7 @@ class ClusterPart(Part):
         arrays, objects = self._cluster.action.split_batch(actions, len(ids), InvalidActionError)
         self._check_can_be_sent(ids)
         self._cluster.ledger.check_reset(ids)
-        self._cluster.driver.send(self._mail, "step", ids, (tuple(arrays), objects))
+        self._send_each("step", ids, (tuple(arrays), objects))
 
     def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
         """Tells envs to reset and returns at once; `seed`, `options` and `env_ids` as in `reset`."""
@@ -78,7 +79,7 @@ class ClusterPart(Part):
         named = each if options is not None else None
         cluster.ledger.note_seeds(seeds, ids)
         of_shards = seeds if any(one is not None for one in seeds) else None
-        cluster.driver.send(self._mail, "reset", ids, (of_shards, named))
+        self._send_each("reset", ids, (of_shards, named))
         if cluster.seeded_spaces is not None:
             cluster.seeded_spaces.seed(ids.tolist(), entropy_for(seed, ids.tolist()))
 
@@ -87,7 +88,11 @@ class ClusterPart(Part):
         ids = self._targets(env_ids)
         self._check_can_be_sent(ids)
         self._cluster.ledger.check_reset(ids)
-        self._cluster.driver.send(self._mail, "observe", ids, ())
+        self._send_each("observe", ids, ())
+
+    def _send_each(self, kind: str, ids: Ids, arguments: Sequence[Any]) -> None:
+        """Sends each shard its part of a command."""
+        self._cluster.driver.send(self._mail, kind, ids, arguments, self._portions if ids is self.env_ids else None)
 
     def _check_can_be_sent(self, ids: Ids) -> None:
         if self._cluster.rollouts is not None:
@@ -131,6 +136,9 @@ class ClusterPart(Part):
         began = time.monotonic()
         while mail.ready < count and mail.commands and not mail.errors:
             everything = count - mail.ready == sum(len(command.env_ids) for command in mail.commands.values())
+            if everything and deadline is None:  # one is dealt with while others are on their way
+                driver.collect_all(mail)
+                continue
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             for sent in answered(mail.commands, len(mail.commands) if everything else 1, left):
                 driver.collect(mail, sent)
@@ -191,8 +199,7 @@ class ClusterPart(Part):
         self._check_open()
         mail = self._mail
         while mail.commands:
-            for sent in answered(mail.commands, len(mail.commands), None):
-                self._cluster.driver.collect(mail, sent)
+            self._cluster.driver.collect_all(mail)
         self._cluster.driver.forget(mail)
         self._left_over = False
 
@@ -266,7 +273,7 @@ class ClusterPart(Part):
         self._check_can_be_sent(ids)
         seeds = cluster.ledger.seeds([None] * len(ids), ids)  # of envs that were never reset
         cluster.ledger.note_seeds(seeds, ids)
-        cluster.driver.send(self._mail, "restore", ids, (checked, seeds))
+        self._send_each("restore", ids, (checked, seeds))
         batch = self._received(ids)
         cluster.ledger.progress.put(ids, [state.steps for state in checked])
         return batch

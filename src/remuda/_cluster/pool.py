@@ -136,6 +136,7 @@ class ClusterPool(ClusterPart, Pool):
         cluster.options.where = replace(cluster.options.where, shards=shards)
         cluster.epoch += 1
         self._epoch = cluster.epoch
+        self._portions = cluster.shares.divide(self.env_ids)
         self._take_on(cluster)
 
     def _keep_last(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +30,30 @@ class Share:
     def env_ids(self) -> range:
         return range(self.first, self.first + self.count)
 
+    @cached_property
+    def _all(self) -> Ids:
+        return np.arange(self.first, self.first + self.count)
+
     def local(self, env_ids: Ids) -> list[int] | None:
         """Their numbers within the shard; None: they are all of its envs, in order."""
-        if len(env_ids) == self.count and env_ids[0] == self.first and bool((np.diff(env_ids) == 1).all()):
+        if np.array_equal(env_ids, self._all):
             return None
         return (env_ids - self.first).tolist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What one shard has of some envs.
+
+    Attributes:
+        share: The shard's.
+        where: (n,) places among the envs that were divided.
+        env_ids: (n,) the envs.
+    """
+
+    share: Share
+    where: Ids
+    env_ids: Ids
 
 
 class Shares:
@@ -59,7 +79,10 @@ class Shares:
         """Which of the factories are its."""
         return slice(share.first // self._width, (share.first + share.count) // self._width)
 
-    def divide(self, env_ids: Ids) -> list[tuple[Share, Ids]]:
-        """For each shard concerned, where its envs are among these."""
-        of = self.shard_of(env_ids)
-        return [(self.each[shard], np.flatnonzero(of == shard)) for shard in np.unique(of).tolist()]
+    def divide(self, env_ids: Ids) -> list[Portion]:
+        """What each shard concerned has of these."""
+        of, portions = self.shard_of(env_ids), list[Portion]()
+        for shard in np.unique(of).tolist():
+            where = np.flatnonzero(of == shard)
+            portions.append(Portion(self.each[shard], where, env_ids[where]))
+        return portions
