@@ -1,4 +1,4 @@
-"""A shard's rollouts: which policy acts, and what is told of what came of it."""
+"""Fills a shard's rollouts, with the newest policy that was published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shard says to the pool, and how it is said: plain data that can be unpickled on any machine."""
+"""The messages between shards and their driver: plain data that can be unpickled on any machine."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class FromShard:
 
 @dataclass(frozen=True)
 class Reply(FromShard):
-    """What comes of a command.
+    """The results of a command: a step, a reset, an observation, a restored state.
 
     Attributes:
         rows: Of the envs that have a result.
@@ -89,7 +89,7 @@ class Reply(FromShard):
 
 @dataclass(frozen=True)
 class Answer(FromShard):
-    """What comes of anything else.
+    """The answer to anything that is no command: a call into envs, a question, an order to build.
 
     Attributes:
         value: As that has it; what an env has made is pickled in it.

@@ -1,4 +1,4 @@
-"""What envs were told for good, so that the shard that succeeds another one can be told it again."""
+"""Keeps lasting attributes and reset options of envs, to tell them again to the shard that succeeds another one."""
 
 from __future__ import annotations
 
