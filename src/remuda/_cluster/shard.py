@@ -45,6 +45,7 @@ class Shard:
         self._next: tuple[Renumbering, Pool] | None = None  # what is to take the place of these
         self.collector = Collector(self._numbers)
         self._untouched: set[int] = set()  # successors that have not been reset
+        self._fields: tuple[InfoField, ...] = ()
         self._seeds: dict[int, int] = {}
         self._fault_reports: list[FaultReport] = []  # that the driver has not been given
 
@@ -83,6 +84,7 @@ class Shard:
         before = None
         if self._next is not None:
             before, (self._numbers, self._pool), self._next = self._pool, self._next, None
+            self._fields = ()
             self.collector.renumber(self._numbers)
         self._inherit(legacy)
         return self._answer(lambda: None if before is None else before.close())
@@ -152,14 +154,14 @@ class Shard:
         codec = self._open._engine.layout.action
 
         def send() -> None:
+            if not self._untouched:
+                return self._open.send(codec.build_batch(arrays, objects), env_ids)
             stepped = list(range(self._open.num_envs)) if env_ids is None else env_ids
-            late = [i for i, env in enumerate(stepped) if env not in self._untouched]
+            begun = [i for i, env in enumerate(stepped) if env not in self._untouched]
             self._reset_untouched([env for env in stepped if env in self._untouched])
-            if len(late) == len(stepped):
-                self._open.send(codec.build_batch(arrays, objects), env_ids)
-            elif late:
-                some = [array[late] for array in arrays], [objects[i] for i in late] if objects else []
-                self._open.send(codec.build_batch(*some), [stepped[i] for i in late])
+            if begun:
+                some = [array[begun] for array in arrays], [objects[i] for i in begun] if objects else []
+                self._open.send(codec.build_batch(*some), [stepped[i] for i in begun])
 
         return self._do(send)
 
@@ -246,12 +248,16 @@ class Shard:
 
     def _rows(self, batch: Batch) -> Rows:
         ids, columns, finals, computed, infos, extras = batch._apart(batch._rows_matter())
-        fields: tuple[InfoField, ...] = ()
-        if infos is not None:
-            known = self._open._engine.batches.info_columns[: len(infos)]
-            fields = tuple(InfoField(field.path, field.type, field.dtype, field.shape) for field in known)
+        fields = () if infos is None else self._fields_of(len(infos))
         own = self._numbers.infos(extras) or None
         return Rows(ids + np.int64(self._numbers.first_env), [*columns, *(computed or ())], finals, infos, fields, own)
+
+    def _fields_of(self, count: int) -> tuple[InfoField, ...]:
+        """What the first so many columns of infos are. The pool gives out more of them, and keeps those it has."""
+        if count != len(self._fields):
+            known = self._open._engine.batches.info_columns[:count]
+            self._fields = tuple(InfoField(field.path, field.type, field.dtype, field.shape) for field in known)
+        return self._fields
 
     # -- everything else ---------------------------------------------------------------------------------
 
