@@ -4,13 +4,14 @@
     python benchmarks/ray_shards.py --readme   puts the table into README.md beside this file
 
 The cluster is one of two nodes on this machine, so the cores are the same for all. Contenders take turns; a ratio is
-the median of the rounds' ratios. tianshou's RayVectorEnv and RLlib's env runners are measured where they are installed.
+the median of the rounds' ratios. Beside steps that take 20 ms stand two bare actors that take as long and return what
+they are sent: what is missing there is Ray's. tianshou's RayVectorEnv and RLlib's env runners are raced where they are
+installed. With `--json FILE` figures of earlier runs stay: the machine may be quiet for one race at a time.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ import gymnasium
 import numpy as np
 import ray
 from ray.cluster_utils import Cluster
+from ray_peers import Race, bare_actors, burn, missing, rllibs, tianshous
 from readme import write_section
 from tables import figure, head, row
 
@@ -35,6 +37,7 @@ SHARDS = remuda.Ray(shards=2)
 IN_ACTORS = remuda.Ray(shards=2, backend="serial")
 STORE = 200 * 1024 * 1024
 STEPS = 128
+PAUSE = 0.02  # seconds of a slow step
 
 
 class Sleeper(gymnasium.Env[Any, Any]):
@@ -48,8 +51,18 @@ class Sleeper(gymnasium.Env[Any, Any]):
         return np.zeros(4, np.float32), {}
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.02)
+        self.work()
         return np.zeros(4, np.float32), 0.0, False, False, {}
+
+    def work(self) -> None:
+        time.sleep(PAUSE)
+
+
+class Computer(Sleeper):
+    """A step takes 20 ms of a core."""
+
+    def work(self) -> None:
+        burn(PAUSE)
 
 
 class Pictures(Sleeper):
@@ -78,9 +91,7 @@ def left(obs: Any) -> Any:
     return np.zeros(len(obs), np.int64)
 
 
-# -- what is raced: a function that works for some seconds, and returns env steps a second -----------------
-
-Race = Callable[[float], float]
+# -- what is raced -----------------------------------------------------------------------------------------
 
 
 def stepping(pool: Any, policy: Callable[[Any], Any]) -> Race:
@@ -100,81 +111,52 @@ def stepping(pool: Any, policy: Callable[[Any], Any]) -> Race:
 def collecting(pool: Any, policy: Callable[[Any], Any]) -> Race:
     """The same rollouts on one machine, in whichever way of stepping is the fastest: the policy acts in the caller."""
     pool.reset(seed=0)
-    return taking(remuda.collect(pool, policy, steps=STEPS))
+    rollouts = remuda.collect(pool, policy, steps=STEPS)
+    return lambda seconds: take(rollouts, seconds)
 
 
 def rolling(pool: Any, policy: Callable[[Any], Any]) -> Race:
-    return taking(pool.rollouts(policy, steps=STEPS, in_flight=2))
-
-
-def taking(rollouts: Iterator[Any]) -> Race:
-    """Takes one rollout after another."""
+    """Shards fill the next ones while one is taken; they rest in the other's turn, and start even."""
+    in_flight = 2
+    rollouts = pool.rollouts(policy, steps=STEPS, in_flight=in_flight)
 
     def run(seconds: float) -> float:
-        steps, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < seconds:
-            rollout = next(rollouts)
-            steps += rollout.steps * rollout.num_envs
-        return steps / passed
+        for _ in range(in_flight * pool.backend.shards):  # those that were filled since the last turn
+            next(rollouts)
+        rate = take(rollouts, seconds)
+        pool.stats()  # shards answer when they have filled what they were asked for
+        return rate
 
     return run
 
 
-def tianshous(stack: ExitStack, env_fns: list[Any]) -> Race:
-    from tianshou.env import RayVectorEnv
-
-    envs = RayVectorEnv(env_fns)
-    stack.callback(envs.close)
-    envs.reset()
-
-    def run(seconds: float) -> float:
-        steps, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < seconds:
-            _, _, terminated, truncated, _ = envs.step(np.zeros(len(env_fns), np.int64))
-            if (over := np.flatnonzero(terminated | truncated)).size:
-                envs.reset(over)
-            steps += len(env_fns)
-        return steps / passed
-
-    return run
-
-
-def rllibs(stack: ExitStack, num_envs: int) -> Race:
-    """RLlib's env runners, two actors with half of the CartPoles each, asked for one more sample while one is taken."""
-    from ray.rllib.algorithms.ppo import PPOConfig
-    from ray.rllib.core.rl_module import RLModuleSpec
-    from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
-    from ray.rllib.env.env_runner_group import EnvRunnerGroup
-
-    class Lean(TorchRLModule):  # type: ignore[misc]
-        def _forward(self, batch: Any, **_: Any) -> Any:
-            return {"actions": (batch["obs"][:, 2] > 0).long()}
-
-    config = PPOConfig().environment("CartPole-v1")
-    config = config.env_runners(num_env_runners=2, num_envs_per_env_runner=num_envs // 2)
-    config = config.rl_module(rl_module_spec=RLModuleSpec(module_class=Lean))
-    group = EnvRunnerGroup(config=config, local_env_runner=False, num_env_runners=2)
-    stack.callback(group.stop)
-
-    def ask(runners: list[int]) -> None:
-        sample = {"num_timesteps": STEPS * num_envs // 2}
-        group.foreach_env_runner_async("sample", kwargs=sample, remote_worker_ids=runners)
-
-    for _ in range(2):
-        ask([1, 2])
-
-    def run(seconds: float) -> float:
-        steps, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < seconds:
-            for runner, episodes in group.fetch_ready_async_reqs(timeout_seconds=0.1):
-                steps += sum(map(len, episodes))
-                ask([runner])
-        return steps / passed
-
-    return run
+def take(rollouts: Iterator[Any], seconds: float) -> float:
+    """Takes one rollout after another; env steps a second."""
+    steps, begin = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begin) < seconds:
+        rollout = next(rollouts)
+        steps += rollout.steps * rollout.num_envs
+    return steps / passed
 
 
 # -- the races ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Who is raced with whom.
+
+    Attributes:
+        what: The workload.
+        other_name: Who we are compared with.
+        goal: Our rate is to be so many times the other's at least; None: it is only told.
+        make: Makes us, the other, and bare actors where it is to be told what these reach.
+    """
+
+    what: str
+    other_name: str
+    goal: float | None
+    make: Callable[[ExitStack], tuple[Race, ...]]
 
 
 @dataclass(frozen=True)
@@ -183,9 +165,11 @@ class Figure:
 
     Attributes:
         what: The workload.
+        other_name: Who we are compared with.
         ours, other: Env steps a second over Ray, and of whom it is compared with.
         ratio: The median of the rounds'.
         goal: That ratio is to be so much at least; None: it is only told.
+        bare: What two bare actors reach of the other's rate; None: not raced.
     """
 
     what: str
@@ -194,112 +178,169 @@ class Figure:
     other: float
     ratio: float
     goal: float | None
+    bare: float | None = None
 
 
-def races() -> Iterator[tuple[str, str, float | None, Callable[[ExitStack], tuple[Race, Race]]]]:
-    """What, against whom, the goal, and how the two are made."""
+def make_pool(stack: ExitStack, env_fns: list[Any], **options: Any) -> Any:
+    return stack.enter_context(remuda.Pool(env_fns, **options))
 
-    def pool(stack: ExitStack, env_fns: list[Any], **options: Any) -> Any:
-        return stack.enter_context(remuda.Pool(env_fns, **options))
 
-    many, sleepers, pictures = [cartpole] * 64, [Sleeper] * 8, [Pictures] * 32
-    yield (
+def pairings() -> Iterator[Pairing]:
+    yield from with_cheap_envs()
+    yield with_slow_envs("steps of 20 ms, 8 envs", Sleeper, "sleep", PAUSE)
+    yield with_slow_envs("steps that compute for 20 ms, 8 envs", Computer, "compute", 4 * PAUSE)
+    yield from with_peers()
+
+
+def with_cheap_envs() -> Iterator[Pairing]:
+    many, pictures = [cartpole] * 64, [Pictures] * 32
+    yield Pairing(
         f"rollouts of {STEPS} steps, 64 CartPoles",
         "processes",
         0.9,
-        lambda s: (rolling(pool(s, many, backend=IN_ACTORS), lean), collecting(pool(s, many, num_workers=2), lean)),
+        lambda stack: (
+            rolling(make_pool(stack, many, backend=IN_ACTORS), lean),
+            collecting(make_pool(stack, many, num_workers=2), lean),
+        ),
     )
-    yield (
+    yield Pairing(
         "steps, 64 CartPoles",
         "processes",
         None,
-        lambda s: (stepping(pool(s, many, backend=IN_ACTORS), lean), stepping(pool(s, many, num_workers=2), lean)),
-    )
-    yield (
-        "steps of 20 ms, 8 envs",
-        "processes",
-        0.95,
-        lambda s: (
-            stepping(pool(s, sleepers, backend=SHARDS, num_workers=None), left),
-            stepping(pool(s, sleepers, num_workers=None), left),
+        lambda stack: (
+            stepping(make_pool(stack, many, backend=IN_ACTORS), lean),
+            stepping(make_pool(stack, many, num_workers=2), lean),
         ),
     )
-    yield (
+    yield Pairing(
         f"rollouts of {STEPS} steps, 32 envs of 28 kB",
         "processes",
         None,
-        lambda s: (
-            rolling(pool(s, pictures, backend=IN_ACTORS), left),
-            collecting(pool(s, pictures, num_workers=2), left),
+        lambda stack: (
+            rolling(make_pool(stack, pictures, backend=IN_ACTORS), left),
+            collecting(make_pool(stack, pictures, num_workers=2), left),
         ),
     )
-    for count in (16, 32) if importlib.util.find_spec("tianshou") is not None else ():
-        some = many[:count]
-        yield (
+
+
+def with_slow_envs(what: str, env_fn: Any, method: str, seconds: float) -> Pairing:
+    """A worker for each env. `method`, `seconds`: what a bare actor does meanwhile, and how long."""
+    env_fns = [env_fn] * 8
+    return Pairing(
+        what,
+        "processes",
+        0.95,
+        lambda stack: (
+            stepping(make_pool(stack, env_fns, backend=SHARDS, num_workers=None), left),
+            stepping(make_pool(stack, env_fns, num_workers=None), left),
+            bare_actors(stack, method, seconds, len(env_fns)),
+        ),
+    )
+
+
+def with_peers() -> Iterator[Pairing]:
+    for count in (16, 64):
+        some = [cartpole] * count
+        yield Pairing(
             f"steps, {count} CartPoles",
             "tianshou's RayVectorEnv",
             5.0,
-            lambda s, some=some: (stepping(pool(s, some, backend=IN_ACTORS), lean), tianshous(s, some)),  # type: ignore[misc]
+            lambda stack, some=some: (  # type: ignore[misc]
+                stepping(make_pool(stack, some, backend=IN_ACTORS), lean),
+                tianshous(stack, some),
+            ),
         )
-    if importlib.util.find_spec("tree") is not None:  # of what RLlib needs, the first thing that is missing
-        yield (
-            f"rollouts of {STEPS} steps, 64 CartPoles",
-            "RLlib's env runners",
-            None,
-            lambda s: (rolling(pool(s, many, backend=IN_ACTORS), lean), rllibs(s, len(many))),
-        )
+    yield Pairing(
+        f"rollouts of {STEPS} steps, 64 CartPoles",
+        "RLlib's env runners",
+        None,
+        lambda stack: (
+            rolling(make_pool(stack, [cartpole] * 64, backend=IN_ACTORS), lean),
+            rllibs(stack, 64, STEPS),
+        ),
+    )
 
 
-def race(seconds: float, rounds: int, only: str) -> Iterator[Figure]:
-    for what, other_name, goal, make in races():
-        if only not in f"{what} {other_name}":
-            continue
-        with ExitStack() as stack:
-            ours, other = make(stack)
-            ours(seconds / 2), other(seconds / 2)
-            turns = [(ours(seconds), other(seconds)) for _ in range(rounds)]
-        yield Figure(
-            what,
-            other_name,
-            median(mine for mine, _ in turns),
-            median(its for _, its in turns),
-            median(mine / its for mine, its in turns),
-            goal,
-        )
+def race(pairing: Pairing, seconds: float, rounds: int) -> Figure:
+    with ExitStack() as stack:
+        contenders = pairing.make(stack)
+        for contender in contenders:
+            contender(seconds / 2)
+        turns = [[contender(seconds) for contender in contenders] for _ in range(rounds)]
+    return Figure(
+        pairing.what,
+        pairing.other_name,
+        median(turn[0] for turn in turns),
+        median(turn[1] for turn in turns),
+        median(turn[0] / turn[1] for turn in turns),
+        pairing.goal,
+        median(turn[2] / turn[1] for turn in turns) if len(contenders) > 2 else None,
+    )
+
+
+# -- what is told ---------------------------------------------------------------------------------------------
 
 
 def markdown(figures: list[Figure]) -> Iterator[str]:
-    yield from head(["over Ray, two shards", "env steps/s", "against", "env steps/s", "ratio", "goal"])
+    yield from head(["over Ray, two shards", "env steps/s", "against", "env steps/s", "ratio", "goal", "bare actors"])
     for one in figures:
         goal = "" if one.goal is None else f"{one.goal:g}, {'met' if one.ratio >= one.goal else 'missed'}"
         cells = [one.what, f"{one.ours:,.0f}", one.other_name, f"{one.other:,.0f}", figure(one.ratio), goal]
-        yield row(cells)
+        yield row([*cells, figure(one.bare)])
+
+
+def kept(path: Path | None) -> dict[tuple[str, str], Figure]:
+    """What earlier runs have measured."""
+    if path is None or not path.exists():
+        return {}
+    figures = [Figure(**one) for one in json.loads(path.read_text())]
+    return {(one.what, one.other_name): one for one in figures}
+
+
+def measure(figures: dict[tuple[str, str], Figure], options: argparse.Namespace) -> None:
+    """Adds what is measured to these."""
+    seconds, rounds = (1.0, 3) if options.quick else (4.0, 5)
+    absent = missing()
+    for pairing in pairings():
+        if options.only not in f"{pairing.what} {pairing.other_name}":
+            continue
+        if pairing.other_name in absent:
+            print(f"{pairing.what}: skipped, {pairing.other_name} are not installed", file=sys.stderr, flush=True)
+            continue
+        load = os.getloadavg()[0]
+        one = figures[pairing.what, pairing.other_name] = race(pairing, seconds, rounds)
+        beside = "" if one.bare is None else f" (bare actors {one.bare:.3f})"
+        print(
+            f"{one.what}, against {one.other_name}: {one.ratio:.3f}{beside}, at a load of {load:.1f} before",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="1 s a turn, three rounds, instead of 4 s and five")
     parser.add_argument("--only", default="", help="those whose names have this in them: tianshou, '20 ms', ...")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--json", type=Path, help="the figures are kept here; those of earlier runs stay")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
     options = parser.parse_args()
     os.environ.setdefault("RAY_worker_register_timeout_seconds", "900")  # who starts an actor an env needs minutes
     node = {"num_cpus": 128, "object_store_memory": STORE}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    figures = kept(options.json)
     try:
         cluster.add_node(**node)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        figures = list[Figure]()
-        for one in race(1.0, 3, options.only) if options.quick else race(4.0, 5, options.only):
-            figures.append(one)
-            print(f"{one.what}, against {one.other_name}: {one.ratio:.2f}", file=sys.stderr, flush=True)
+        measure(figures, options)
     finally:
         ray.shutdown()
         cluster.shutdown()
-    text = "\n".join(markdown(figures))
+    order = [(pairing.what, pairing.other_name) for pairing in pairings()]
+    told = [figures[one] for one in order if one in figures]
+    text = "\n".join(markdown(told))
     print(text)
     if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in figures], indent=2) + "\n")
+        options.json.write_text(json.dumps([asdict(one) for one in told], indent=2) + "\n")
     if options.readme:
         write_section("ray", text)
 

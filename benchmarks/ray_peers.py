@@ -1,0 +1,140 @@
+"""What `ray_shards.py` is raced with on the same cluster: bare actors, tianshou's RayVectorEnv, RLlib's env runners."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import ray
+
+Race = Callable[[float], float]
+"""Works for so many seconds, and returns env steps a second."""
+
+MESSAGE = bytes(256)  # as long as what a shard is sent for a step of a few envs, packed
+
+
+def burn(seconds: float) -> None:
+    """Computes until this thread has had a core for so long."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+class Bare:
+    """An actor with nothing of ours in it. As with our shards, its steps are not in Ray's list of tasks."""
+
+    @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
+    def sleep(self, seconds: float, message: bytes) -> bytes:
+        time.sleep(seconds)
+        return message
+
+    @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
+    def compute(self, seconds: float, message: bytes) -> bytes:
+        burn(seconds)
+        return message
+
+
+def bare_actors(stack: ExitStack, method: str, seconds: float, num_envs: int) -> Race:
+    """Two actors which are as long at it as the envs of a shard, and return what they were sent: Ray's own share.
+
+    Args:
+        stack: Ends them.
+        method: "sleep" or "compute".
+        seconds: That each takes for a step of all of its envs.
+        num_envs: Of both together.
+    """
+    pair = [ray.remote(Bare).remote() for _ in range(2)]
+    for actor in pair:
+        stack.callback(ray.kill, actor)
+    calls = [getattr(actor, method) for actor in pair]
+
+    def run(duration: float) -> float:
+        steps, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < duration:
+            ray.get([call.remote(seconds, MESSAGE) for call in calls])
+            steps += num_envs
+        return steps / passed
+
+    return run
+
+
+def missing() -> list[str]:
+    """Peers that are not installed."""
+    needs = {"tianshou's RayVectorEnv": "tianshou", "RLlib's env runners": "tree"}  # of RLlib's, what is missing first
+    return [name for name, module in needs.items() if importlib.util.find_spec(module) is None]
+
+
+def tianshous(stack: ExitStack, env_fns: list[Any]) -> Race:
+    """tianshou's RayVectorEnv, an actor for each env; whoever is over is reset."""
+    from tianshou.env import RayVectorEnv
+
+    envs = RayVectorEnv(env_fns)
+    stack.callback(envs.close)
+    envs.reset()
+
+    def run(duration: float) -> float:
+        steps, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < duration:
+            _, _, terminated, truncated, _ = envs.step(np.zeros(len(env_fns), np.int64))
+            if (over := np.flatnonzero(terminated | truncated)).size:
+                envs.reset(over)
+            steps += len(env_fns)
+        return steps / passed
+
+    return run
+
+
+def rllibs(stack: ExitStack, num_envs: int, num_steps: int) -> Race:
+    """RLlib's env runners, two actors with half of the CartPoles each, asked for one more sample while one is taken."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module import RLModuleSpec
+    from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+    from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+    class Lean(TorchRLModule):  # type: ignore[misc]
+        def _forward(self, batch: Any, **_: Any) -> Any:
+            return {"actions": (batch["obs"][:, 2] > 0).long()}
+
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=2, num_envs_per_env_runner=num_envs // 2, max_requests_in_flight_per_env_runner=2)
+    )
+    config = config.rl_module(rl_module_spec=RLModuleSpec(module_class=Lean))
+    group = EnvRunnerGroup(config=config, local_env_runner=False, num_env_runners=2)
+    stack.callback(group.stop)
+    return _sampling(group, num_steps * num_envs // 2)
+
+
+def _sampling(group: Any, num_timesteps: int) -> Race:
+    """Each runner fills one sample while another is taken. Nothing is under way before a turn, nor after it."""
+
+    def ask(runners: list[int]) -> int:
+        asked = {"num_timesteps": num_timesteps}
+        return int(group.foreach_env_runner_async("sample", kwargs=asked, remote_worker_ids=runners))
+
+    def fetch() -> list[tuple[int, int]]:
+        """Whose samples have come, and how many steps are in each."""
+        come = group.fetch_ready_async_reqs(timeout_seconds=0.1)
+        return [(runner, sum(map(len, episodes))) for runner, episodes in come]
+
+    def run(duration: float) -> float:
+        under_way = ask([1, 2]) + ask([1, 2])
+        first: list[tuple[int, int]] = []
+        while not first:  # the clock starts with the first one, which is not counted
+            first = fetch()
+        under_way += ask([runner for runner, _ in first]) - len(first)
+        steps, passed, begin = 0, 0.0, time.perf_counter()
+        while passed < duration:
+            for runner, count in fetch():
+                steps, passed = steps + count, time.perf_counter() - begin  # it ends with a sample, too
+                under_way += ask([runner]) - 1
+        while under_way > 0:
+            under_way -= len(fetch())
+        return steps / passed
+
+    return run
