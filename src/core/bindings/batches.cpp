@@ -86,19 +86,11 @@ void bind_batches(nb::module_& m) {
       .def_prop_ro("has_infos", &Batch::has_infos)
       .def_prop_ro("done", &Batch::done, nb::for_getter(nb::sig("def done(self) -> numpy.ndarray")))
       .def(
-          "_info_dicts",
-          [](const Batch& batch, const InfoReader& reader, bool has_vectors) {
-            return none_or(batch.info_dicts(reader, has_vectors));
-          },
-          "reader"_a, "has_vectors"_a,
-          nb::sig("def _info_dicts(self, reader: InfoReader, has_vectors: bool) -> list | None"))
+          "_info_dicts", [](const Batch& batch) { return none_or(batch.info_dicts()); },
+          nb::sig("def _info_dicts(self) -> list | None"))
       .def(
-          "_stacked_infos",
-          [](const Batch& batch, const InfoReader& reader, bool has_vectors) {
-            return none_or(batch.stacked_infos(reader, has_vectors));
-          },
-          "reader"_a, "has_vectors"_a,
-          nb::sig("def _stacked_infos(self, reader: InfoReader, has_vectors: bool) -> dict | None"))
+          "_stacked_infos", [](const Batch& batch) { return none_or(batch.stacked_infos()); },
+          nb::sig("def _stacked_infos(self) -> dict | None"))
       .def("_info_mask", &Batch::info_mask, nb::sig("def _info_mask(self) -> numpy.ndarray"))
       .def("_leaves", &Batch::leaves)
       .def("_final_leaves", &Batch::finals, nb::sig("def _final_leaves(self) -> list | None"))

@@ -54,26 +54,9 @@ nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
   return made;
 }
 
-// Says in a mask in Gymnasium's format that these rows have something.
-void mark(nb::dict& stacked, const nb::object& key, npy_intp n, const std::vector<npy_intp>& having) {
-  nb::object mask = get(stacked, key);
-  if (!mask.is_valid()) {
-    mask = checked(PyArray_SimpleNew(1, &n, NPY_BOOL));
-    std::memset(PyArray_DATA(as_array(mask)), 0, static_cast<std::size_t>(n));
-    set(stacked, key, mask);
-  }
-  auto* flags = static_cast<npy_bool*>(PyArray_DATA(as_array(mask)));
-  for (npy_intp row : having) flags[row] = NPY_TRUE;
-}
+nb::object flags(npy_intp n) { return checked(PyArray_SimpleNew(1, &n, NPY_BOOL)); }
 
-// A mask in Gymnasium's format: which rows have any of these columns.
-nb::object having_any(const InfoRows& rows, std::uint64_t columns) {
-  const auto n = static_cast<npy_intp>(rows.size());
-  nb::object mask = checked(PyArray_SimpleNew(1, &n, NPY_BOOL));
-  auto* flags = static_cast<npy_bool*>(PyArray_DATA(as_array(mask)));
-  for (std::size_t row = 0; row < rows.size(); ++row) flags[row] = (rows.mask(row) & columns) != 0;
-  return mask;
-}
+npy_bool* flags_of(nb::handle mask) { return static_cast<npy_bool*>(PyArray_DATA(as_array(mask))); }
 
 nb::object interned(const char* text) { return checked(PyUnicode_InternFromString(text)); }
 
@@ -110,6 +93,37 @@ nb::object zeros(const InfoRows::Leaf& leaf, npy_intp rows) {
 
 }  // namespace
 
+// The masks of one dict in Gymnasium's format, which say who has a key.  Where they may be shared, neighbours that the
+// same rows have get one, as the keys of an inner dict and that one's own mostly do: arrays are most of what it costs.
+class InfoReader::Masks {
+ public:
+  Masks(const InfoRows& rows, bool are_shared) : rows_(rows), are_shared_(are_shared) {}
+
+  // Of rows that have any of these columns.
+  const nb::object& having_any(std::uint64_t columns) {
+    if (!are_shared_ || !last_.is_valid() || !is_last(columns)) make(columns);
+    return last_;
+  }
+
+ private:
+  bool has(std::size_t row, std::uint64_t columns) const { return (rows_.mask(row) & columns) != 0; }
+  bool is_last(std::uint64_t columns) const {
+    const npy_bool* said = flags_of(last_);
+    for (std::size_t row = 0; row < rows_.size(); ++row)
+      if ((said[row] != NPY_FALSE) != has(row, columns)) return false;
+    return true;
+  }
+  void make(std::uint64_t columns) {
+    last_ = flags(static_cast<npy_intp>(rows_.size()));
+    npy_bool* said = flags_of(last_);
+    for (std::size_t row = 0; row < rows_.size(); ++row) said[row] = has(row, columns);
+  }
+
+  const InfoRows& rows_;
+  const bool are_shared_;
+  nb::object last_;
+};
+
 // -- where they lie --------------------------------------------------------------------------------
 
 InfoRows::InfoRows(nb::handle mask, nb::handle arrays) {
@@ -124,8 +138,8 @@ InfoRows::InfoRows(nb::handle mask, nb::handle arrays) {
 }
 
 void InfoRows::add(const Column& column, std::uint32_t first_row) {
-  leaves_.push_back({column.descr(), column.shape().data(), static_cast<int>(column.shape().size()),
-                     column.row(first_row), column.row_bytes()});
+  add({column.descr(), column.shape().data(), static_cast<int>(column.shape().size()), column.row(first_row),
+       column.row_bytes()});
 }
 
 void InfoRows::add(nb::handle array) {
@@ -135,8 +149,8 @@ void InfoRows::add(nb::handle array) {
     throw nb::type_error("expected contiguous arrays of as many rows as the mask has");
   // Not the stride, which may be anything where there is one row.
   const auto row_bytes = static_cast<std::size_t>(PyArray_NBYTES(rows)) / std::max<std::size_t>(size_, 1);
-  leaves_.push_back({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1,
-                     static_cast<const std::byte*>(PyArray_DATA(rows)), row_bytes});
+  add({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1,
+       static_cast<const std::byte*>(PyArray_DATA(rows)), row_bytes});
 }
 
 // -- the reader ------------------------------------------------------------------------------------
@@ -209,46 +223,51 @@ nb::object InfoReader::value_of(Kind kind, const InfoRows::Leaf& leaf, std::size
 }
 
 nb::dict InfoReader::stack(nb::handle mask, nb::handle arrays, nb::handle finals) const {
-  return stack(rows_of(mask, arrays), finals);
+  return stack(rows_of(mask, arrays), finals, false);
 }
 
-nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) const {
-  static const nb::handle kNames[] = {interned("final_info").release(), interned("_final_info").release(),
-                                      interned("final_obs").release(), interned("_final_obs").release()};
+nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals, bool shares_masks) const {
   nb::dict stacked;
   std::uint64_t there = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) there |= rows.mask(row);
-  stack_nodes(stacked, tree_, rows, there);
-  if (finals.is_none()) return stacked;
+  Masks masks(rows, shares_masks);
+  stack_nodes(stacked, tree_, rows, there, masks);
   const auto n = static_cast<npy_intp>(rows.size());
-  nb::object final_obs = objects(n);
-  std::vector<npy_intp> having;
-  for (auto [row, obs] : nb::borrow<nb::dict>(finals)) {
-    const auto i = nb::cast<std::size_t>(row);
-    if (i >= rows.size()) throw nb::index_error("there is no such row");
-    set_object(final_obs, i, nb::borrow(obs));
-    having.push_back(static_cast<npy_intp>(i));
-  }
-  sub_dict(stacked, nb::borrow(kNames[0]));
-  mark(stacked, nb::borrow(kNames[1]), n, having);
-  set(stacked, nb::borrow(kNames[2]), final_obs);
-  mark(stacked, nb::borrow(kNames[3]), n, having);
+  if (!finals.is_none()) add_finals(stacked, nb::borrow<nb::dict>(finals), n, shares_masks);
   return stacked;
 }
 
+// Terminal observations, and of the envs that have one a terminal info, be it that nothing is in it.
+void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n, bool shares_mask) {
+  static const nb::handle kNames[] = {interned("final_info").release(), interned("_final_info").release(),
+                                      interned("final_obs").release(), interned("_final_obs").release()};
+  nb::object final_obs = objects(n), mask = flags(n);
+  std::memset(flags_of(mask), 0, static_cast<std::size_t>(n));
+  for (auto [row, obs] : finals) {
+    const auto i = nb::cast<std::size_t>(row);
+    if (i >= static_cast<std::size_t>(n)) throw nb::index_error("there is no such row");
+    set_object(final_obs, i, nb::borrow(obs));
+    flags_of(mask)[i] = NPY_TRUE;
+  }
+  sub_dict(stacked, nb::borrow(kNames[0]));
+  set(stacked, nb::borrow(kNames[1]), mask);
+  set(stacked, nb::borrow(kNames[2]), final_obs);
+  set(stacked, nb::borrow(kNames[3]), shares_mask ? mask : checked(PyArray_NewCopy(as_array(mask), NPY_CORDER)));
+}
+
 // `there`: the columns that any row has.
-void InfoReader::stack_nodes(nb::dict& to, const std::vector<Node>& nodes, const InfoRows& rows,
-                             std::uint64_t there) const {
+void InfoReader::stack_nodes(nb::dict& to, const std::vector<Node>& nodes, const InfoRows& rows, std::uint64_t there,
+                             Masks& masks) const {
   for (const Node& node : nodes) {
     if ((node.columns & there) == 0) continue;
     if (node.column) {
       set(to, node.key, stack_column(rows, *node.column));
     } else {
       nb::dict inner;
-      stack_nodes(inner, node.children, rows, there);
+      stack_nodes(inner, node.children, rows, there, masks);
       set(to, node.key, inner);
     }
-    set(to, node.mask_key, having_any(rows, node.columns));
+    set(to, node.mask_key, masks.having_any(node.columns));
   }
 }
 

@@ -38,14 +38,18 @@ struct InfoRows {
   std::size_t num_columns() const { return leaves_.size(); }
   const Leaf& operator[](std::size_t column) const { return leaves_[column]; }
   // A worker that ran wild may have set any bit.
-  std::uint64_t mask(std::size_t row) const {
-    return leaves_.size() < 64 ? masks_[row] & ((std::uint64_t{1} << leaves_.size()) - 1) : masks_[row];
-  }
+  std::uint64_t mask(std::size_t row) const { return masks_[row] & known_; }
 
  private:
+  void add(const Leaf& leaf) {
+    known_ |= std::uint64_t{1} << leaves_.size();
+    leaves_.push_back(leaf);
+  }
+
   const std::uint64_t* masks_;
   std::size_t size_;
   std::vector<Leaf> leaves_;
+  std::uint64_t known_ = 0;  // the bits of these columns
 };
 
 class InfoReader {
@@ -69,7 +73,8 @@ class InfoReader {
 
   // The same of rows wherever they lie, which have no more columns than were added here.
   nb::list infos(const InfoRows& rows) const;
-  nb::dict stack(const InfoRows& rows, nb::handle finals) const;
+  // `shares_masks`: keys that the same rows have may have one mask.  Else all arrays are apart, to be added to.
+  nb::dict stack(const InfoRows& rows, nb::handle finals, bool shares_masks) const;
 
  private:
   enum class Kind { kNumber, kScalar, kArray };
@@ -78,6 +83,7 @@ class InfoReader {
     Kind kind;
     bool is_object;  // Gymnasium has its values in an array of objects
   };
+  class Masks;
   struct Node {  // a key in Gymnasium's format, and what is below it
     nb::object key, mask_key;
     std::uint64_t columns = 0;               // at or below it, by bit
@@ -89,7 +95,9 @@ class InfoReader {
   static nb::object value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row);
   nb::dict info_of(const InfoRows& rows, std::size_t row) const;
   void add_to_tree(std::size_t column);
-  void stack_nodes(nb::dict& to, const std::vector<Node>& nodes, const InfoRows& rows, std::uint64_t there) const;
+  void stack_nodes(nb::dict& to, const std::vector<Node>& nodes, const InfoRows& rows, std::uint64_t there,
+                   Masks& masks) const;
+  static void add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n, bool shares_mask);
   nb::object stack_column(const InfoRows& rows, std::size_t column) const;
 
   std::vector<Column> columns_;

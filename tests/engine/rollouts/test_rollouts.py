@@ -161,6 +161,25 @@ def test_numbers_in_infos_are_arrays_over_steps_and_envs(autoreset: Any) -> None
             twin.begin()
 
 
+class OddlyTellingEnv(CountingEnv):
+    """Tells of two numbers in each step, but once of one of them alone, in another form."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"a": 1} if self.total_steps == 8 else {"a": 1.0, "b": 2.0}
+
+
+def test_a_number_without_a_column_says_nothing_of_others() -> None:
+    with Pool([OddlyTellingEnv], backend="serial") as pool:
+        pool.reset(seed=0)
+        for _ in range(2):  # in the second the keys have columns
+            rollout = pool.rollout(6)
+            for step in rollout:
+                step.act(np.zeros(1, int))
+        assert rollout.infos["_a"].all()
+        assert rollout.infos["_b"][:, 0].tolist() == [True, False, True, True, True, True]
+
+
 # -- ends ------------------------------------------------------------------------------------------------
 
 

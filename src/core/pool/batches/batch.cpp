@@ -131,11 +131,17 @@ nb::object Batch::done() {
 
 // -- infos -----------------------------------------------------------------------------------------
 
+const InfoReader& Batch::info_reader() const {
+  static const nb::handle kInfoReader = PyUnicode_InternFromString("info_reader");
+  return nb::cast<const InfoReader&>(nb::object(source_.attr(kInfoReader)));
+}
+
 // Whether the columns have all infos, and the terminal observations are rows of one array.
-bool Batch::columns_have_infos(const InfoReader& reader, bool has_vectors) const {
+bool Batch::columns_have_infos(const InfoReader& reader) const {
   if (!lease_.is_valid() && arrays_.columns[kInfoMaskOfBatch].is_none()) return false;  // a copy of what has no infos
   if (!extras_.is_valid()) return true;
-  if (has_vectors || reader.has_final_obs()) return false;
+  static const nb::handle kVectorSize = PyUnicode_InternFromString("vector_size");
+  if (reader.has_final_obs() || !nb::object(source_.attr(kVectorSize)).is_none()) return false;
   bool any_final = false;
   for (auto [row, extra] : nb::borrow<nb::dict>(extras_)) {
     if (has_matter(extra)) return false;
@@ -183,8 +189,14 @@ nb::object Batch::terminal_observations() const {
   return nb::len(observations) == 0 ? nb::object(nb::none()) : nb::object(observations);
 }
 
-nb::object Batch::info_dicts(const InfoReader& reader, bool has_vectors) const {
-  if (!columns_have_infos(reader, has_vectors)) return {};
+nb::object Batch::info_dicts() const {
+  if (!has_infos()) {
+    nb::list none;
+    for (std::uint32_t i = 0; i < count_; ++i) none.append(nb::dict());
+    return none;
+  }
+  const InfoReader& reader = info_reader();
+  if (!columns_have_infos(reader)) return {};
   const nb::list dicts = reader.infos(info_rows(reader));
   const nb::object terminal = terminal_observations();
   if (terminal.is_none()) return dicts;
@@ -196,9 +208,11 @@ nb::object Batch::info_dicts(const InfoReader& reader, bool has_vectors) const {
   return dicts;
 }
 
-nb::object Batch::stacked_infos(const InfoReader& reader, bool has_vectors) const {
-  if (!columns_have_infos(reader, has_vectors)) return {};
-  return reader.stack(info_rows(reader), terminal_observations());
+nb::object Batch::stacked_infos() const {
+  if (!has_infos()) return nb::dict();
+  const InfoReader& reader = info_reader();
+  if (!columns_have_infos(reader)) return {};
+  return reader.stack(info_rows(reader), terminal_observations(), true);
 }
 
 int Batch::visit(visitproc visit, void* arg) const {

@@ -46,7 +46,8 @@ class Batch {
         Arrays arrays, nb::object extras, nb::object env_ids, nb::object valid);
 
   std::uint32_t count() const { return count_; }
-  nb::object source() const { return source_; }  // what its owner wants to know about all batches of a pool
+  // What all batches of a pool have in common: Python's `Source`.
+  nb::object source() const { return source_; }
   nb::object extras() const { return extras_; }
   bool has_infos() const { return has_infos_ || extras_.is_valid(); }
   nb::object valid() const { return valid_; }  // which rows are an env's; null: all
@@ -64,10 +65,9 @@ class Batch {
 
   // A new array: where an episode has ended.
   nb::object done();
-  // All infos as `reader` makes them of columns: a list of dicts, or one for all in Gymnasium's format.  Null where
-  // columns do not have all of it.  `has_vectors`: whether envs are vector envs.
-  nb::object info_dicts(const InfoReader& reader, bool has_vectors) const;
-  nb::object stacked_infos(const InfoReader& reader, bool has_vectors) const;
+  // All infos: a list of dicts, or one for all in Gymnasium's format.  Null where columns do not have all of it.
+  nb::object info_dicts() const;
+  nb::object stacked_infos() const;
 
   int visit(visitproc visit, void* arg) const;
   void clear();
@@ -77,7 +77,8 @@ class Batch {
 
   nb::object column(std::size_t index) const;
   const npy_bool* flags(Attribute attribute);
-  bool columns_have_infos(const InfoReader& reader, bool has_vectors) const;
+  const InfoReader& info_reader() const;
+  bool columns_have_infos(const InfoReader& reader) const;
   bool has_terminal_arrays() const;
   InfoRows info_rows(const InfoReader& reader) const;
   nb::object terminal_observations() const;

@@ -145,19 +145,13 @@ class Batch(_core.Batch):
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)
 
     def stack_infos(self) -> dict[str, Any]:
-        """What `infos.stack()` returns and raises, in less time."""
-        if not self.has_infos:
-            return {}
-        source = self._source
-        stacked = self._stacked_infos(source.info_reader, source.vector_size is not None)
+        """What `infos.stack()` returns and raises, in less time. Keys that the same envs have may share their mask."""
+        stacked = self._stacked_infos()
         return self.infos.stack() if stacked is None else stacked
 
     def list_infos(self) -> list[dict[str, Any]]:
         """The n info dicts, as `list(infos)` has and raises them, in less time. They are new each time."""
-        if not self.has_infos:
-            return [{} for _ in range(len(self))]
-        source = self._source
-        infos = self._info_dicts(source.info_reader, source.vector_size is not None)
+        infos = self._info_dicts()
         return list(self.infos) if infos is None else infos
 
     def _rows_matter(self) -> dict[int, RawRow]:
