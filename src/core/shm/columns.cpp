@@ -67,7 +67,8 @@ bool Column::has_layout(PyArrayObject* array, int leading) const {
 
 bool Column::write(PyObject* value, std::uint32_t row) const {
   std::byte* target = this->row(row);
-  if (!PyArray_Check(value)) return shape_.empty() && write_number(value, target);
+  if (PyLong_CheckExact(value)) return shape_.empty() && is_int64_ && write_int(value, target);
+  if (!PyArray_Check(value)) return shape_.empty() && write_scalar(value, target);
   auto* array = reinterpret_cast<PyArrayObject*>(value);
   if (!has_layout(array, 0)) return false;
   std::memcpy(target, PyArray_DATA(array), row_bytes_);
@@ -88,21 +89,20 @@ bool Column::write_cast(PyObject* value, std::uint32_t row) const {
   return all_ordinary;
 }
 
-bool Column::write_number(PyObject* value, std::byte* target) const {
-  if (PyArray_IsScalar(value, Generic)) {
-    PyArray_Descr* type = PyArray_DescrFromScalar(value);
-    bool same = has_dtype(type);
-    Py_DECREF(reinterpret_cast<PyObject*>(type));
-    if (same) PyArray_ScalarAsCtype(value, target);
-    return same;
-  }
-  if (PyLong_CheckExact(value) && is_int64_) {
-    int overflow;
-    npy_int64 number = PyLong_AsLongLongAndOverflow(value, &overflow);
-    if (overflow == 0) std::memcpy(target, &number, sizeof number);
-    return overflow == 0;
-  }
-  return false;
+bool Column::write_int(PyObject* value, std::byte* target) {
+  int overflow;
+  const npy_int64 number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow == 0) std::memcpy(target, &number, sizeof number);
+  return overflow == 0;
+}
+
+bool Column::write_scalar(PyObject* value, std::byte* target) const {
+  if (!PyArray_IsScalar(value, Generic)) return false;
+  PyArray_Descr* type = PyArray_DescrFromScalar(value);
+  const bool same = has_dtype(type);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+  if (same) PyArray_ScalarAsCtype(value, target);
+  return same;
 }
 
 nb::object Column::scalar(std::uint32_t row) const {

@@ -49,7 +49,8 @@ class Column {
   bool has_shape(PyArrayObject* array, int leading) const;
   bool has_layout(PyArrayObject* array, int leading) const;
   bool has_dtype(PyArray_Descr* dtype) const { return dtype == descr() || PyArray_EquivTypes(dtype, descr()); }
-  bool write_number(PyObject* value, std::byte* target) const;
+  static bool write_int(PyObject* value, std::byte* target);
+  bool write_scalar(PyObject* value, std::byte* target) const;  // of NumPy's
 
   nb::object dtype_;
   std::vector<npy_intp> shape_;

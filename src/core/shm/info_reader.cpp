@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "python/interned.hpp"
+
 namespace remuda {
 
 namespace {
@@ -57,8 +59,6 @@ nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
 nb::object flags(npy_intp n) { return checked(PyArray_SimpleNew(1, &n, NPY_BOOL)); }
 
 npy_bool* flags_of(nb::handle mask) { return static_cast<npy_bool*>(PyArray_DATA(as_array(mask))); }
-
-nb::object interned(const char* text) { return checked(PyUnicode_InternFromString(text)); }
 
 // The number as one of Python's own types, which are those that have a column: see PYTHON_NUMBERS.
 nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
@@ -159,7 +159,7 @@ void InfoReader::add(const nb::tuple& path, nb::handle type) {
   const bool is_number = type.is(&PyFloat_Type) || type.is(&PyLong_Type) || type.is(&PyBool_Type);
   const Kind kind = is_number ? Kind::kNumber : type.is(&PyArray_Type) ? Kind::kArray : Kind::kScalar;
   std::vector<nb::object> keys;
-  for (nb::handle key : path) keys.push_back(nb::borrow(key));
+  for (nb::handle key : path) keys.push_back(interned(key));
   const bool is_final_obs = PyUnicode_CompareWithASCIIString(keys.at(0).ptr(), "final_obs") == 0;
   has_final_obs_ |= is_final_obs;
   columns_.push_back({std::move(keys), kind, type.is(&PyBoolArrType_Type)});
@@ -167,14 +167,21 @@ void InfoReader::add(const nb::tuple& path, nb::handle type) {
 }
 
 void InfoReader::add_to_tree(std::size_t column) {
-  std::vector<Node>* level = &tree_;
+  const std::uint64_t bit = std::uint64_t{1} << column;
+  Level* level = &tree_;
   Node* node = nullptr;
   for (const nb::object& key : columns_[column].keys) {
-    auto known = std::find_if(level->begin(), level->end(), [&](const Node& one) { return one.key.equal(key); });
-    if (known == level->end()) known = level->insert(known, {key, checked(PyUnicode_FromFormat("_%U", key.ptr()))});
+    auto& nodes = level->nodes;
+    auto known = std::find_if(nodes.begin(), nodes.end(), [&](const Node& one) { return one.key.equal(key); });
+    if (known == nodes.end()) {
+      known = nodes.insert(known, {key, interned(checked(PyUnicode_FromFormat("_%U", key.ptr())))});
+      set(level->all_keys, known->key, nb::none());
+      set(level->all_keys, known->mask_key, nb::none());
+    }
     node = &*known;
-    node->columns |= std::uint64_t{1} << column;
-    level = &node->children;
+    level->columns |= bit;
+    node->columns |= bit;
+    level = &node->below;
   }
   node->column = column;
 }
@@ -227,11 +234,10 @@ nb::dict InfoReader::stack(nb::handle mask, nb::handle arrays, nb::handle finals
 }
 
 nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals, bool shares_masks) const {
-  nb::dict stacked;
   std::uint64_t there = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) there |= rows.mask(row);
   Masks masks(rows, shares_masks);
-  stack_nodes(stacked, tree_, rows, there, masks);
+  nb::dict stacked = stack_level(tree_, rows, there, masks);
   const auto n = static_cast<npy_intp>(rows.size());
   if (!finals.is_none()) add_finals(stacked, nb::borrow<nb::dict>(finals), n, shares_masks);
   return stacked;
@@ -239,8 +245,9 @@ nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals, bool shares_
 
 // Terminal observations, and of the envs that have one a terminal info, be it that nothing is in it.
 void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n, bool shares_mask) {
-  static const nb::handle kNames[] = {interned("final_info").release(), interned("_final_info").release(),
-                                      interned("final_obs").release(), interned("_final_obs").release()};
+  static const nb::handle kNames[] = {
+      interned(nb::str("final_info")).release(), interned(nb::str("_final_info")).release(),
+      interned(nb::str("final_obs")).release(), interned(nb::str("_final_obs")).release()};
   nb::object final_obs = objects(n), mask = flags(n);
   std::memset(flags_of(mask), 0, static_cast<std::size_t>(n));
   for (auto [row, obs] : finals) {
@@ -256,19 +263,17 @@ void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp 
 }
 
 // `there`: the columns that any row has.
-void InfoReader::stack_nodes(nb::dict& to, const std::vector<Node>& nodes, const InfoRows& rows, std::uint64_t there,
-                             Masks& masks) const {
-  for (const Node& node : nodes) {
+nb::dict InfoReader::stack_level(const Level& level, const InfoRows& rows, std::uint64_t there, Masks& masks) const {
+  const bool has_all_keys = (level.columns & ~there) == 0;
+  nb::dict stacked = has_all_keys ? nb::borrow<nb::dict>(checked(PyDict_Copy(level.all_keys.ptr()))) : nb::dict();
+  for (const Node& node : level.nodes) {
     if ((node.columns & there) == 0) continue;
-    if (node.column) {
-      set(to, node.key, stack_column(rows, *node.column));
-    } else {
-      nb::dict inner;
-      stack_nodes(inner, node.children, rows, there, masks);
-      set(to, node.key, inner);
-    }
-    set(to, node.mask_key, masks.having_any(node.columns));
+    const nb::object value =
+        node.column ? stack_column(rows, *node.column) : nb::object(stack_level(node.below, rows, there, masks));
+    set(stacked, node.key, value);
+    set(stacked, node.mask_key, masks.having_any(node.columns));
   }
+  return stacked;
 }
 
 nb::object InfoReader::stack_column(const InfoRows& rows, std::size_t i) const {

@@ -84,24 +84,29 @@ class InfoReader {
     bool is_object;  // Gymnasium has its values in an array of objects
   };
   class Masks;
-  struct Node {  // a key in Gymnasium's format, and what is below it
+  struct Node;
+  struct Level {  // the keys of a dict in Gymnasium's format
+    std::vector<Node> nodes;
+    std::uint64_t columns = 0;  // at or below them, by bit
+    nb::dict all_keys = {};     // theirs and their masks', in their order: copying it is faster than adding them
+  };
+  struct Node {  // a key, and what is below it
     nb::object key, mask_key;
     std::uint64_t columns = 0;               // at or below it, by bit
     std::optional<std::size_t> column = {};  // its own; else it leads to a dict
-    std::vector<Node> children = {};
+    Level below = {};
   };
 
   InfoRows rows_of(nb::handle mask, nb::handle arrays) const;
   static nb::object value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row);
   nb::dict info_of(const InfoRows& rows, std::size_t row) const;
   void add_to_tree(std::size_t column);
-  void stack_nodes(nb::dict& to, const std::vector<Node>& nodes, const InfoRows& rows, std::uint64_t there,
-                   Masks& masks) const;
+  nb::dict stack_level(const Level& level, const InfoRows& rows, std::uint64_t there, Masks& masks) const;
   static void add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n, bool shares_mask);
   nb::object stack_column(const InfoRows& rows, std::size_t column) const;
 
   std::vector<Column> columns_;
-  std::vector<Node> tree_;  // but for terminal observations
+  Level tree_;  // but for terminal observations
   bool has_final_obs_ = false;
 };
 

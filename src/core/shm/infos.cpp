@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "python/interned.hpp"
 #include "python/limited_api.hpp"
 
 namespace remuda {
@@ -18,6 +19,7 @@ constexpr const char* kReserved[] = {"final_info", "final_obs", "_final_info", "
 constexpr std::size_t kNone = kRoot;     // it is nobody's child
 constexpr std::size_t kMaxNodes = 1024;  // an env may have new keys for ever
 constexpr int kMaxDepth = 8;             // of dicts in dicts: one may even contain itself
+constexpr std::size_t kFewChildren = 8;  // are looked through faster than a dict
 
 bool is_small_array(PyObject* value) {
   if (!PyArray_CheckExact(value)) return false;
@@ -65,6 +67,8 @@ void InfoWriter::add(const nb::tuple& path, nb::object type, Column column) {
 }
 
 std::size_t InfoWriter::child(std::size_t node, PyObject* key) const {
+  for (const Child& one : nodes_[node].first_children)
+    if (one.key.ptr() == key) return one.node;
   const nb::object& children = nodes_[node].children;
   if (!children.is_valid() || !PyUnicode_CheckExact(key)) return kNone;
   PyObject* number = PyDict_GetItemWithError(children.ptr(), key);
@@ -76,10 +80,13 @@ std::size_t InfoWriter::child(std::size_t node, PyObject* key) const {
 }
 
 std::size_t InfoWriter::add_child(std::size_t node, nb::handle key) {
+  const std::size_t number = nodes_.size();
+  const nb::object name = interned(key);  // as those in the env's own text are
+  auto& few = nodes_[node].first_children;
+  if (few.size() < kFewChildren) few.push_back({name, number});
   nb::object& children = nodes_[node].children;
   if (!children.is_valid()) children = nb::dict();
-  const std::size_t number = nodes_.size();
-  if (PyDict_SetItem(children.ptr(), key.ptr(), nb::int_(number).ptr()) < 0) nb::raise_python_error();
+  if (PyDict_SetItem(children.ptr(), name.ptr(), nb::int_(number).ptr()) < 0) nb::raise_python_error();
   nodes_.emplace_back();
   return number;
 }

@@ -48,8 +48,13 @@ class InfoWriter {
     nb::object type;
     Column column;
   };
-  struct Node {                // a path
-    nb::object children = {};  // dict: key -> number of the node; null: there are none
+  struct Child {
+    nb::object key;
+    std::size_t node;
+  };
+  struct Node {                              // a path
+    std::vector<Child> first_children = {};  // some of them, to be found by the very object that is their key
+    nb::object children = {};                // dict: key -> number of the node; null: there are none
     std::optional<std::size_t> leaf = {};
     bool is_wanted = false;  // the pool was told of it
   };

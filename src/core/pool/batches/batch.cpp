@@ -24,6 +24,10 @@ bool has_final(nb::handle extra) {
 
 }  // namespace
 
+const InfoReader& info_reader_of(nb::handle source) {
+  return nb::cast<const InfoReader&>(nb::object(source.attr("info_reader")));
+}
+
 Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
              nb::object env_ids, bool finals, bool infos, nb::object extras)
     : source_(std::move(source)),
@@ -132,8 +136,8 @@ nb::object Batch::done() {
 // -- infos -----------------------------------------------------------------------------------------
 
 const InfoReader& Batch::info_reader() const {
-  static const nb::handle kInfoReader = PyUnicode_InternFromString("info_reader");
-  return nb::cast<const InfoReader&>(nb::object(source_.attr(kInfoReader)));
+  const bool is_known = columns_ != nullptr && columns_->info_reader != nullptr;
+  return is_known ? *columns_->info_reader : info_reader_of(source_);
 }
 
 // Whether the columns have all infos, and the terminal observations are rows of one array.

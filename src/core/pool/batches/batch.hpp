@@ -16,13 +16,17 @@ namespace remuda {
 
 inline nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
 
+// Which reader of info columns batches with this source have; it lives as long as that.
+const InfoReader& info_reader_of(nb::handle source);
+
 // What the batches of a pool are made of.
 struct BatchColumns {
-  std::vector<Column> columns;   // reward, terminated, truncated, info mask, then the observation's leaves
-  std::vector<Column> finals;    // those leaves of the observation that ended an episode
-  std::vector<Column> computed;  // the caller's own
-  std::deque<Column> infos;      // grows
-  bool obs_is_array = false;     // an observation is its one leaf
+  std::vector<Column> columns;              // reward, terminated, truncated, info mask, then the observation's leaves
+  std::vector<Column> finals;               // those leaves of the observation that ended an episode
+  std::vector<Column> computed;             // the caller's own
+  std::deque<Column> infos;                 // grows
+  bool obs_is_array = false;                // an observation is its one leaf
+  const InfoReader* info_reader = nullptr;  // the source's
 
   static constexpr std::size_t kFirstOfLeaves = 4;
 };

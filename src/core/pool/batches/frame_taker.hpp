@@ -24,8 +24,9 @@ class FrameTaker {
   std::size_t num_info_columns() const { return columns_->infos.size(); }
   // What all batches know, see `Batch::source`; and whether an observation is its one leaf.
   void set_source(nb::object source, bool obs_is_array) {
-    source_ = std::move(source);
+    columns_->info_reader = source.is_valid() ? &info_reader_of(source) : nullptr;
     columns_->obs_is_array = obs_is_array;
+    source_ = std::move(source);
   }
   nb::handle source() const { return source_; }
 
