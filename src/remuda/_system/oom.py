@@ -20,8 +20,7 @@ class OomWatch:
     """
 
     def __init__(self, root: Path = ROOT) -> None:
-        own, outer = _counters(root)
-        self._own, self._outer = _known(own), _known(outer)
+        self._own, self._outer = _counters(root)
 
     def judge(self) -> MemoryVerdict:
         """Of a worker that was killed by SIGKILL just now. A kill counted once explains one death."""
@@ -53,13 +52,14 @@ def _take_one(counters: dict[Path, int]) -> str | None:
     return told
 
 
-def _counters(root: Path) -> tuple[list[Path], list[Path]]:
-    """Of our own control group, and those further out, the nearest first."""
+def _counters(root: Path) -> tuple[dict[Path, int], dict[Path, int]]:
+    """Of our own control group, and those further out, the nearest first. Each file is read once."""
     for version, groups in control_groups("memory", root):
-        files = [group / ("memory.oom_control" if version == 1 else "memory.events") for group in groups]
-        if found := [file for file in files if _read(file) is not None]:
-            return found[:1], found[1:]
-    return [], [root / "proc/vmstat"]
+        name = "memory.oom_control" if version == 1 else "memory.events"
+        if found := _known([group / name for group in groups]):
+            nearest = next(iter(found))
+            return {nearest: found.pop(nearest)}, found
+    return {}, _known([root / "proc/vmstat"])
 
 
 def _known(paths: list[Path]) -> dict[Path, int]:
