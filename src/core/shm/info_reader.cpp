@@ -60,6 +60,13 @@ nb::object flags(npy_intp n) { return checked(PyArray_SimpleNew(1, &n, NPY_BOOL)
 
 npy_bool* flags_of(nb::handle mask) { return static_cast<npy_bool*>(PyArray_DATA(as_array(mask))); }
 
+// A mask in Gymnasium's format: which rows have any of these columns.
+nb::object having_any(const InfoRows& rows, std::uint64_t columns) {
+  nb::object mask = flags(static_cast<npy_intp>(rows.size()));
+  for (std::size_t row = 0; row < rows.size(); ++row) flags_of(mask)[row] = (rows.mask(row) & columns) != 0;
+  return mask;
+}
+
 // The number as one of Python's own types, which are those that have a column: see PYTHON_NUMBERS.
 nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
   if (leaf.dtype->type_num == NPY_FLOAT64) {
@@ -92,37 +99,6 @@ nb::object zeros(const InfoRows::Leaf& leaf, npy_intp rows) {
 }
 
 }  // namespace
-
-// The masks of one dict in Gymnasium's format, which say who has a key.  Where they may be shared, neighbours that the
-// same rows have get one, as the keys of an inner dict and that one's own mostly do: arrays are most of what it costs.
-class InfoReader::Masks {
- public:
-  Masks(const InfoRows& rows, bool are_shared) : rows_(rows), are_shared_(are_shared) {}
-
-  // Of rows that have any of these columns.
-  const nb::object& having_any(std::uint64_t columns) {
-    if (!are_shared_ || !last_.is_valid() || !is_last(columns)) make(columns);
-    return last_;
-  }
-
- private:
-  bool has(std::size_t row, std::uint64_t columns) const { return (rows_.mask(row) & columns) != 0; }
-  bool is_last(std::uint64_t columns) const {
-    const npy_bool* said = flags_of(last_);
-    for (std::size_t row = 0; row < rows_.size(); ++row)
-      if ((said[row] != NPY_FALSE) != has(row, columns)) return false;
-    return true;
-  }
-  void make(std::uint64_t columns) {
-    last_ = flags(static_cast<npy_intp>(rows_.size()));
-    npy_bool* said = flags_of(last_);
-    for (std::size_t row = 0; row < rows_.size(); ++row) said[row] = has(row, columns);
-  }
-
-  const InfoRows& rows_;
-  const bool are_shared_;
-  nb::object last_;
-};
 
 // -- where they lie --------------------------------------------------------------------------------
 
@@ -230,21 +206,20 @@ nb::object InfoReader::value_of(Kind kind, const InfoRows::Leaf& leaf, std::size
 }
 
 nb::dict InfoReader::stack(nb::handle mask, nb::handle arrays, nb::handle finals) const {
-  return stack(rows_of(mask, arrays), finals, false);
+  return stack(rows_of(mask, arrays), finals);
 }
 
-nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals, bool shares_masks) const {
+nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) const {
   std::uint64_t there = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) there |= rows.mask(row);
-  Masks masks(rows, shares_masks);
-  nb::dict stacked = stack_level(tree_, rows, there, masks);
+  nb::dict stacked = stack_level(tree_, rows, there);
   const auto n = static_cast<npy_intp>(rows.size());
-  if (!finals.is_none()) add_finals(stacked, nb::borrow<nb::dict>(finals), n, shares_masks);
+  if (!finals.is_none()) add_finals(stacked, nb::borrow<nb::dict>(finals), n);
   return stacked;
 }
 
 // Terminal observations, and of the envs that have one a terminal info, be it that nothing is in it.
-void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n, bool shares_mask) {
+void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n) {
   static const nb::handle kNames[] = {
       interned(nb::str("final_info")).release(), interned(nb::str("_final_info")).release(),
       interned(nb::str("final_obs")).release(), interned(nb::str("_final_obs")).release()};
@@ -259,19 +234,19 @@ void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp 
   sub_dict(stacked, nb::borrow(kNames[0]));
   set(stacked, nb::borrow(kNames[1]), mask);
   set(stacked, nb::borrow(kNames[2]), final_obs);
-  set(stacked, nb::borrow(kNames[3]), shares_mask ? mask : checked(PyArray_NewCopy(as_array(mask), NPY_CORDER)));
+  set(stacked, nb::borrow(kNames[3]), checked(PyArray_NewCopy(as_array(mask), NPY_CORDER)));
 }
 
 // `there`: the columns that any row has.
-nb::dict InfoReader::stack_level(const Level& level, const InfoRows& rows, std::uint64_t there, Masks& masks) const {
+nb::dict InfoReader::stack_level(const Level& level, const InfoRows& rows, std::uint64_t there) const {
   const bool has_all_keys = (level.columns & ~there) == 0;
   nb::dict stacked = has_all_keys ? nb::borrow<nb::dict>(checked(PyDict_Copy(level.all_keys.ptr()))) : nb::dict();
   for (const Node& node : level.nodes) {
     if ((node.columns & there) == 0) continue;
     const nb::object value =
-        node.column ? stack_column(rows, *node.column) : nb::object(stack_level(node.below, rows, there, masks));
+        node.column ? stack_column(rows, *node.column) : nb::object(stack_level(node.below, rows, there));
     set(stacked, node.key, value);
-    set(stacked, node.mask_key, masks.having_any(node.columns));
+    set(stacked, node.mask_key, having_any(rows, node.columns));
   }
   return stacked;
 }

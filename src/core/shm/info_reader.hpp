@@ -73,8 +73,7 @@ class InfoReader {
 
   // The same of rows wherever they lie, which have no more columns than were added here.
   nb::list infos(const InfoRows& rows) const;
-  // `shares_masks`: keys that the same rows have may have one mask.  Else all arrays are apart, to be added to.
-  nb::dict stack(const InfoRows& rows, nb::handle finals, bool shares_masks) const;
+  nb::dict stack(const InfoRows& rows, nb::handle finals) const;
 
  private:
   enum class Kind { kNumber, kScalar, kArray };
@@ -83,7 +82,6 @@ class InfoReader {
     Kind kind;
     bool is_object;  // Gymnasium has its values in an array of objects
   };
-  class Masks;
   struct Node;
   struct Level {  // the keys of a dict in Gymnasium's format
     std::vector<Node> nodes;
@@ -101,8 +99,8 @@ class InfoReader {
   static nb::object value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row);
   nb::dict info_of(const InfoRows& rows, std::size_t row) const;
   void add_to_tree(std::size_t column);
-  nb::dict stack_level(const Level& level, const InfoRows& rows, std::uint64_t there, Masks& masks) const;
-  static void add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n, bool shares_mask);
+  nb::dict stack_level(const Level& level, const InfoRows& rows, std::uint64_t there) const;
+  static void add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n);
   nb::object stack_column(const InfoRows& rows, std::size_t column) const;
 
   std::vector<Column> columns_;

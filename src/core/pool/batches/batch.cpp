@@ -216,7 +216,7 @@ nb::object Batch::stacked_infos() const {
   if (!has_infos()) return nb::dict();
   const InfoReader& reader = info_reader();
   if (!columns_have_infos(reader)) return {};
-  return reader.stack(info_rows(reader), terminal_observations(), true);
+  return reader.stack(info_rows(reader), terminal_observations());
 }
 
 int Batch::visit(visitproc visit, void* arg) const {

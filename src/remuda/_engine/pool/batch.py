@@ -145,7 +145,7 @@ class Batch(_core.Batch):
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)
 
     def stack_infos(self) -> dict[str, Any]:
-        """What `infos.stack()` returns and raises, in less time. Keys that the same envs have may share their mask."""
+        """What `infos.stack()` returns and raises, in less time."""
         stacked = self._stacked_infos()
         return self.infos.stack() if stacked is None else stacked
 
