@@ -64,7 +64,8 @@ def unpack_reply(reply: Reply | bytes) -> Reply:
     for count in counts:
         groups.append(None if count is None else arrays[at : at + count])
         at += count or 0
-    return Reply(Rows(arrays[0], *groups, fields=_unpickled(fields)))
+    columns, finals, infos = groups
+    return Reply(Rows(arrays[0], columns, finals, infos, _unpickled(fields)))
 
 
 def _pack(arrays: Sequence[Array | None], rest: Hashable) -> bytes:
