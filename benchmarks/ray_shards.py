@@ -170,6 +170,7 @@ class Figure:
         ratio: The median of the rounds'.
         goal: That ratio is to be so much at least; None: it is only told.
         bare: What two bare actors reach of the other's rate; None: not raced.
+        load: The machine's load average before, which the contenders themselves are no part of.
     """
 
     what: str
@@ -179,6 +180,7 @@ class Figure:
     ratio: float
     goal: float | None
     bare: float | None = None
+    load: float | None = None
 
 
 def make_pool(stack: ExitStack, env_fns: list[Any], **options: Any) -> Any:
@@ -262,6 +264,7 @@ def with_peers() -> Iterator[Pairing]:
 
 
 def race(pairing: Pairing, seconds: float, rounds: int) -> Figure:
+    load = os.getloadavg()[0]
     with ExitStack() as stack:
         contenders = pairing.make(stack)
         for contender in contenders:
@@ -275,6 +278,7 @@ def race(pairing: Pairing, seconds: float, rounds: int) -> Figure:
         median(turn[0] / turn[1] for turn in turns),
         pairing.goal,
         median(turn[2] / turn[1] for turn in turns) if len(contenders) > 2 else None,
+        load,
     )
 
 
@@ -282,11 +286,12 @@ def race(pairing: Pairing, seconds: float, rounds: int) -> Figure:
 
 
 def markdown(figures: list[Figure]) -> Iterator[str]:
-    yield from head(["over Ray, two shards", "env steps/s", "against", "env steps/s", "ratio", "goal", "bare actors"])
+    columns = ["over Ray, two shards", "env steps/s", "against", "env steps/s", "ratio", "goal", "bare actors", "load"]
+    yield from head(columns)
     for one in figures:
         goal = "" if one.goal is None else f"{one.goal:g}, {'met' if one.ratio >= one.goal else 'missed'}"
         cells = [one.what, f"{one.ours:,.0f}", one.other_name, f"{one.other:,.0f}", figure(one.ratio), goal]
-        yield row([*cells, figure(one.bare)])
+        yield row([*cells, figure(one.bare), figure(one.load)])
 
 
 def kept(path: Path | None) -> dict[tuple[str, str], Figure]:
@@ -307,11 +312,10 @@ def measure(figures: dict[tuple[str, str], Figure], options: argparse.Namespace)
         if pairing.other_name in absent:
             print(f"{pairing.what}: skipped, {pairing.other_name} are not installed", file=sys.stderr, flush=True)
             continue
-        load = os.getloadavg()[0]
         one = figures[pairing.what, pairing.other_name] = race(pairing, seconds, rounds)
         beside = "" if one.bare is None else f" (bare actors {one.bare:.3f})"
         print(
-            f"{one.what}, against {one.other_name}: {one.ratio:.3f}{beside}, at a load of {load:.1f} before",
+            f"{one.what}, against {one.other_name}: {one.ratio:.3f}{beside}, at a load of {one.load:.1f}",
             file=sys.stderr,
             flush=True,
         )
