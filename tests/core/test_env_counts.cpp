@@ -72,12 +72,31 @@ TEST(a_reset_that_is_thrown_away_takes_no_seed) {
   envs.counts.begin_episode(0);
   envs.counts.note_seed(0, kBase, 0);
   for (std::uint64_t n = 1; n < 4; ++n) {
+    const EnvCounts::Seeds before = envs.counts.seeds(0);
     envs.counts.begin_episode(0);  // in advance
     CHECK_EQ(envs.counts.seed_of_episode(0, kBase), n);
     envs.counts.note_seed(0, kBase, n);
-    envs.counts.keep_seed(0);  // nobody will see it
+    envs.counts.give_back(0, before);  // nobody will see it
     envs.counts.begin_episode(0);
     CHECK_EQ(envs.counts.seed_of_episode(0, kBase), n);
     envs.counts.note_seed(0, kBase, n);
+  }
+}
+
+TEST(where_few_have_one_the_seed_of_a_reset_that_is_thrown_away_is_the_next_one) {
+  Envs envs;
+  for (std::uint64_t n = 0; n < 3; ++n) {
+    for (int thrown_away = 0; thrown_away < 2; ++thrown_away) {
+      const EnvCounts::Seeds before = envs.counts.seeds(0);
+      envs.counts.begin_episode(0);
+      envs.counts.note_seed(0, kBase, envs.counts.next_seed(0, kBase));
+      envs.counts.give_back(0, before);
+    }
+    envs.counts.begin_episode(0);
+    CHECK_EQ(envs.counts.next_seed(0, kBase), n);
+    envs.counts.note_seed(0, kBase, n);
+    const EnvCounts::Seeds before = envs.counts.seeds(0);
+    envs.counts.begin_episode(0);  // one that was given none, and is thrown away
+    envs.counts.give_back(0, before);
   }
 }

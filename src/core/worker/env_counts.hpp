@@ -57,6 +57,24 @@ class EnvCounts {
     its.seeded_at.store(resets, std::memory_order_relaxed);
     its.seed_base.store(base, std::memory_order_release);  // last: whoever dies in between has not begun to count
   }
+  // What is kept of an env's seeds.
+  struct Seeds {
+    std::uint64_t base = 0, seeded_at = 0, counted_from = 0;
+    bool operator==(const Seeds&) const = default;
+  };
+  Seeds seeds(std::uint32_t env) const {
+    const Progress& its = progress_[env];
+    return {load(its.seed_base), load(its.seeded_at), load(its.counted_from)};
+  }
+  // The latest reset, which was counted, is nobody's: seeds are as they were before it, and the next reset has the one
+  // that it was given, if it was given any.
+  void give_back(std::uint32_t env, const Seeds& before) {
+    Progress& its = progress_[env];
+    its.counted_from.store(before.counted_from, std::memory_order_relaxed);
+    its.seeded_at.store(before.seeded_at, std::memory_order_relaxed);
+    its.seed_base.store(before.base, std::memory_order_release);
+    keep_seed(env);
+  }
   // A reset that was counted takes no seed from those that follow.
   void keep_seed(std::uint32_t env) {
     add(progress_[env].counted_from, 1);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "python/numpy_api.hpp"
+#include "worker/env_counts.hpp"
 
 namespace remuda {
 
@@ -24,9 +25,10 @@ struct HostedEnv {
   bool is_due = false;                               // to be reset ahead
   nb::object ahead = {};                             // what that reset returned, until it is asked for
   std::optional<nb::python_error> ahead_error = {};  // ... or raised
-  double reward = 0.0;                               // of the episode so far
-  bool has_begun = false;                            // was reset since it was made; of a vector env's first sub-env
-  std::uint64_t reset_begin_ns = 0;                  // of its latest reset
+  EnvCounts::Seeds seeds_before_ahead = {};
+  double reward = 0.0;               // of the episode so far
+  bool has_begun = false;            // was reset since it was made; of a vector env's first sub-env
+  std::uint64_t reset_begin_ns = 0;  // of its latest reset
   std::uint64_t reset_end_ns = 0;
 
   bool has_reset_ahead() const { return ahead.is_valid() || ahead_error; }

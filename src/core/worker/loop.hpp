@@ -16,6 +16,7 @@
 //   reset_arguments(env, parts) -> dict          what the caller names for this reset; or a state, for `restore`
 //   restore(env, state) -> place                 puts the env into it; see `place_of`
 //   complete_reset(env, dict | None) -> (dict, additions to its info | None)   where that is on
+//   give_seed_back(env)                          nobody wants the latest reset, which was given a seed
 //   beginning(env, kwargs | None) -> (Entry, bytes)   of an episode, for the log, where there is one
 //   fit_computed(i, value) -> array              what computed column i is to have, or raise
 //   blame_computed(i, exception)                 raises, and says that the function of that column has raised this
@@ -88,7 +89,8 @@ class WorkerLoop {
   }
   std::uint64_t next_seed(std::uint32_t index, std::uint64_t base) const { return counts_.next_seed(index, base); }
   void note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) { counts_.note_seed(index, base, n); }
-  // What an env was reset for ahead is no longer so: if it was, it is to be reset once more.
+  // What its resets are given is about to change: if an env was reset in advance, or is about to be, that is no longer
+  // wanted, and it is to be reset once more.
   void reset_anew(std::uint32_t index);
 
   // Where an env is in its episode: (observation, terminated, truncated, steps, what it was reset to in advance |

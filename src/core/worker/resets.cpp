@@ -85,17 +85,21 @@ void WorkerLoop::catch_up(HostedEnv& env, const nb::object& kwargs) {
   env.is_due = false;
 }
 
-// Whether there was anything. It has been no episode: whether it was begun in time is chance.
+// Whether there was anything. It has been no episode, and has taken no seed: whether it was made in time is chance.
 bool WorkerLoop::forget_ahead(HostedEnv& env) {
   if (!env.has_reset_ahead()) return false;
-  counts_.keep_seed(env.index);
+  const bool was_seeded = counts_.seeds(env.index) != env.seeds_before_ahead;
+  counts_.give_back(env.index, env.seeds_before_ahead);
   env.ahead.reset();
   env.ahead_error.reset();
+  if (was_seeded) hooks_.attr("give_seed_back")(env.index);
   return true;
 }
 
+// As in `catch_up`, there must have been time for it.
 void WorkerLoop::reset_anew(std::uint32_t index) {
   HostedEnv& env = env_at(index);
+  if (env.is_due && spec_.resets_ahead) reset_ahead(env, nb::object());
   env.is_due = forget_ahead(env) || env.is_due;
 }
 
@@ -113,6 +117,7 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
   const std::uint64_t before = now_ns();
   env.is_due = false;
   forget_ahead(env);
+  env.seeds_before_ahead = counts_.seeds(env.index);
   try {
     env.ahead = call_reset(env, std::move(kwargs));
   } catch (nb::python_error& error) {

@@ -37,6 +37,7 @@ void WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
   counts_.set_steps(env.index, nb::cast<std::uint64_t>(item(place, 3)));
   if (!item(place, 4).is_none()) {
     env.ahead = nb::borrow(item(place, 4));
+    env.seeds_before_ahead = counts_.seeds(env.index);
     counts_.count_reset(env.index);  // as of any reset in advance
   }
   env.is_due = env.needs_reset && !env.ahead.is_valid();

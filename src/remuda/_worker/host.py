@@ -283,6 +283,10 @@ class EnvHost:
         self._get_loop().complete_resets(bool(self._defaults))
         return completed
 
+    def give_seed_back(self, env: int) -> None:
+        self._defaults.give_back(env)
+        self._get_loop().complete_resets(bool(self._defaults))
+
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
         return describe_beginning(self._env_at(slot), arguments or {})
 
@@ -469,10 +473,10 @@ class EnvHost:
                 self._repeat(slot, env)
 
     def _remember_options(self, options: Mapping[int, bytes | None]) -> None:
-        self._defaults.remember_options(options)
-        self._get_loop().complete_resets(bool(self._defaults))
         for env in options:
             self._get_loop().reset_anew(env)
+        self._defaults.remember_options(options)
+        self._get_loop().complete_resets(bool(self._defaults))
 
     def _get_layout(self) -> Layout:
         assert self._layout is not None  # set before the loop that calls us exists

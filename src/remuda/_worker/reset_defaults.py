@@ -89,6 +89,10 @@ class ResetDefaults:
         self.bases[env_id] = base
         self.due.add(env_id)
 
+    def give_back(self, env_id: int) -> None:
+        """The latest reset of the env, which was given a seed, is nobody's: the next one is given that."""
+        self.due.add(env_id)
+
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:
         """From now on these; None: none any more."""
         for env_id, pickled in options.items():

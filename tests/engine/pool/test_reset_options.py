@@ -323,3 +323,24 @@ def test_envs_that_are_lost_and_pools_that_are_closed() -> None:
     pool.close()
     with pytest.raises(ClosedError, match="the pool is closed"):
         pool.set_reset_options({"level": 1})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reset_in_advance_that_options_come_too_late_for_keeps_no_seed(backend: Any) -> None:
+    """An env that was built anew has the seed that it would have had, whether its first reset was made in time or not."""
+
+    def after_the_end(*, are_late: bool) -> tuple[list[int], list[int | None]]:
+        faults = FaultPolicy("raise", renew_every=1)
+        with Pool(levelled(2, length=1), backend=backend, faults=faults, resets_ahead=True) as pool:
+            pool.reset(seed=3)
+            if not are_late:
+                pool.set_reset_options({"level": 5})
+            assert pool.step([1, 1]).terminated.all()
+            if are_late:
+                pool.set_reset_options({"level": 5})
+            return levels(pool.step([1, 1])), pool.get_attr("last_seed")
+
+    begun, seeds = after_the_end(are_late=True)
+    assert begun == [5, 5]
+    assert None not in seeds
+    assert (begun, seeds) == after_the_end(are_late=False)
