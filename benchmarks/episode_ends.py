@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import re
 import shutil
@@ -25,7 +24,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from readme import write_section
+from script import publish
 from tables import head, row
 
 import remuda
@@ -263,13 +262,7 @@ def main() -> None:
     if options.run:
         return run_counted(*options.run)
     costs = list(measure(options))
-    table = "\n".join(markdown(costs))
-    print(table)
-    if options.json is not None:
-        options.json.write_text(json.dumps([vars(cost) for cost in costs], indent=2) + "\n")
-    if options.readme:
-        write_section("episode-ends", table)
-    return None
+    return publish("episode-ends", markdown(costs), map(vars, costs), options)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from python_calls import ACTIONS, NUM_ENVS, PoleEnv
-from readme import write_section
+from script import publish_lines
 from tables import head, row
 
 import remuda
@@ -192,11 +192,7 @@ def main() -> None:
             continue
         found[case] = measure(case)
         print(f"{case}: {found[case][0]:,.0f} and {found[case][1]:,.0f}", file=sys.stderr)
-    table = "\n".join(markdown(found))
-    print(table)
-    if options.readme:
-        write_section("instructions", table)
-    return None
+    return publish_lines("instructions", markdown(found), options)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from readme import write_section
+from script import publish_lines
 from tables import head, row
 
 import remuda
@@ -168,13 +168,10 @@ def main() -> None:
     parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
     options = parser.parse_args()
     found = measure()
-    table = "\n".join(markdown(found))
-    print(table)
+    publish_lines("python-calls", markdown(found), options)
     if options.calls:
         for name, calls in found.items():
             print(f"\n{name}", *calls, sep="\n    ")
-    if options.readme:
-        write_section("python-calls", table)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import numpy as np
 import ray
 from ray.cluster_utils import Cluster
 from ray_peers import Race, bare_actors, burn, missing, rllibs, tianshous
-from readme import write_section
+from script import publish
 from tables import figure, head, row
 
 import remuda
@@ -341,12 +341,7 @@ def main() -> None:
         cluster.shutdown()
     order = [(pairing.what, pairing.other_name) for pairing in pairings()]
     told = [figures[one] for one in order if one in figures]
-    text = "\n".join(markdown(told))
-    print(text)
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in told], indent=2) + "\n")
-    if options.readme:
-        write_section("ray", text)
+    publish("ray", markdown(told), map(asdict, told), options)
 
 
 if __name__ == "__main__":

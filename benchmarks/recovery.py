@@ -19,7 +19,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from readme import write_section
+from script import publish_lines
 
 from remuda import FaultPolicy, Pool
 from remuda._system import machine
@@ -43,10 +43,7 @@ def make_env() -> Any:
 def main() -> None:
     options = parse_options()
     logging.getLogger("remuda").setLevel(logging.ERROR)  # it would tell of every kill
-    text = "\n".join(markdown(options))
-    print(text)
-    if options.readme:
-        write_section("recovery", text)
+    publish_lines("recovery", markdown(options), options)
 
 
 def parse_options() -> argparse.Namespace:

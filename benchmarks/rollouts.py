@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from readme import write_section
+from script import publish_lines
 from tables import figure, head, row
 
 import remuda
@@ -235,10 +235,7 @@ def main() -> None:
         for name, way in WAYS.items():
             if (one := measure(way, task)) is not None:
                 seconds[name].append(one)
-    table = "\n".join(markdown(seconds, options))
-    print(table)
-    if options.readme:
-        write_section("rollouts", table)
+    publish_lines("rollouts", markdown(seconds, options), options)
 
 
 if __name__ == "__main__":

@@ -63,9 +63,14 @@ def names(text: str) -> list[str]:
 
 def publish(section: str, lines: Iterable[str], figures: Iterable[Any], options: argparse.Namespace) -> None:
     """Print the lines, and put them and the figures where the options say."""
-    text = "\n".join(lines)
-    print(text)
+    publish_lines(section, lines, options)
     if options.json is not None:
         options.json.write_text(json.dumps(list(figures), indent=2) + "\n")
+
+
+def publish_lines(section: str, lines: Iterable[str], options: argparse.Namespace) -> None:
+    """Print the lines, and with ``--readme`` put them into that section of README.md."""
+    text = "\n".join(lines)
+    print(text)
     if options.readme:
         write_section(section, text)

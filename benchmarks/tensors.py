@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from readme import write_section
 from rollouts import ImageEnv
+from script import publish_lines
 from tables import figure, head, row
 
 import remuda
@@ -245,10 +245,7 @@ def main() -> None:
     if unknown := set(options.only) - set(SECTIONS):
         parser.error(f"expected --only to name {', '.join(SECTIONS)}, got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
-    text = "\n".join(markdown(options))
-    print(text)
-    if options.readme:
-        write_section("tensors", text)
+    publish_lines("tensors", markdown(options), options)
 
 
 if __name__ == "__main__":

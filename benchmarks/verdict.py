@@ -22,8 +22,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from readme import write_section
-from script import names
+from script import names, publish_lines
 from tables import head, row
 
 import remuda
@@ -238,10 +237,7 @@ def main() -> None:
         if case.cause in options.only:
             lines.append(row(measure(case, options.seconds)))
             print(lines[-1], file=sys.stderr, flush=True)
-    text = "\n".join(lines)
-    print(text)
-    if options.readme:
-        write_section("verdict", text)
+    publish_lines("verdict", lines, options)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import gymnasium
 import numpy as np
-from readme import write_section
+from script import publish_lines
 from tables import head, row
 
 import remuda
@@ -127,11 +127,7 @@ def main() -> None:
     for case in [*NAMES] * RUNS:
         found[case].append(count(case))
         print(f"{case}: {found[case][-1]:,.0f}", file=sys.stderr)
-    table = "\n".join(markdown(found))
-    print(table)
-    if options.readme:
-        write_section("watching", table)
-    return None
+    return publish_lines("watching", markdown(found), options)
 
 
 if __name__ == "__main__":
