@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import accidents
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from pool_envs import assert_same
 
-from remuda import Batch, Failure, Fault, FaultPolicy, Pool, StateError
+from remuda import Batch, Failure, Fault, FaultPolicy, Pool, StateError, _core
+from remuda._engine.supervision.faults import Faults
 
 MODES = ["next_step", "same_step", "disabled"]
 
@@ -39,6 +41,16 @@ def limit_builds_of_successors(pool: Pool) -> None:
 def failure(env_id: int | None = 1, exception: BaseException | None = None) -> Failure:
     """What a worker reports of an env that raised."""
     return Failure(env_id, 0, "step", exception, "ValueError", "wrong", "Traceback ...\nValueError: wrong")
+
+
+def faults_of(num_slots: int) -> Faults:
+    """Of a pool whose hub does nothing but remember obstacles."""
+
+    def nothing(_: int) -> None: ...
+
+    hub = SimpleNamespace(obstacles=_core.Obstacles(num_slots, num_slots), fail=nothing, tell_failed=nothing)
+    running: Any = SimpleNamespace(hub=hub, layout=SimpleNamespace(num_slots=num_slots))
+    return Faults(running, in_callers_thread=False)
 
 
 def final_info(batch: Batch, row: int) -> dict[str, Any]:

@@ -84,9 +84,9 @@ TEST(failures_count_as_done_until_they_are_dealt_with) {
   Part part = make_part();
   const std::uint32_t row = part.send(4) * kFrameRows + 4;
   part.finish({2, row, 1, 0});
-  part.count_failed(1);
+  part.count_reported(1);
   CHECK(part.done() == 2 && part.pending() == 4);
-  part.discount_failed(1);
+  part.discount_reported(1);
   CHECK_EQ(part.done(), 1u);
 }
 

@@ -77,6 +77,18 @@ TEST(a_command_that_is_dropped_leaves_nothing) {
   CHECK(pool.state(1) == SlotState::kIdle && pool.parts.at(0).pending() == 0);
 }
 
+TEST(a_failure_is_pending_and_done_until_its_part_is_told) {
+  Pool pool(0, 2);
+  Part& part = pool.parts.at(0);
+  for (std::uint32_t slot : {2, 3}) pool.orphan(slot);
+  pool.resolution.fail(2);
+  CHECK(pool.state(2) == SlotState::kFailed && pool.state(3) == SlotState::kFailed);
+  CHECK(part.pending() == 2 && part.done() == 2 && part.in_flight() == 0 && part.ready() == 0);
+  part.tell_failed(pool.slots);
+  CHECK(pool.state(2) == SlotState::kIdle && pool.state(3) == SlotState::kIdle);
+  CHECK(part.pending() == 0 && part.done() == 0);
+}
+
 TEST(a_command_that_is_sent_once_more_is_the_same_one) {
   Pool pool;
   pool.orphan(1, Op::kReset, 7);

@@ -21,6 +21,8 @@ const Event kEvents[] = {
     {"await_spare", [](Slots& slots) { slots.await_spare(0); }, SlotState::kAwaitingSpare},
     {"orphan", [](Slots& slots) { slots.orphan(0); }, SlotState::kOrphaned},
     {"drop", [](Slots& slots) { slots.drop(0); }, SlotState::kIdle},
+    {"fail", [](Slots& slots) { slots.fail(0); }, SlotState::kFailed},
+    {"tell", [](Slots& slots) { slots.tell(0); }, SlotState::kIdle},
     {"resend", [](Slots& slots) { slots.resend(0); }, SlotState::kInFlight},
     {"answer", [](Slots& slots) { slots.answer(0); }, SlotState::kReady},
     {"take", [](Slots& slots) { slots.take(0); }, SlotState::kIdle},
@@ -32,7 +34,8 @@ Slots one_in(SlotState state) {
   slots.send(0, Op::kStep, 7);
   if (state == SlotState::kReady) slots.finish(0);
   if (state == SlotState::kAwaitingSpare) slots.await_spare(0);
-  if (state == SlotState::kOrphaned) slots.orphan(0);
+  if (state == SlotState::kOrphaned || state == SlotState::kFailed) slots.orphan(0);
+  if (state == SlotState::kFailed) slots.fail(0);
   CHECK_EQ(slots[0].state, state);
   return slots;
 }
@@ -61,8 +64,9 @@ TEST(each_state_has_the_events_of_the_table) {
   CHECK(possible_in(SlotState::kIdle) == Names{"send"});
   CHECK(possible_in(SlotState::kInFlight) == (Names{"finish", "await_spare", "orphan"}));
   CHECK(possible_in(SlotState::kAwaitingSpare) == Names{"orphan"});
-  CHECK(possible_in(SlotState::kOrphaned) == (Names{"await_spare", "drop", "resend", "answer"}));
+  CHECK(possible_in(SlotState::kOrphaned) == (Names{"await_spare", "drop", "fail", "resend", "answer"}));
   CHECK(possible_in(SlotState::kReady) == Names{"take"});
+  CHECK(possible_in(SlotState::kFailed) == Names{"tell"});
 }
 
 TEST(a_refusal_says_what_was_asked_of_whom) {

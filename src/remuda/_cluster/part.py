@@ -191,7 +191,7 @@ class ClusterPart(Part):
 
     @property
     def pending(self) -> int:
-        """How many envs have been sent something whose result has not been received."""
+        """How many envs have been sent something whose result has not been received, or whose error not been raised."""
         return 0 if self._cluster.closed else self._mail.pending
 
     def discard(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import failure
+from failing import failure, faults_of
 from pool_envs import (
     CountingEnv,
     HookedEnv,
@@ -18,10 +18,9 @@ from pool_envs import (
     rewards,
 )
 
-from remuda import EnvError, Pool, _core
+from remuda import EnvError, Pool
 from remuda._engine.pool.answers import Answers
 from remuda._engine.supervision.changes import Changes
-from remuda._engine.supervision.faults import Faults
 
 BACKENDS = ("process", "thread", "serial")
 CONCURRENT = ("process", "thread")
@@ -32,7 +31,7 @@ def _no_wait(call: Answers, timeout: float | None) -> None:
 
 
 def test_a_call_counts_its_answers() -> None:
-    call = Answers(_no_wait, Faults(_core.Obstacles(2, 2), 2, in_callers_thread=False))
+    call = Answers(_no_wait, faults_of(2))
     for sequence in (5, 3):
         call.expect(sequence, 0, 0)
     with pytest.raises(TimeoutError, match="2 of 2 envs have not answered within 1 s"):
@@ -45,7 +44,7 @@ def test_a_call_counts_its_answers() -> None:
 
 
 def test_a_call_fails_with_all_its_failures() -> None:
-    call = Answers(_no_wait, Faults(_core.Obstacles(2, 2), 2, in_callers_thread=False))
+    call = Answers(_no_wait, faults_of(2))
     for sequence in (1, 2):
         call.expect(sequence, 0, 0)
         call.fail(sequence, failure(sequence), Changes())

@@ -280,6 +280,41 @@ def test_a_fault_is_told_to_its_own_part_while_both_are_in_flight(backend: Any) 
             theirs.recv()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_fault_is_pending_until_its_own_part_is_told(backend: Any) -> None:
+    with Pool(hooked(4, (3,), step=fail), backend=backend, num_workers=1) as pool:
+        parts = pool.split(2)
+        theirs = next(part for part in parts if 3 in part.env_ids)
+        other = next(part for part in parts if part is not theirs)
+        beside = theirs.env_ids[theirs.env_ids != 3]
+
+        def fail_unnoticed_by_us() -> None:
+            theirs.reset()
+            other.reset()
+            theirs.send([1], [3])
+            assert len(other.step([1, 1])) == 2  # one worker: env 3 has failed by then, and the pool knows it
+            assert theirs.pending == 1
+
+        uses: list[Callable[[], Any]] = [
+            lambda: theirs.send([1], [3]), lambda: theirs.send_reset(env_ids=[3]), lambda: theirs.send_observe([3]),
+            lambda: theirs.step([1], beside), theirs.reset, lambda: pool.split(1),
+        ]  # fmt: skip
+        fail_unnoticed_by_us()
+        for use in uses:
+            with pytest.raises(StateError, match="in flight"):
+                use()
+        with pytest.raises(EnvError) as raised:
+            theirs.recv(min_envs=1, timeout=0)
+        assert raised.value.env_ids == (3,)
+        assert theirs.pending == 0
+        with pytest.raises(StateError, match="env 3; call reset first"):
+            theirs.send([1], [3])
+        fail_unnoticed_by_us()
+        theirs.discard()
+        assert theirs.pending == 0
+        assert len(theirs.reset()) == 2
+
+
 @pytest.mark.parametrize("num_workers", [2, 4])
 def test_restarts(num_workers: int) -> None:
     with Pool(counting(4), num_workers=num_workers, faults="restart") as pool:

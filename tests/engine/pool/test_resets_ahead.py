@@ -12,6 +12,7 @@ import pytest
 from accidents import once
 from pairs import pairwise
 from pool_envs import DiceEnv, Gate, HookedEnv, assert_same, counting, hooked
+from programs import Watched, pids_of
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, WorkerDiedError
 
@@ -87,10 +88,12 @@ def test_a_death_is_repeated_with_restarts(num_workers: int, tmp_path: Path) -> 
     die = once(tmp_path / "died", lambda _: os.kill(os.getpid(), signal.SIGKILL))
     envs = hooked(2, length=2, autoreset=die)
     with Pool(envs, num_workers=num_workers, resets_ahead=True, faults="restart") as pool:
+        worker = Watched([pids_of(pool)[-1]])
         pool.reset()
         for _ in range(2):
             batch = pool.step([1, 1])
         assert batch.terminated.all()
+        worker.await_end()
         batch = pool.step([2, 2])
         assert not batch.truncated.any()
         assert batch.obs[:, 2].tolist() == [0, 0]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from failing import failure
+from failing import failure, faults_of
 
-from remuda import EnvError, WorkerDiedError, _core
+from remuda import EnvError, WorkerDiedError
 from remuda._engine.supervision.changes import Changes
-from remuda._engine.supervision.faults import Faults
 
 
 def test_failures_are_told_together_in_order() -> None:
-    faults = Faults(_core.Obstacles(3, 3), 3, in_callers_thread=False)
+    faults = faults_of(3)
     changes = Changes()
     faults.add_failures([failure(2)], [2], changes)
     faults.add_failure(failure(None), changes)
@@ -28,7 +27,7 @@ def test_failures_are_told_together_in_order() -> None:
 
 
 def test_faults_are_raised_together_deaths_first() -> None:
-    faults = Faults(_core.Obstacles(4, 4), 4, in_callers_thread=False)
+    faults = faults_of(4)
     deaths = [
         WorkerDiedError(worker=w, pid=9, exitcode=-9, env_ids=(2 * w, 2 * w + 1), operation="step") for w in range(2)
     ]

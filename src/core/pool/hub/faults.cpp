@@ -174,6 +174,15 @@ nb::tuple Hub::last(std::uint32_t slot) const {
 
 void Hub::drop(std::uint32_t slot) {
   resolution_.drop(slot);
+  forget_command(slot);
+}
+
+void Hub::fail(std::uint32_t slot) {
+  resolution_.fail(slot);
+  forget_command(slot);
+}
+
+void Hub::forget_command(std::uint32_t slot) {
   objects_[slot].command.reset();
   objects_[slot].terminal.reset();
 }
@@ -196,8 +205,7 @@ void Hub::end_episode(std::uint32_t slot, nb::handle parts) {
 
 // Of a result that was made here.
 void Hub::keep_result(std::uint32_t slot, nb::handle parts) {
-  objects_[slot].command.reset();
-  objects_[slot].terminal.reset();
+  forget_command(slot);
   objects_[slot].result = nb::borrow(parts);
 }
 

@@ -147,7 +147,7 @@ class Hub {
   // memory for them.
   std::uint64_t padding_bytes(std::uint32_t rows) const { return frame_taker_.padding_bytes(rows, plan_.frames - 1); }
   void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows, plan_.frames - 1); }
-  // Removes everything ready of a part without looking at it.
+  // Removes everything ready of a part without looking at it, and forgets who has failed.
   void drop_ready(std::uint32_t part);
 
   // -- what goes wrong ---------------------------------------------------------------------------------
@@ -211,8 +211,13 @@ class Hub {
   // The op that a slot was sent last.
   Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
 
+  // Slots of a part that have failed are pending until the failures are told, by whoever keeps them.
+  void tell_failed(std::uint32_t part) {
+    if (has_part(part)) parts_.at(part).tell_failed(slots_);
+  }
   // An orphaned slot is pending, without a command: one of these ends that, see `Resolution`.
   void drop(std::uint32_t slot);
+  void fail(std::uint32_t slot);
   void resend(std::uint32_t slot);
   // `parts` is handed out with the result that is made here.
   void repeat_last(std::uint32_t slot, nb::handle parts);
@@ -342,6 +347,7 @@ class Hub {
 
   bool deliver_end(std::uint32_t slot);
   bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
+  void forget_command(std::uint32_t slot);
   void keep_result(std::uint32_t slot, nb::handle parts);
   void follow(Resolution::Next next, std::uint32_t slot, nb::handle ending);
 

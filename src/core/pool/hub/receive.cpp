@@ -266,6 +266,7 @@ void Hub::drop_ready(std::uint32_t number) {
   take_extras(dropped);
   const std::vector<std::uint32_t> ended = note_ends(dropped);
   for (const Run& run : dropped) part.free_rows(run.row, run.count);
+  tell_failed(number);
   forget_rollout(number);
   if (ended.empty()) return;
   TimeOfCall now;
@@ -306,7 +307,7 @@ std::vector<std::uint32_t> Hub::note_ends(const std::vector<Run>& runs) {
 // -- what has to be dealt with ---------------------------------------------------------------------------
 
 void Hub::tell(Message message) {
-  if (message.is_fault()) parts_.of(*message.slot).count_failed(plan_.width);
+  if (message.is_fault()) parts_.of(*message.slot).count_reported(plan_.width);
   inbox_.add(std::move(message));
 }
 
@@ -319,7 +320,7 @@ nb::object Hub::first_message() const {
 
 void Hub::remove_message() {
   const Message& first = inbox_.first_message();
-  if (first.is_fault()) parts_.of(*first.slot).discount_failed(plan_.width);
+  if (first.is_fault()) parts_.of(*first.slot).discount_reported(plan_.width);
   inbox_.remove_message();
 }
 

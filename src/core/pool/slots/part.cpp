@@ -68,6 +68,18 @@ void Part::drop(std::uint32_t row) {
   free_rows(row, 1);
 }
 
+void Part::fail(std::uint32_t row) {
+  drop(row);
+  ++untold_;
+}
+
+void Part::tell_failed(Slots& slots) {
+  if (untold_ == 0) return;
+  for (std::uint32_t slot : slots_)
+    if (slots[slot].state == SlotState::kFailed) slots.tell(slot);
+  untold_ = 0;
+}
+
 std::vector<Run> Part::take(std::uint32_t limit) {
   std::vector<Run> taken;
   if (limit >= ready_count_) {

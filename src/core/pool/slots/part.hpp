@@ -42,9 +42,10 @@ class Part {
 
   std::uint32_t in_flight() const { return in_flight_; }
   std::uint32_t ready() const { return ready_count_; }
-  std::uint32_t pending() const { return in_flight_ + ready_count_; }
-  // Slots that are ready, or whose failures somebody has to deal with.
-  std::uint32_t done() const { return ready_count_ + failed_; }
+  // Slots that were sent something of which the part was not told yet what came of it.
+  std::uint32_t pending() const { return in_flight_ + ready_count_ + untold_; }
+  // Slots that are ready, or have failed.
+  std::uint32_t done() const { return ready_count_ + reported_ + untold_; }
 
   // So many slots are in flight from now on; returns the frame that their results go to.
   std::uint32_t send(std::uint32_t count);
@@ -84,8 +85,13 @@ class Part {
   void finish(const Run& run);
   // A slot is no longer in flight, and has no result.
   void drop(std::uint32_t row);
-  void count_failed(std::uint32_t slots) { failed_ += slots; }
-  void discount_failed(std::uint32_t slots) { failed_ -= slots; }
+  // The same, and that is to be told.
+  void fail(std::uint32_t row);
+  // Those that have failed are idle from now on.
+  void tell_failed(Slots& slots);
+  // A worker has reported the failure of so many slots, which are in flight until somebody has dealt with it.
+  void count_reported(std::uint32_t slots) { reported_ += slots; }
+  void discount_reported(std::uint32_t slots) { reported_ -= slots; }
 
   // Removes the runs of up to `limit` ready slots, the first to arrive.  Their rows stay taken.
   std::vector<Run> take(std::uint32_t limit);
@@ -106,7 +112,8 @@ class Part {
   std::vector<Run> ready_;               // in the order of arrival
   std::uint32_t ready_count_ = 0;        // of their slots
   std::uint32_t in_flight_ = 0;
-  std::uint32_t failed_ = 0;  // of those
+  std::uint32_t reported_ = 0;  // of those
+  std::uint32_t untold_ = 0;    // slots that have failed
   std::shared_ptr<Rollout> rollout_;
   std::uint32_t filling_ = 0;                               // rows of it that are sent and not yet dealt with
   std::uint32_t first_result_ = kNoRow, action_shift_ = 0;  // of the latest rollout

@@ -9,6 +9,13 @@ void Resolution::drop(std::uint32_t first) {
   });
 }
 
+void Resolution::fail(std::uint32_t first) {
+  each(first, [this](std::uint32_t slot) {
+    slots_.fail(slot);
+    parts_.of(slot).fail(slots_[slot].row);
+  });
+}
+
 void Resolution::resend(std::uint32_t first) {
   each(first, [this](std::uint32_t slot) { slots_.resend(slot); });
 }

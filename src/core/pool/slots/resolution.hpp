@@ -2,7 +2,8 @@
 //
 // The command of an orphaned slot, to which no worker will answer any more, is
 //
-//   dropped             it has no result
+//   dropped             it has no result, and nobody is told
+//   failed              it has no result: the failure itself is what its part receives
 //   sent once more      to the env that was built anew
 //   answered            with a result that the pool makes: the last observation once more, or the end of the episode
 //   reset into the row  the end of the episode and the first observation of the next one make one result
@@ -42,6 +43,7 @@ class Resolution {
   // -- of an orphaned slot -----------------------------------------------------------------------------------
 
   void drop(std::uint32_t slot);
+  void fail(std::uint32_t slot);
   void resend(std::uint32_t slot);  // the caller sends it
   void repeat_last(std::uint32_t slot);
   void end_episode(std::uint32_t slot);

@@ -7,7 +7,7 @@
 namespace remuda {
 
 void Slots::refuse(SlotState from, SlotState to) {
-  constexpr const char* kNames[] = {"idle", "in flight", "awaiting a spare", "orphaned", "ready"};
+  constexpr const char* kNames[] = {"idle", "in flight", "awaiting a spare", "orphaned", "ready", "failed"};
   throw std::logic_error(std::string("a slot that is ") + kNames[static_cast<unsigned>(from)] + " cannot become " +
                          kNames[static_cast<unsigned>(to)]);
 }

@@ -10,7 +10,9 @@
 //   orphaned       -> in flight       it is sent once more, or the fresh env resets into its row
 //   orphaned       -> ready           its result is made by the pool
 //   orphaned       -> awaiting spare  a spare env resets into its row, for the one that failed
-//   orphaned       -> idle            it has no result
+//   orphaned       -> idle            it has no result, and nobody is told
+//   orphaned       -> failed          it has no result, which its part is to be told
+//   failed         -> idle            that was told
 //   ready          -> idle            its result is taken
 //
 // The episode, as far as the slot's next command has to know:
@@ -27,7 +29,7 @@
 
 namespace remuda {
 
-enum class SlotState : std::uint8_t { kIdle, kInFlight, kAwaitingSpare, kOrphaned, kReady };
+enum class SlotState : std::uint8_t { kIdle, kInFlight, kAwaitingSpare, kOrphaned, kReady, kFailed };
 
 enum class Episode : std::uint8_t {
   kGoesOn,
@@ -72,6 +74,8 @@ class Slots {
   void resend(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kInFlight); }
   void answer(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kReady); }
   void drop(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kIdle); }
+  void fail(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kFailed); }
+  void tell(std::uint32_t slot) { move<SlotState::kFailed>(slot, SlotState::kIdle); }
   void take(std::uint32_t slot) { move<SlotState::kReady>(slot, SlotState::kIdle); }
 
   // The command in flight is another than was asked for.

@@ -53,9 +53,7 @@ class Engine:
         self.parts = 1
         self.hub: _core.Hub | None = running.hub
         self.running, self.backend, self.layout = running, running.backend, running.layout
-        self.faults = Faults(
-            running.hub.obstacles, running.layout.num_slots, in_callers_thread=settings.backend == "serial"
-        )
+        self.faults = Faults(running, in_callers_thread=settings.backend == "serial")
         infos, defaults = InfoColumns(running.layout.info_bytes), ResetDefaults()
         per_episode = settings.seeding == "per_episode"
         first = settings.first_env

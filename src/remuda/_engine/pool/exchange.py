@@ -88,10 +88,9 @@ class Exchange:
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
         """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        running, noted = self._running, self.faults.noted[part]
+        running = self._running
         while True:
-            # Envs whose failure we attend to on the way are done, but the hub forgets them.
-            done = running.hub.wait(max(0, wanted - (self.faults.noted[part] - noted)), _remaining_ns(deadline), part)
+            done = running.hub.wait(wanted, _remaining_ns(deadline), part)
             if running.hub.has_unheard:  # it was said before what is handed out now
                 self._hear()
             if not running.hub.needs_attention:  # if it is not done either, it was the deadline

@@ -294,7 +294,7 @@ class Part(Stateful):
 
     @property
     def pending(self) -> int:
-        """How many envs have been sent something whose result has not been received."""
+        """How many envs have been sent something whose result has not been received, or whose error not been raised."""
         return 0 if self._engine.closed else self._exchange.pending(self._part)
 
     def discard(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from remuda import _core
+from remuda._engine.startup.running import Running
 from remuda._engine.supervision.changes import Changes
 from remuda._wording import name_some
 from remuda.errors import (
@@ -28,11 +28,10 @@ class Faults:
     is for the part of the pool that has its slot; what is no slot's, and every death, is for whoever looks first.
     """
 
-    def __init__(self, obstacles: _core.Obstacles, num_slots: int, in_callers_thread: bool) -> None:
-        """`obstacles`: where the hub looks before it sends anything, or hands anything out."""
-        self.obstacles = obstacles
-        self._part_of = [0] * num_slots  # numbers as the hub gives them
-        self.noted = {0: 0}  # how many failures of envs there have been, for each part
+    def __init__(self, running: Running, *, in_callers_thread: bool) -> None:
+        self._running = running
+        self.obstacles = running.hub.obstacles  # where the hub looks before it sends anything, or hands anything out
+        self._part_of = [0] * running.layout.num_slots  # numbers as the hub gives them
         self._in_callers_thread = in_callers_thread
         self._lost: dict[int, RemudaError] = {}
         self._failures: list[tuple[int | None, Failure]] = []  # with the slot
@@ -49,12 +48,11 @@ class Faults:
         self._tell(self._failures, (None, failure), changes)
 
     def add_failures(self, failures: Sequence[Failure], slots: Sequence[int], changes: Changes) -> None:
-        """The same of an env. `slots`: that had it, one for each, and wait for results."""
-        part = self._part_of[slots[0]]
+        """The same of an env. `slots`: that had it, one for each, and wait for results: this is what they receive."""
         for slot, failure in zip(slots, failures, strict=True):
             self._tell(self._failures, (slot, failure), changes)
             changes.do(self.obstacles.require_reset, slot)
-        changes.do(self.noted.__setitem__, part, self.noted[part] + len(slots))
+        changes.do(self._running.hub.fail, slots[0])
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, tell: bool) -> None:
         """These envs died with their worker. `tell`: somebody waits for it, so the death is to be raised."""
@@ -97,7 +95,6 @@ class Faults:
 
     def divide(self, first: int, shares: Sequence[Sequence[int]]) -> None:
         """From now on these slots are the parts `first`, ..."""
-        self.noted = dict.fromkeys(range(first, first + len(shares)), 0)
         for part, slots in enumerate(shares, first):
             for slot in slots:
                 self._part_of[slot] = part
@@ -118,6 +115,7 @@ class Faults:
         if error is not None:
             changes.do(self._deaths.clear)
             changes.do(self._failures.__setitem__, slice(None), others)
+            changes.do(self._running.hub.tell_failed, part)
         changes.do(self.obstacles.set_untold, bool(others))
         changes.make()
         if error is not None:

@@ -304,8 +304,7 @@ class Supervisor:
         if is_interrupt or not self._policy.restarts:
             if not is_interrupt:
                 changes.do(self._running.hub.count_fault, env)
-            self._faults.add_failures(failures, range(slot, slot + len(failures)), changes)
-            return changes.do(self._running.hub.drop, slot)
+            return self._faults.add_failures(failures, range(slot, slot + len(failures)), changes)
         if self._layout.vector_size is None:
             return self._restart_env(slot, env, failures[0], changes, is_rebuild=is_rebuild)
         self._kill(failure.worker, Raised([]))  # only a new worker has another one
