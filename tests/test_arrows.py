@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,19 @@ def test_the_core_knows_no_gymnasium() -> None:
     for path in (ROOT / "src" / "core").rglob("*.?pp"):
         code = [line.split("//")[0] for line in path.read_text().splitlines()]
         assert "gymnasium" not in "\n".join(code).lower(), path
+
+
+def test_macros_of_cpython_are_there_with_the_stable_abi() -> None:
+    """Which only wheels for Python 3.12 and newer are built with: elsewhere their lack would not be seen."""
+    macro = re.compile(r"\bPy(?!Array_|DataType_|TypeNum_|BUF_|Exc_)[A-Z][A-Za-z]*_[A-Z]{2}\w*")
+    header = ROOT / "src" / "core" / "python" / "limited_api.hpp"
+    known = set(macro.findall(header.read_text()))
+    for path in (ROOT / "src" / "core").rglob("*.?pp"):
+        text = path.read_text()
+        used = set(macro.findall(text))
+        assert used <= known, f"{path}: use a function of the limited API, or name one for it in {header.name}"
+        includes = path == header or '#include "python/limited_api.hpp"' in text
+        assert not used or includes, f"{path} uses {used} and does not include {header.name}"
 
 
 def test_importing_remuda_imports_nothing_optional() -> None:

@@ -9,18 +9,22 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from accidents import once
+from accidents import once, wait_for_ever
 from pool_envs import TextEnv
 
 PAGE = 4096
 
 
 def overwrite_memory(*_: Any) -> None:
-    """All that is not observation or action, as far as it is certain: doorbells, meters and rings come first."""
+    """All that is not observation or action, as far as it is certain: doorbells, meters and rings come first.
+
+    And waits for the end: what the worker published after it could lie over what was written, before anybody looks.
+    """
     for line in Path("/proc/self/maps").read_text().splitlines():
         if "/memfd:remuda (deleted)" in line:
             begin = int(line.split("-")[0], 16)
             ctypes.memset(begin + 64, 0xA5, 2 * PAGE)
+    wait_for_ever()
 
 
 def write_to_socket(*_: Any) -> None:

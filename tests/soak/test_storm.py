@@ -42,8 +42,8 @@ STORMS = [  # number, env, autoreset, workers, how many to wait for: all, or the
 BRIEFLY = [STORMS[4], STORMS[6]]  # one of each env, with the busiest ways to begin episodes
 
 
-# An interrupt may come before a new socket has a name: then the collector closes it.
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+# An interrupt may come before a new socket, or a file, has a name: then the collector closes it.
+@pytest.mark.filterwarnings("ignore:unclosed :ResourceWarning")
 @pytest.mark.watchdog(180 + 60 * MINUTES)
 @pytest.mark.parametrize(("number", "kind", "autoreset", "workers", "min_envs"), STORMS if MINUTES else BRIEFLY)
 def test_a_pool_weathers_the_storm(

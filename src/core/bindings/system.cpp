@@ -6,6 +6,7 @@
 
 #include "bindings/bindings.hpp"
 #include "os/descriptor.hpp"
+#include "os/descriptors.hpp"
 #include "os/lifeline.hpp"
 #include "os/output_trimmer.hpp"
 #include "os/process_group.hpp"
@@ -17,7 +18,47 @@ using namespace nb::literals;
 
 namespace remuda {
 
+#if REMUDA_LINUX
+
+namespace {
+
+// Between two steps of an iterator that is written in C no signal handler runs: so none comes between the opening of a
+// descriptor and our having it.
+void extend(Descriptors& descriptors, nb::iterable fds) {
+  descriptors.make_room();
+  for (nb::handle fd : fds) {
+    descriptors.add(nb::cast<int>(fd));
+    descriptors.make_room();
+  }
+}
+
+void bind_descriptors(nb::module_& m) {
+  nb::class_<Descriptors>(
+      m, "Descriptors",
+      "Open file descriptors, which are closed by `close`, or when nobody refers to this any more.\n\n"
+      "A signal handler that raises may come between any two steps of the interpreter, so also\n"
+      "between opening a descriptor and noting its number. Therefore they are put here by the one\n"
+      "that opens them::\n\n"
+      "    fds.extend(map(os.memfd_create, [name], [flags]))\n")
+      .def(nb::init<>())
+      .def("extend", &extend, "fds"_a)
+      .def("close", &Descriptors::close)
+      .def("close_first", &Descriptors::close_first)
+      .def("__len__", &Descriptors::size)
+      .def(
+          "__iter__", [](const Descriptors& fds) { return nb::iter(nb::cast(fds.all())); },
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[int]"))
+      .def("__getitem__", &Descriptors::at, "index"_a);
+}
+
+}  // namespace
+
+#endif
+
 void bind_system(nb::module_& m) {
+#if REMUDA_LINUX
+  bind_descriptors(m);
+#endif
   m.def("call_all", &call_all, "functions"_a);
   m.attr("FAMILY_VARIABLE") = kFamilyVariable;
   nb::class_<HuntResult>(m, "HuntResult")

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ipc/blob_parts.hpp"
+#include "python/limited_api.hpp"
 #include "worker/env_results.hpp"
 
 namespace remuda {

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "python/limited_api.hpp"
+
 namespace remuda {
 
 namespace {

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda import _core
-from remuda._system.descriptors import Descriptors
 
 PATIENCE = 0.25  # seconds for a worker that gets no core, or blocks signals
 _LOOK = 0.0005
@@ -75,16 +74,15 @@ def stack_of(pid: int, *, last: bool = False, patience: float = PATIENCE) -> Sta
 
     `last`: it stops then, for it is to be killed.
     """
+    pidfds = _core.Descriptors()
     try:
-        pidfd = os.pidfd_open(pid)
+        pidfds.extend(map(os.pidfd_open, [pid]))
     except OSError as error:
         return Stack(problem=error.strerror or str(error))
     try:
-        return _ask(pid, pidfd, _signals()[last], patience)
+        return _ask(pid, pidfds[0], _signals()[last], patience)
     except OSError as error:  # it ended just now, or is another user's
         return Stack(problem=f"{type(error).__name__}: {error}")
-    finally:
-        os.close(pidfd)
 
 
 def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
@@ -103,9 +101,9 @@ def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
     return Stack(_frames(text))
 
 
-def _open_answers(pid: int) -> Descriptors:
+def _open_answers(pid: int) -> _core.Descriptors:
     """The file in which a worker answers; none where there is none."""
-    found = Descriptors()
+    found = _core.Descriptors()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # it was closed meanwhile
             if os.readlink(link).startswith(f"/memfd:{_NAME}"):

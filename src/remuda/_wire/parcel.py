@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from remuda._system.descriptors import Descriptors, close_all
+from remuda import _core
 from remuda._wire.pickling import Parts
 
 Address: TypeAlias = bytes  # where the parts of one message lie in a parcel
@@ -29,7 +29,7 @@ class Parcel:
     """
 
     def __init__(self) -> None:
-        self._fds = Descriptors()
+        self._fds = _core.Descriptors()
         self._fds.extend(map(os.memfd_create, ["parcel of remuda"], [os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING]))
         self.fd = self._fds[0]
         self._end = 0
@@ -46,7 +46,7 @@ class Parcel:
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
 
     def close(self) -> None:
-        close_all(self._fds)
+        self._fds.close()
         self.fd = -1
 
     def _place(self, part: object) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from programs import Script
 
+from remuda import _core
 from remuda._wire.channel import NonsenseError, SocketChannel
 
 pytestmark = [
@@ -116,3 +117,37 @@ def test_a_size_is_no_memory_until_the_bytes_come() -> None:
 def resident() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def test_descriptors_are_closed_once_together_or_with_what_refers_to_them() -> None:
+    fds = _core.Descriptors()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        fds.extend(map(os.dup, [0, 1, -1, 0]))  # what was opened before is there
+    first, second = fds
+    assert (fds[0], fds[1], len(fds)) == (first, second, 2)
+    assert is_open(first)
+    fds.close_first()
+    assert (list(fds), is_open(first), is_open(second)) == ([second], False, True)
+    fds.close()
+    assert (list(fds), is_open(second)) == ([], False)
+    fds.extend(map(os.dup, [0]))
+    (third,) = fds
+    fds.close()
+    with open(os.dup(0)) as other:  # of the same number, and not closed again
+        assert other.fileno() == third
+        fds.close()
+        del fds
+        assert is_open(third)
+    fds = _core.Descriptors()
+    fds.extend(map(os.dup, [0]))
+    (fourth,) = fds
+    del fds
+    assert not is_open(fourth)

@@ -189,11 +189,11 @@ bool Hub::read_targets(nb::handle slots, std::uint32_t number, std::vector<std::
 // What keeps these slots, distinct ones, from being sent the op.
 std::optional<Refusal> Hub::obstacle(Op op, const std::vector<std::uint32_t>& targets) const {
   auto any = [&](auto is_so) { return std::any_of(targets.begin(), targets.end(), is_so); };
-  if (any([&](auto slot) { return slots_[slot].state != SlotState::kIdle; })) return Refusal::kInFlight;
   if (op != Op::kReset && obstacles_->any_must_reset() && any([&](auto slot) { return obstacles_->must_reset(slot); }))
     return Refusal::kMustReset;
   if (obstacles_->any_lost() && any([&](auto slot) { return obstacles_->is_lost(env_of(slot)); }))
     return Refusal::kLost;
+  if (any([&](auto slot) { return slots_[slot].state != SlotState::kIdle; })) return Refusal::kInFlight;
   return std::nullopt;
 }
 

@@ -10,9 +10,9 @@ enum class Refusal : std::uint8_t {
   kPending,    // something else is in flight, or not taken yet
   kTargets,    // they are not told as a list, tuple or array of distinct slots of the part, of vector envs all
   kActions,    // they do not fit
-  kInFlight,   // a slot has a command already
   kMustReset,  // a slot must be reset first
   kLost,       // an env was lost
+  kInFlight,   // a slot has a command already
 };
 
 }  // namespace remuda

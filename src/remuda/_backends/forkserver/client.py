@@ -25,13 +25,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from remuda import _core
 from remuda._backends.forkserver.imports import Imports
 from remuda._backends.forkserver.messages import Answer, Fork, Preload, Reap, Request, receive, send_pickled
 from remuda._backends.process.child import Child, children
 from remuda._backends.process.inherited import register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import PLACEHOLDER, with_key
-from remuda._system.descriptors import Descriptors, close_all
 from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
 from remuda.errors import RemoteTraceback, RemudaError
@@ -58,8 +58,8 @@ class Pending:
         done: Whether the answer has come.
     """
 
-    def __init__(self, request: Request | None, fds: Sequence[int] = (), own: Descriptors | None = None) -> None:
-        self.request, self.fds, self.own = request, fds, Descriptors() if own is None else own
+    def __init__(self, request: Request | None, fds: Sequence[int] = (), own: _core.Descriptors | None = None) -> None:
+        self.request, self.fds, self.own = request, fds, _core.Descriptors() if own is None else own
         self.message = pickle.dumps(request)
         self.done = False
         self._value: Any = None
@@ -74,7 +74,7 @@ class Pending:
 
     def settle(self, value: Any, error: BaseException | None) -> None:
         self._value, self._error, self.done = value, error, True
-        close_all(self.own)
+        self.own.close()
 
 
 class ForkServer:
@@ -140,7 +140,7 @@ class ForkServer:
                 known = self._preloads[module] = self._ask(Pending(Preload(module, list(sys.path))))
             return known
 
-    def fork(self, worker_socket: Descriptors, environment: dict[str, str], output: int | None = None) -> Pending:
+    def fork(self, worker_socket: _core.Descriptors, environment: dict[str, str], output: int | None = None) -> Pending:
         """Starts a worker on that socket, which is closed here; the answer is its pid and, as `Descriptors`, a pidfd.
 
         `output`: for its descriptors 1 and 2, instead of ours.
@@ -244,7 +244,7 @@ class ForkServer:
             if not self._sent:
                 self._asked_at = time.monotonic()
             self._sent.append(self._unsent.popleft())
-            close_all(pending.own)
+            pending.own.close()
 
     def _take_answer(self) -> bool:
         try:
@@ -280,7 +280,7 @@ class ForkServer:
         pid, pidfds = pending.result()
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfds[0], signal.SIGKILL)
-        close_all(pidfds)
+        pidfds.close()
         self._leave_to_reap(pid)
 
     def _is_starting(self) -> bool:
@@ -380,7 +380,7 @@ def _reap_orphan(pid: int, server: Child, patience: float = 0.0) -> int | None:
 
 
 def _await_end(pid: int, seconds: float) -> None:
-    pidfds = Descriptors()
+    pidfds = _core.Descriptors()
     pidfds.extend(map(os.pidfd_open, [pid]))
     poller = select.poll()
     poller.register(pidfds[0], select.POLLIN)

@@ -15,14 +15,14 @@ import errno
 import os
 import pickle
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, tee
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from remuda._system.descriptors import Descriptors
+from remuda import _core
 
 _INLINE = b"I"
 _FILE = b"F"  # it lies in a file, whose descriptor comes first
@@ -90,17 +90,17 @@ class Answer:
 Request: TypeAlias = "Fork | Reap | Preload"
 
 
-def send(sock: socket.socket, message: Any, fds: Sequence[int] = ()) -> None:
+def send(sock: socket.socket, message: Any, fds: Iterable[int] = ()) -> None:
     """Sends a message and descriptors, which stay the caller's."""
     send_pickled(sock, pickle.dumps(message), fds)
 
 
-def send_pickled(sock: socket.socket, data: bytes, fds: Sequence[int], flags: int = 0) -> None:
+def send_pickled(sock: socket.socket, data: bytes, fds: Iterable[int], flags: int = 0) -> None:
     """The same; raises as `socket.sendmsg` does, and then nothing was sent."""
     if len(data) <= _MAX_INLINE:
         socket.send_fds(sock, [_INLINE + data], list(fds), flags)
         return
-    files = Descriptors()
+    files = _core.Descriptors()
     files.extend(map(os.memfd_create, ["message of remuda"], [os.MFD_CLOEXEC]))
     view = memoryview(data)
     while view:
@@ -108,7 +108,7 @@ def send_pickled(sock: socket.socket, data: bytes, fds: Sequence[int], flags: in
     socket.send_fds(sock, [_FILE], [*files, *fds], flags)
 
 
-def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, Descriptors]:
+def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, _core.Descriptors]:
     """A message and its descriptors.
 
     Raises EOFError when the other end is gone, OSError (EMFILE) when there was no room for its descriptors: then the
@@ -116,7 +116,7 @@ def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, Descriptors]:
     """
     space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
     flags |= socket.MSG_CMSG_CLOEXEC
-    fds = Descriptors()
+    fds = _core.Descriptors()
     # One step for the interpreter, so that no signal handler comes between their coming and our having them.
     packet, same = tee(map(sock.recvmsg, [1 + _MAX_INLINE], [space], [flags]))
     ancillary = chain.from_iterable(map(itemgetter(1), packet))
@@ -131,5 +131,5 @@ def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, Descriptors]:
     with open(fds[0], "rb", buffering=0, closefd=False) as file:  # of any size: one read ends at 2 GiB
         file.seek(0)
         message = pickle.loads(file.readall())
-    os.close(fds.pop(0))
+    fds.close_first()
     return message, fds

@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from typing import Any
 
@@ -20,7 +21,6 @@ from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
 from remuda._backends.process.child import children
 from remuda._backends.process.process_tree import can_show_for_a_moment, show
-from remuda._system.descriptors import close_all
 from remuda._wire.failures import portable
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
@@ -72,27 +72,28 @@ class _Server:
         try:
             answer, told = self._try_to_answer(request, fds)
         finally:
-            close_all(fds)
+            fds.close()
         try:
             send(self._sock, answer, told)
         finally:
-            close_all(told)
+            told.close()
 
-    def _try_to_answer(self, request: Any, fds: list[int]) -> tuple[Answer, list[int]]:
+    def _try_to_answer(self, request: Any, fds: _core.Descriptors) -> tuple[Answer, _core.Descriptors]:
+        told = _core.Descriptors()
         try:
             if isinstance(request, Fork):
                 pid = self._fork(request, fds)
-                told = [os.pidfd_open(pid)]
+                told.extend(map(os.pidfd_open, [pid]))
                 self._workers.add(pid)  # not one that the owner will never hear of
                 return Answer(pid), told
             if isinstance(request, Preload):
                 _preload(request)
-                return Answer(imported=self._news()), []
-            return Answer(self._reap(request)), []
+                return Answer(imported=self._news()), told
+            return Answer(self._reap(request)), told
         except BaseException as error:
-            return Answer(error=portable(error), imported=self._news()), []
+            return Answer(error=portable(error), imported=self._news()), told
 
-    def _fork(self, request: Fork, fds: list[int]) -> int:
+    def _fork(self, request: Fork, fds: _core.Descriptors) -> int:
         """A worker that nobody hears of is found by its key: it has that from its first moment, if it can."""
         shows_its_key = can_show_for_a_moment(request.environment)
         if shows_its_key:
@@ -174,7 +175,7 @@ def _described(name: str) -> Module | None:
     return Module(name, os.path.abspath(origin), stat.st_mtime_ns, stat.st_size)
 
 
-def _become_worker(request: Fork, fds: list[int]) -> None:
+def _become_worker(request: Fork, fds: Iterable[int]) -> None:
     """Never returns."""
     from remuda._worker.main import run_worker
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import weakref
 from pathlib import Path
 from select import POLLIN, poll
 
 from remuda import _core
-from remuda._system.descriptors import Descriptors, close_all
 
 
 def children() -> list[int]:
@@ -30,24 +28,26 @@ class Child:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.pid = process.pid
         self._process = process
-        pidfds = Descriptors()
+        pidfds = _core.Descriptors()
         try:
             pidfds.extend(map(os.pidfd_open, [process.pid]))
         except BaseException:
             process.kill()
             process.wait()
             raise
-        (self._pidfd,) = pidfds
+        self._pidfds = pidfds
         self._exitcode: int | None = None
-        self.close = weakref.finalize(self, close_all, pidfds)
-        self.close.atexit = False
+
+    def close(self) -> None:
+        """Whether it has ended is not asked any more."""
+        self._pidfds.close()
 
     def has_ended(self, seconds: float | None = 0) -> bool:
         """Whether it ends within `seconds` (None: for ever); then it is no zombie any more."""
         if self._process.returncode is None and self._is_readable(seconds):
-            code = _core.reap_group(self._pidfd, self.pid, 0)
+            code = _core.reap_group(self._pidfds[0], self.pid, 0)
             if self._exitcode is None:  # another thread may have been faster
-                self._exitcode = _core.exit_code_of(self._pidfd) if code is None else code
+                self._exitcode = _core.exit_code_of(self._pidfds[0]) if code is None else code
             self._process.returncode = 0  # it has been reaped: `subprocess` need not ask for its exit code
         return self._process.returncode is not None
 
@@ -62,5 +62,5 @@ class Child:
 
     def _is_readable(self, seconds: float | None) -> bool:
         poller = poll()
-        poller.register(self._pidfd, POLLIN)
+        poller.register(self._pidfds[0], POLLIN)
         return bool(poller.poll(None if seconds is None else seconds * 1000))

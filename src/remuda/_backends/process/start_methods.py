@@ -20,7 +20,6 @@ from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
 from remuda._backends.process.watcher import watch
 from remuda._backends.process.worker_process import WorkerProcess
-from remuda._system.descriptors import Descriptors, close_all
 from remuda._system.limits import no_more_processes
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address
@@ -269,7 +268,7 @@ class _FromServer:
                 return None
             variables = self._launcher.variables(key)
             self._channel, theirs = _open_channel(what)
-            socket_of_worker = Descriptors()
+            socket_of_worker = _core.Descriptors()
             socket_of_worker.extend(map(socket.socket.detach, [theirs]))
             self._fork = self._server.fork(socket_of_worker, variables, what.output)
         if not self._fork.done:
@@ -297,7 +296,7 @@ class _AtOnce:
     def __call__(self, what: Launch, key: str, register: Register) -> WorkerProcess:
         channel, theirs = _open_channel(what)
         pids: list[int] = []
-        pidfds = Descriptors()
+        pidfds = _core.Descriptors()
         reap: _Reaper = lambda: None  # noqa: E731 - nothing is there to be reaped yet
         try:
             with theirs, open(os.devnull) as place:
@@ -310,7 +309,7 @@ class _AtOnce:
         except BaseException:
             kill_process_trees([key], _KILLED_SECONDS)  # also one whose pid we do not know yet: it waits for us
             channel.close()
-            close_all(pidfds)
+            pidfds.close()
             for pid in pids:
                 _end_child(pid)
                 reap()

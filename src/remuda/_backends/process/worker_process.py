@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import weakref
 from collections.abc import Callable, Sequence
 from select import POLLIN, poll
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
-from remuda._system.descriptors import Descriptors, close_all
 from remuda._wire.channel import SocketChannel
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -31,12 +29,10 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, pid: int, pidfds: Descriptors, channel: SocketChannel, reap: Callable[[], int | None], key: str
+        self, pid: int, pidfds: _core.Descriptors, channel: SocketChannel, reap: Callable[[], int | None], key: str
     ) -> None:
         """Takes over what is in `pidfds`. `reap`: has its exit code taken where it is not our child."""
-        self._close_pidfd = weakref.finalize(self, close_all, pidfds)
-        self._close_pidfd.atexit = False
-        self.pid, (self.pidfd,) = pid, pidfds
+        self.pid, self.pidfd, self._pidfds = pid, pidfds[0], pidfds
         self.channel = channel
         channel.peer = self.pidfd
         self.key = key
@@ -79,14 +75,14 @@ class WorkerProcess:
 
     def drop_descriptors(self) -> None:
         """In a forked child, to whom it is nothing."""
-        self._close_pidfd()
+        self._pidfds.close()
 
     def release(self) -> None:
         """Closes what we hold of it; where it has not ended yet, whether it has can be asked all the same."""
         self.exitcode()
         self.channel.close()
         if self._ended:
-            self._close_pidfd()
+            self._pidfds.close()
 
 
 def reap(processes: Sequence[WorkerProcess]) -> list[int]:

@@ -108,8 +108,12 @@ class Faults:
 
     def raise_any(self, part: int = 0) -> None:
         """Raises the faults that have come up since the last time, as one error: deaths first, for they cost more."""
-        if self._limits:
-            raise self._limits.pop(0)
+        error = self._limits.pop(0) if self._limits else self._take_error(part)
+        if error is not None:
+            raise error
+
+    def _take_error(self, part: int) -> BaseException | None:
+        """What is to be raised is told by that. In a frame that ends: changes know the hub, an error may be kept."""
         changes = Changes()
         error, others = self._first_error(part), self._of_others(part)
         if error is not None:
@@ -118,8 +122,7 @@ class Faults:
             changes.do(self._running.hub.tell_failed, part)
         changes.do(self.obstacles.set_untold, bool(others))
         changes.make()
-        if error is not None:
-            raise error
+        return error
 
     def _is_for(self, part: int, slot: int | None) -> bool:
         return slot is None or self._part_of[slot] == part
