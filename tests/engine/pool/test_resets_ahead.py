@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 from accidents import once
 from pairs import pairwise
-from pool_envs import DiceEnv, Gate, HookedEnv, assert_same, counting, hooked
+from pool_envs import DiceEnv, Gate, HookedEnv, StepResult, assert_same, counting, hooked
 from programs import Watched, pids_of
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, WorkerDiedError
@@ -146,3 +149,50 @@ def test_with_spares_it_changes_nothing() -> None:
         assert pool.reset().obs[:, 0].tolist() == [0, 1]
         assert pool.step(np.array([1, 1])).terminated.all()
         assert pool.step(np.array([1, 1])).obs[:, 0].tolist() == [2, 0]
+
+
+class EndsAtOnce(DiceEnv):
+    """Each of its steps ends the episode, when `act` is over."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__()
+        self.act = act
+
+    def step(self, action: Any) -> StepResult:
+        self.act()
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, True, False, info
+
+
+def take_a_moment() -> None:
+    """Longer than results are held back for those that come after them."""
+    time.sleep(0.001)
+
+
+def reset_with_options(pool: Pool) -> None:
+    pool.send_reset(options={"level": 1}, env_ids=[0])
+
+
+def step_with_new_options(pool: Pool) -> None:
+    pool.set_reset_options({"level": 1})
+    pool.send([0], [0])
+
+
+@pytest.mark.parametrize("go_on", [reset_with_options, step_with_new_options])
+def test_random_numbers_are_as_if_there_had_been_time_for_it(go_on: Callable[[Pool], None], tmp_path: Path) -> None:
+    """Env 0 is told of options before its worker, which is still with env 1, can have reset it in advance."""
+
+    def told_with(backend: Any, stay: Callable[[], Any], leave: Callable[[], Any]) -> list[Any]:
+        envs = [partial(EndsAtOnce, take_a_moment), partial(EndsAtOnce, stay)]
+        with Pool(envs, num_workers=1, resets_ahead=True, backend=backend) as pool:
+            pool.reset(seed=3)
+            pool.send([0, 0])
+            told = [pool.recv(max_envs=1, min_envs=1).obs.copy()]
+            go_on(pool)
+            leave()
+            while pool.pending:
+                told += pool.recv(order="slot", max_envs=1, min_envs=1).obs.tolist()
+            return sorted(map(str, told))
+
+    gate = Gate(tmp_path)
+    assert told_with("process", gate.wait, gate.let_pass) == told_with("serial", take_a_moment, take_a_moment)
