@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from gymnasium.envs.registration import registry
 from pairs import each
 
 from remuda import Pool
+from remuda._wire.registrations import load_registrations, pickle_registrations
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -92,3 +94,15 @@ def test_the_programs_ids_outlast_what_the_factories_bring_along(
     make = module.make
     with Pool([lambda: make("remuda-test/C-v0")] * 2, start_method=start_method) as pool:
         assert pool.reset().obs[:, 0].tolist() == [3, 3]
+
+
+def test_an_id_that_cannot_travel_is_missed_by_no_other(module: Any) -> None:
+    gymnasium.register("remuda-test/Locked-v0", entry_point="pool_envs:CountingEnv", kwargs={"lock": threading.Lock()})
+    sent = pickle_registrations()
+    by_themselves = {"remuda-test/Made-v0"}  # its entry point is a function of a module that may be nowhere else
+    assert set(sent[1]) == by_themselves
+    came = load_registrations(sent)
+    assert set(registry) - set(came) == {"remuda-test/Locked-v0"}
+    assert all(came[env_id] == registry[env_id] for env_id in set(came) - by_themselves)
+    unreadable = {"remuda-test/Made-v0": b"nonsense"}
+    assert load_registrations((sent[0], unreadable)).keys() == came.keys() - by_themselves

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path("/")
@@ -14,17 +15,26 @@ def control_groups(controller: str, root: Path = ROOT) -> Iterator[tuple[int, li
     The directories are those of our own group and of the groups around it, the nearest first; not all need be there. In
     a container our path may be told as the host sees it, while our group is mounted as the root one, which is the last.
     """
+    yield from _directories(read_text(root / "proc/self/cgroup"), controller, root)
+
+
+@lru_cache(maxsize=8)
+def _directories(told: str, controller: str, root: Path) -> list[tuple[int, list[Path]]]:
+    """`told`: what the kernel says of our groups. Each start of a pool asks some times, and it is always the same."""
     found = []
-    for line in read_text(root / "proc/self/cgroup").splitlines():
+    for line in told.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controller in controllers.split(","):
             found += [(1, mount, path) for mount in dict.fromkeys((controllers, controller))]
         elif number == "0" and not controllers:
             found += [(2, mount, path) for mount in ("", "unified")]  # alone on the machine, or beside version 1
+    directories = []
     for version, mount, path in sorted(found):
         parts = [part for part in path.split("/") if part not in ("", "..")]
-        yield version, [(root / "sys/fs/cgroup" / mount).joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
+        around = [(root / "sys/fs/cgroup" / mount).joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
+        directories.append((version, around))
+    return directories
 
 
 def read_number(path: Path) -> int | None:

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+import sys
 from contextlib import suppress
-from types import FrameType
-from typing import Any
+from types import FrameType, FunctionType
+from typing import Any, TypeAlias
 
 import cloudpickle
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec, registry
 
-from remuda._wire.pickling import load
+Registrations: TypeAlias = tuple[bytes, dict[str, bytes]]
+"""Those that any process can load, which are most, in one piece; and each of the others, by its id."""
+
+_PLAIN = {bool, int, float, str, type(None)}
 
 
-def pickle_registrations() -> dict[str, bytes]:
+def pickle_registrations() -> Registrations:
     """The ids of this process, for workers that did not inherit them."""
-    portable = {}
+    plain, others = dict[str, EnvSpec](), dict[str, bytes]()
     for env_id, spec in registry.items():
+        if type(spec) is EnvSpec and _is_plain(vars(spec)):
+            plain[env_id] = spec
+            continue
         with suppress(Exception):
-            portable[env_id] = cloudpickle.dumps(spec)
-    return portable
+            others[env_id] = cloudpickle.dumps(spec)
+    return pickle.dumps(plain), others
 
 
-def load_registrations(registrations: Mapping[str, bytes]) -> dict[str, EnvSpec]:
+def load_registrations(registrations: Registrations) -> dict[str, EnvSpec]:
     """What they are, on the other side."""
-    specs = {}
-    for env_id, spec in registrations.items():
+    together, others = registrations
+    specs: dict[str, EnvSpec] = pickle.loads(together)
+    for env_id, spec in others.items():
         with suppress(Exception):  # an id that cannot travel is missed only by the env that needs it, which says so
-            specs[env_id] = load([spec])
+            specs[env_id] = pickle.loads(spec)
     return specs
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it can be loaded wherever Gymnasium can be imported."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is dict:
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    if kind is tuple or kind is list:
+        return all(map(_is_plain, value))
+    return kind is FunctionType and _is_gymnasiums_own(value)
+
+
+def _is_gymnasiums_own(function: FunctionType) -> bool:
+    module = str(function.__module__)
+    is_found = getattr(sys.modules.get(module), function.__qualname__, None) is function
+    return is_found and module.partition(".")[0] == "gymnasium"
 
 
 def says_nothing_new(filename: str, frame: FrameType | None) -> bool:
