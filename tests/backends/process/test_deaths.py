@@ -310,6 +310,7 @@ def test_death_in_the_middle_of_a_message() -> None:
 
 FORK_A_CHILD = """
 def fork_a_child(*_):
+    __import__("warnings").simplefilter("ignore", DeprecationWarning)  # newer Pythons, of threads beside a fork
     if os.fork() == 0:  # it holds whatever descriptors we hold
         signal.pause()
         os._exit(0)

@@ -241,6 +241,8 @@ with Pool(counting(2), start_method="{start_method}") as pool:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_parents_world_may_be_odd(start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No working directory any more, a variable that is no text, a path that is no string."""
+    if start_method == "spawn" and sys.version_info[:3] == (3, 13, 0):
+        pytest.skip("without a working directory Python 3.13.0 cannot import NumPy")
     monkeypatch.setenv("REMUDA_TEST_BYTES", "caf\udce9")
     monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, "quote'd \" path"])
     monkeypatch.chdir(tmp_path)  # back again afterwards
