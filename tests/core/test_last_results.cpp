@@ -7,9 +7,9 @@ using namespace remuda;
 
 namespace {
 
-// Two envs, an observation of two leaves of 8 bytes, and a computed column.
+// Two envs, an observation of two leaves of 8 bytes, the same of the end of an episode, and a computed column.
 struct Pool {
-  Pool() : memory(1, 2, 2, 4, true), results(memory.plan, columns({0, 1, 2, 3, 5, 6}), columns({7, 8}), columns({9})) {}
+  Pool() : memory(1, 2, 2, 5, true), results(memory.plan, columns({0, 1, 2, 3, 5, 6}), columns({7, 8}), columns({9})) {}
 
   std::vector<LastResults::Rows> columns(std::initializer_list<std::size_t> indices) {
     std::vector<LastResults::Rows> rows;
