@@ -46,7 +46,7 @@ void bind_descriptors(nb::module_& m) {
       .def("close_first", &Descriptors::close_first)
       .def("__len__", &Descriptors::size)
       .def(
-          "__iter__", [](const Descriptors& fds) { return nb::iter(nb::cast(fds.all())); },
+          "__iter__", [](const Descriptors& fds) { return nb::iter(nb::cast(fds.numbers())); },
           nb::sig("def __iter__(self) -> collections.abc.Iterator[int]"))
       .def("__getitem__", &Descriptors::at, "index"_a);
 }

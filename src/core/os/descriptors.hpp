@@ -1,12 +1,11 @@
 // Open file descriptors that are closed together, each once: by `close`, or with their owner.
 #pragma once
 
-#include "os/platform.hpp"
+#include <vector>
+
+#include "os/descriptor.hpp"
 
 #if REMUDA_LINUX
-#include <unistd.h>
-
-#include <vector>
 
 namespace remuda {
 
@@ -15,27 +14,23 @@ class Descriptors {
   Descriptors() = default;
   Descriptors(const Descriptors&) = delete;
   Descriptors& operator=(const Descriptors&) = delete;
-  ~Descriptors() { close(); }
 
   // There is memory for one more: `add` does not fail then.
   void make_room() { fds_.reserve(fds_.size() + 1); }
-  void add(int fd) { fds_.push_back(fd); }
+  void add(int fd) { fds_.emplace_back(fd); }
 
-  const std::vector<int>& all() const { return fds_; }
   std::size_t size() const { return fds_.size(); }
   int at(std::size_t index) const { return fds_.at(index); }  // throws std::out_of_range
+  std::vector<int> numbers() const { return {fds_.begin(), fds_.end()}; }
 
   void close_first() {
-    ::close(fds_.at(0));
+    at(0);  // throws where there is none
     fds_.erase(fds_.begin());
   }
-  void close() {
-    for (int fd : fds_) ::close(fd);
-    fds_.clear();
-  }
+  void close() { fds_.clear(); }
 
  private:
-  std::vector<int> fds_;
+  std::vector<Descriptor> fds_;
 };
 
 }  // namespace remuda

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path("/")
 
 
-def control_groups(controller: str, root: Path = ROOT) -> Iterator[tuple[int, list[Path]]]:
+def control_groups(controller: str, root: Path = ROOT) -> Sequence[tuple[int, Sequence[Path]]]:
     """(version, directories) of each hierarchy that this controller may be in, version 1 first.
 
     The directories are those of our own group and of the groups around it, the nearest first; not all need be there. In
     a container our path may be told as the host sees it, while our group is mounted as the root one, which is the last.
     """
-    yield from _directories(read_text(root / "proc/self/cgroup"), controller, root)
+    return _directories(read_text(root / "proc/self/cgroup"), controller, root)
 
 
 @lru_cache(maxsize=8)
-def _directories(told: str, controller: str, root: Path) -> list[tuple[int, list[Path]]]:
+def _directories(told: str, controller: str, root: Path) -> Sequence[tuple[int, Sequence[Path]]]:
     """`told`: what the kernel says of our groups. Each start of a pool asks some times, and it is always the same."""
     found = []
     for line in told.splitlines():

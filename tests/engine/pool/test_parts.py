@@ -18,6 +18,7 @@ from pairs import each
 from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
 
 from remuda import EnvError, InvalidActionError, Pool, StateError, _core
+from remuda._engine.pool.part import Part
 from remuda._engine.pool.partition import divide
 
 BACKENDS = ("process", "thread", "serial")
@@ -240,13 +241,17 @@ def fail(*_: Any) -> None:
     raise ValueError("no field")
 
 
+def halves(pool: Pool) -> tuple[Part, Part]:
+    """The part that has env 3, and the other."""
+    first, second = pool.split(2)
+    return (first, second) if 3 in first.env_ids else (second, first)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_fault_of_one_part_leaves_the_other_whole(backend: Any) -> None:
     with Pool(hooked(4, (3,), step=fail), backend=backend) as pool:
-        parts = pool.split(2)
-        theirs = next(part for part in parts if 3 in part.env_ids)
-        other = next(part for part in parts if part is not theirs)
-        for part in parts:
+        theirs, other = halves(pool)
+        for part in (theirs, other):
             part.reset()
         theirs.send([1, 1])
         with pytest.raises(EnvError):
@@ -259,9 +264,7 @@ def test_a_fault_of_one_part_leaves_the_other_whole(backend: Any) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_fault_is_told_to_its_own_part_while_both_are_in_flight(backend: Any) -> None:
     with Pool(hooked(4, (3,), step=fail), backend=backend, num_workers=1) as pool:
-        parts = pool.split(2)
-        theirs = next(part for part in parts if 3 in part.env_ids)
-        other = next(part for part in parts if part is not theirs)
+        theirs, other = halves(pool)
         for _ in range(2):
             for part in (theirs, other):
                 part.reset()
@@ -283,9 +286,7 @@ def test_a_fault_is_told_to_its_own_part_while_both_are_in_flight(backend: Any) 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_fault_is_pending_until_its_own_part_is_told(backend: Any) -> None:
     with Pool(hooked(4, (3,), step=fail), backend=backend, num_workers=1) as pool:
-        parts = pool.split(2)
-        theirs = next(part for part in parts if 3 in part.env_ids)
-        other = next(part for part in parts if part is not theirs)
+        theirs, other = halves(pool)
         beside = theirs.env_ids[theirs.env_ids != 3]
 
         def fail_unnoticed_by_us() -> None:

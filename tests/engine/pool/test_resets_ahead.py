@@ -187,12 +187,12 @@ def test_random_numbers_are_as_if_there_had_been_time_for_it(go_on: Callable[[Po
         with Pool(envs, num_workers=1, resets_ahead=True, backend=backend) as pool:
             pool.reset(seed=3)
             pool.send([0, 0])
-            told = [pool.recv(max_envs=1, min_envs=1).obs.copy()]
+            told = pool.recv(min_envs=1, max_envs=1).obs.tolist()
             go_on(pool)
             leave()
             while pool.pending:
-                told += pool.recv(order="slot", max_envs=1, min_envs=1).obs.tolist()
-            return sorted(map(str, told))
+                told += pool.recv().obs.tolist()
+            return sorted(told)
 
     gate = Gate(tmp_path)
     assert told_with("process", gate.wait, gate.let_pass) == told_with("serial", take_a_moment, take_a_moment)

@@ -266,7 +266,7 @@ void Hub::drop_ready(std::uint32_t number) {
   take_extras(dropped);
   const std::vector<std::uint32_t> ended = note_ends(dropped);
   for (const Run& run : dropped) part.free_rows(run.row, run.count);
-  tell_failed(number);
+  part.tell_failed(slots_);
   forget_rollout(number);
   if (ended.empty()) return;
   TimeOfCall now;
