@@ -20,9 +20,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from python_calls import ACTIONS, NUM_ENVS, PoleEnv
 from script import publish_lines
@@ -49,8 +51,8 @@ def of_pool(steps: int, actions: Any = ACTIONS) -> None:
             pool.step(actions)
 
 
-def of_reader(steps: int, **options: Any) -> None:
-    with remuda.Pool([PoleEnv] * NUM_ENVS, **{**OPTIONS, **options}) as pool:
+def of_reader(steps: int, make_env: Callable[[], Any] = PoleEnv, **options: Any) -> None:
+    with remuda.Pool([make_env] * NUM_ENVS, **{**OPTIONS, **options}) as pool:
         put_off_looks(pool)
         pool.reset()
         for _ in range(steps):
@@ -68,6 +70,14 @@ def of_serial(steps: int, **options: Any) -> None:
 
 def of_serial_restarts(steps: int) -> None:
     of_serial(steps, faults="restart")
+
+
+def of_cart_poles(steps: int, **options: Any) -> None:
+    of_serial(steps, make_env=partial(gymnasium.make, "CartPole-v1"), **options)
+
+
+def of_cart_poles_restarts(steps: int) -> None:
+    of_cart_poles(steps, faults="restart")
 
 
 def of_traced(steps: int) -> None:
@@ -113,6 +123,8 @@ CASES: dict[str, Callable[[int], None]] = {
     "restart": of_restarts,
     "serial": of_serial,
     "serial-restart": of_serial_restarts,
+    "cartpole": of_cart_poles,
+    "cartpole-restart": of_cart_poles_restarts,
     "traced": of_traced,
     "lists": of_lists,
     "int32": of_int32,
@@ -125,6 +137,8 @@ NAMES = {
     "restart": '... with `faults="restart"`',
     "serial": '`reader` with `backend="serial"`: caller and worker in one thread',
     "serial-restart": '... with `faults="restart"`',
+    "cartpole": "the same of CartPoles",
+    "cartpole-restart": '... with `faults="restart"`',
     "traced": "`reader`, traced",
     "lists": "`remuda.Pool.step`, actions in a list",
     "int32": "`remuda.Pool.step`, actions of int32 for an int64 space",

@@ -74,6 +74,32 @@ TEST(a_lease_gives_its_frame_back_and_keeps_arena_and_book_alive) {
   CHECK(arena_seen.expired() && book_seen.expired());
 }
 
+TEST(a_frame_is_lent_again_by_the_same_lease) {
+  auto book = std::make_shared<FrameBook>(1);
+  auto lease = std::make_unique<FrameLease>(Arena::create(4096), book, book->take());
+  lease->end();
+  CHECK(book->any_free());
+  const std::uint32_t frame = book->take();
+  lease->end();  // it is lent no more
+  CHECK(!book->any_free());
+  book->give_back(frame);
+
+  book->take();
+  lease->begin();
+  CHECK(!book->any_free());
+  lease.reset();
+  CHECK(book->any_free());
+}
+
+TEST(a_lease_that_has_ended_gives_nothing_back) {
+  auto book = std::make_shared<FrameBook>(1);
+  auto lease = std::make_unique<FrameLease>(Arena::create(4096), book, book->take());
+  lease->end();
+  book->take();  // for what is written next
+  lease.reset();
+  CHECK(!book->any_free());
+}
+
 // The pool's thread takes and fills frames, others read and drop them.  A frame that were free while somebody reads
 // it would be filled under his eyes; one that were lost would end the test only at its timeout.
 TEST(nobody_writes_a_frame_that_somebody_holds) {

@@ -148,7 +148,7 @@ void bind_memory(nb::module_& m) {
       .def("infos", nb::overload_cast<nb::handle, nb::handle>(&InfoReader::infos, nb::const_), "mask"_a,
            "arrays"_a.none())
       .def("info", &InfoReader::info, "mask"_a, "arrays"_a.none(), "row"_a)
-      .def("stack", nb::overload_cast<nb::handle, nb::handle, nb::handle>(&InfoReader::stack, nb::const_), "mask"_a,
+      .def("stack", nb::overload_cast<nb::handle, nb::handle, nb::handle>(&InfoReader::stack), "mask"_a,
            "arrays"_a.none(), "finals"_a.none());
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "python/limited_api.hpp"
+#include "python/new_array.hpp"
 
 namespace remuda {
 
@@ -124,23 +125,13 @@ nb::object Column::scalar(std::uint32_t row) const {
 
 nb::object Column::read(std::uint32_t row) const {
   if (shape_.empty()) return scalar(row);
-  Py_INCREF(dtype_.ptr());
-  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()), shape_.data(),
-                                         nullptr, nullptr, 0, nullptr);
-  if (array == nullptr) nb::raise_python_error();
-  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)), this->row(row), row_bytes_);
-  return nb::steal(array);
+  nb::object array = new_array(descr(), static_cast<int>(shape_.size()), shape_.data());
+  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())), this->row(row), row_bytes_);
+  return array;
 }
 
 nb::object Column::array(std::uint32_t rows, void* data) const {
-  npy_intp shape[NPY_MAXDIMS + 1];
-  shape[0] = static_cast<npy_intp>(rows);
-  std::copy(shape_.begin(), shape_.end(), shape + 1);
-  Py_INCREF(dtype_.ptr());  // NewFromDescr steals it
-  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr(), static_cast<int>(shape_.size()) + 1, shape, nullptr,
-                                         data, data == nullptr ? 0 : NPY_ARRAY_CARRAY, nullptr);
-  if (array == nullptr) nb::raise_python_error();
-  return nb::steal(array);
+  return new_rows(descr(), static_cast<npy_intp>(rows), static_cast<int>(shape_.size()), shape_.data(), data);
 }
 
 nb::object Column::view(std::uint32_t first_row, std::uint32_t rows, nb::handle owner) const {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "python/interned.hpp"
+#include "python/new_array.hpp"
 
 namespace remuda {
 
@@ -56,14 +57,19 @@ nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
   return made;
 }
 
-nb::object flags(npy_intp n) { return checked(PyArray_SimpleNew(1, &n, NPY_BOOL)); }
-
 npy_bool* flags_of(nb::handle mask) { return static_cast<npy_bool*>(PyArray_DATA(as_array(mask))); }
 
-// A mask in Gymnasium's format: which rows have any of these columns.
-nb::object having_any(const InfoRows& rows, std::uint64_t columns) {
-  nb::object mask = flags(static_cast<npy_intp>(rows.size()));
-  for (std::size_t row = 0; row < rows.size(); ++row) flags_of(mask)[row] = (rows.mask(row) & columns) != 0;
+// A mask in Gymnasium's format, to be filled.
+nb::object flags(ReusedArrays& masks, npy_intp n) {
+  static PyArray_Descr* const dtype = PyArray_DescrFromType(NPY_BOOL);
+  return masks.take(dtype, n);
+}
+
+// ... of which rows have any of these columns.
+nb::object having_any(ReusedArrays& masks, const InfoRows& rows, std::uint64_t columns) {
+  nb::object mask = flags(masks, static_cast<npy_intp>(rows.size()));
+  npy_bool* const to = flags_of(mask);
+  for (std::size_t row = 0; row < rows.size(); ++row) to[row] = (rows.mask(row) & columns) != 0;
   return mask;
 }
 
@@ -81,21 +87,6 @@ nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
   }
   if (leaf.dtype->type_num == NPY_BOOL) return nb::bool_(*from != std::byte{0});
   throw nb::type_error("expected columns of float64, int64 or bool for Python's numbers");
-}
-
-nb::object new_array(PyArray_Descr* dtype, int axes, const npy_intp* shape) {
-  Py_INCREF(reinterpret_cast<PyObject*>(dtype));  // NewFromDescr steals it
-  return checked(PyArray_NewFromDescr(&PyArray_Type, dtype, axes, shape, nullptr, nullptr, 0, nullptr));
-}
-
-// An array of a column, for so many rows.
-nb::object zeros(const InfoRows::Leaf& leaf, npy_intp rows) {
-  npy_intp shape[NPY_MAXDIMS + 1];
-  shape[0] = rows;
-  std::copy(leaf.shape, leaf.shape + leaf.axes, shape + 1);
-  nb::object array = new_array(leaf.dtype, leaf.axes + 1, shape);
-  std::memset(PyArray_DATA(as_array(array)), 0, leaf.row_bytes * static_cast<std::size_t>(rows));
-  return array;
 }
 
 }  // namespace
@@ -205,11 +196,11 @@ nb::object InfoReader::value_of(Kind kind, const InfoRows::Leaf& leaf, std::size
   return copy;
 }
 
-nb::dict InfoReader::stack(nb::handle mask, nb::handle arrays, nb::handle finals) const {
+nb::dict InfoReader::stack(nb::handle mask, nb::handle arrays, nb::handle finals) {
   return stack(rows_of(mask, arrays), finals);
 }
 
-nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) const {
+nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) {
   std::uint64_t there = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) there |= rows.mask(row);
   nb::dict stacked = stack_level(tree_, rows, there);
@@ -223,47 +214,53 @@ void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp 
   static const nb::handle kNames[] = {
       interned(nb::str("final_info")).release(), interned(nb::str("_final_info")).release(),
       interned(nb::str("final_obs")).release(), interned(nb::str("_final_obs")).release()};
-  nb::object final_obs = objects(n), mask = flags(n);
-  std::memset(flags_of(mask), 0, static_cast<std::size_t>(n));
+  nb::object final_obs = objects(n);
+  nb::object masks[] = {flags(final_info_masks_, n), flags(final_obs_masks_, n)};
+  for (nb::object& mask : masks) std::memset(flags_of(mask), 0, static_cast<std::size_t>(n));
   for (auto [row, obs] : finals) {
     const auto i = nb::cast<std::size_t>(row);
     if (i >= static_cast<std::size_t>(n)) throw nb::index_error("there is no such row");
     set_object(final_obs, i, nb::borrow(obs));
-    flags_of(mask)[i] = NPY_TRUE;
+    for (nb::object& mask : masks) flags_of(mask)[i] = NPY_TRUE;
   }
   sub_dict(stacked, nb::borrow(kNames[0]));
-  set(stacked, nb::borrow(kNames[1]), mask);
+  set(stacked, nb::borrow(kNames[1]), masks[0]);
   set(stacked, nb::borrow(kNames[2]), final_obs);
-  set(stacked, nb::borrow(kNames[3]), checked(PyArray_NewCopy(as_array(mask), NPY_CORDER)));
+  set(stacked, nb::borrow(kNames[3]), masks[1]);
 }
 
 // `there`: the columns that any row has.
-nb::dict InfoReader::stack_level(const Level& level, const InfoRows& rows, std::uint64_t there) const {
+nb::dict InfoReader::stack_level(Level& level, const InfoRows& rows, std::uint64_t there) {
   const bool has_all_keys = (level.columns & ~there) == 0;
   nb::dict stacked = has_all_keys ? nb::borrow<nb::dict>(checked(PyDict_Copy(level.all_keys.ptr()))) : nb::dict();
-  for (const Node& node : level.nodes) {
+  for (Node& node : level.nodes) {
     if ((node.columns & there) == 0) continue;
-    const nb::object value =
-        node.column ? stack_column(rows, *node.column) : nb::object(stack_level(node.below, rows, there));
-    set(stacked, node.key, value);
-    set(stacked, node.mask_key, having_any(rows, node.columns));
+    set(stacked, node.key, stack_value(node, rows, there));
+    set(stacked, node.mask_key, having_any(node.masks, rows, node.columns));
   }
   return stacked;
 }
 
-nb::object InfoReader::stack_column(const InfoRows& rows, std::size_t i) const {
-  const Column& column = columns_[i];
+nb::object InfoReader::stack_value(Node& node, const InfoRows& rows, std::uint64_t there) {
+  if (!node.column) return stack_level(node.below, rows, there);
+  const bool is_object = columns_[*node.column].is_object;
+  return is_object ? stack_objects(rows, *node.column) : stack_column(rows, *node.column, node.values);
+}
+
+nb::object InfoReader::stack_column(const InfoRows& rows, std::size_t i, ReusedArrays& values) const {
   const InfoRows::Leaf& leaf = rows[i];
-  const auto n = static_cast<npy_intp>(rows.size());
-  nb::object to = column.is_object ? objects(n) : zeros(leaf, n);
+  nb::object to = values.take(leaf.dtype, static_cast<npy_intp>(rows.size()), leaf.axes, leaf.shape);
   auto* const data = static_cast<std::byte*>(PyArray_DATA(as_array(to)));
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    if ((rows.mask(row) >> i & 1) == 0) continue;
-    if (column.is_object)
-      set_object(to, row, value_of(column.kind, leaf, row));
-    else
-      std::memcpy(data + row * leaf.row_bytes, leaf.row(row), leaf.row_bytes);
-  }
+  std::memset(data, 0, leaf.row_bytes * rows.size());
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    if ((rows.mask(row) >> i & 1) != 0) std::memcpy(data + row * leaf.row_bytes, leaf.row(row), leaf.row_bytes);
+  return to;
+}
+
+nb::object InfoReader::stack_objects(const InfoRows& rows, std::size_t i) const {
+  nb::object to = objects(static_cast<npy_intp>(rows.size()));
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    if ((rows.mask(row) >> i & 1) != 0) set_object(to, row, value_of(columns_[i].kind, rows[i], row));
   return to;
 }
 

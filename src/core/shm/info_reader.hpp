@@ -1,13 +1,15 @@
 // Builds the infos of a batch from columns: see infos.hpp, which fills them.
 //
-// What it makes are dicts of the caller's own, of values of the types that the envs gave.  It keeps no array: a batch
-// brings its own, of the columns that there were when it was made.
+// What it makes are dicts of the caller's own, of values of the types that the envs gave.  It keeps no array of a
+// batch, which brings its own, of the columns that there were when it was made.  Arrays in Gymnasium's format it uses
+// again once nobody holds them any more.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "python/reused_arrays.hpp"
 #include "shm/columns.hpp"
 
 namespace remuda {
@@ -69,11 +71,11 @@ class InfoReader {
   nb::dict info(nb::handle mask, nb::handle arrays, std::size_t row) const;
   // One for all in the format of Gymnasium's vector envs.  `finals`: row -> terminal observation, of those that have
   // one, which no column is asked for here; None: there are none.
-  nb::dict stack(nb::handle mask, nb::handle arrays, nb::handle finals) const;
+  nb::dict stack(nb::handle mask, nb::handle arrays, nb::handle finals);
 
   // The same of rows wherever they lie, which have no more columns than were added here.
   nb::list infos(const InfoRows& rows) const;
-  nb::dict stack(const InfoRows& rows, nb::handle finals) const;
+  nb::dict stack(const InfoRows& rows, nb::handle finals);
 
  private:
   enum class Kind { kNumber, kScalar, kArray };
@@ -93,18 +95,22 @@ class InfoReader {
     std::uint64_t columns = 0;               // at or below it, by bit
     std::optional<std::size_t> column = {};  // its own; else it leads to a dict
     Level below = {};
+    ReusedArrays values = {}, masks = {};
   };
 
   InfoRows rows_of(nb::handle mask, nb::handle arrays) const;
   static nb::object value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row);
   nb::dict info_of(const InfoRows& rows, std::size_t row) const;
   void add_to_tree(std::size_t column);
-  nb::dict stack_level(const Level& level, const InfoRows& rows, std::uint64_t there) const;
-  static void add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n);
-  nb::object stack_column(const InfoRows& rows, std::size_t column) const;
+  nb::dict stack_level(Level& level, const InfoRows& rows, std::uint64_t there);
+  nb::object stack_value(Node& node, const InfoRows& rows, std::uint64_t there);
+  void add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n);
+  nb::object stack_column(const InfoRows& rows, std::size_t column, ReusedArrays& values) const;
+  nb::object stack_objects(const InfoRows& rows, std::size_t column) const;
 
   std::vector<Column> columns_;
   Level tree_;  // but for terminal observations
+  ReusedArrays final_info_masks_, final_obs_masks_;
   bool has_final_obs_ = false;
 };
 

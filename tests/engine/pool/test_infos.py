@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,74 @@ def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.Data
     assert_same(ours.stack(), theirs(infos))
     assert_same(list(ours), infos)
     assert_same([ours[i] for i in range(4)], infos)
+
+
+def a_reader() -> _core.InfoReader:
+    """Of the statistics of episodes, and of an array."""
+    book, reader = InfoColumns(room=10_000), _core.InfoReader()
+    asked_for = [(("episode", "r"), 1.5), (("episode", "l"), 3), ("pos", np.zeros(2))]
+    for column in book.assign([asked(path, value) for path, value in asked_for]):
+        reader.add(column.path, column.type)
+    return reader
+
+
+def stacked_by(reader: _core.InfoReader, numbers: list[float]) -> dict[str, Any]:
+    """Those of envs that all tell this of their episodes; the first tells nothing."""
+    values = np.array(numbers)
+    mask = np.full(len(values), 7, np.uint64)
+    mask[0] = 0
+    arrays = [values, values.astype(np.int64), np.stack([values, values], axis=1)]
+    return Infos(mask, reader, arrays, PickledRows(None), lambda row: None).stack()
+
+
+def expected_of(numbers: list[float]) -> dict[str, Any]:
+    infos = [{"episode": {"r": n, "l": int(n)}, "pos": np.array([n, n])} for n in numbers]
+    return theirs([{}, *infos[1:]])
+
+
+@pytest.mark.parametrize("keep", [lambda array: array, lambda array: array[1:], memoryview, np.from_dlpack])
+def test_arrays_of_stacked_infos_are_not_written_to_while_somebody_holds_them(keep: Any) -> None:
+    reader = a_reader()
+    held = []
+    for i in range(5):
+        stacked = stacked_by(reader, [i, i + 1.0, i + 2.0])
+        assert_same(stacked, expected_of([i, i + 1.0, i + 2.0]))
+        held.append([keep(stacked["episode"]["r"]), keep(stacked["pos"]), keep(stacked["_episode"].view(np.uint8))])
+        del stacked
+    for i, (returns, positions, has_ended) in enumerate(held):
+        assert np.asarray(returns)[-1] == i + 2
+        assert np.asarray(positions)[-1].tolist() == [i + 2, i + 2]
+        assert np.asarray(has_ended)[-1] == 1
+
+
+def test_what_somebody_makes_of_stacked_infos_is_his_alone() -> None:
+    reader = a_reader()
+    for n in [3, 2, 2, 5, 3, 3, 3]:
+        numbers = [float(i) for i in range(n)]
+        stacked = stacked_by(reader, numbers)
+        assert_same(stacked, expected_of(numbers))
+        assert all(array.flags.writeable and array.flags.owndata for array in leaves(stacked))
+        for array in leaves(stacked):
+            array[...] = 1
+            array.shape = (*array.shape, 1)
+            array.flags.writeable = False
+        stacked["episode"].clear()
+        stacked["more"] = 1
+
+
+def test_arrays_of_stacked_infos_with_a_weak_reference_end_when_nobody_holds_them() -> None:
+    reader = a_reader()
+    ended = []
+    for i in range(6):
+        weakref.finalize(stacked_by(reader, [1.0, 2.0])["episode"]["r"], ended.append, i)
+    stacked_by(reader, [1.0, 2.0])
+    assert ended == list(range(6))
+
+
+def leaves(stacked: dict[str, Any]) -> list[Any]:
+    """Its arrays, those of dicts in it too."""
+    below = [leaves(value) if isinstance(value, dict) else [value] for value in stacked.values()]
+    return [array for arrays in below for array in arrays]
 
 
 def put(info: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arena_views import address, arenas, arrays_of, is_view, leaves
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,35 +22,6 @@ from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, telling
 from remuda import Batch, Pool, _core
 
 BACKENDS = ("process", "thread", "serial")
-
-
-def address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def arenas() -> list[range]:
-    """Where the pools' mappings lie in this process."""
-    with open("/proc/self/maps") as maps:
-        lines = [line.split() for line in maps if "memfd:remuda" in line]
-    return [range(*(int(bound, 16) for bound in line[0].split("-"))) for line in lines]
-
-
-def is_view(array: Any) -> bool:
-    return any(address(array) in arena for arena in arenas())
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, tuple):
-        for part in value:
-            yield from leaves(part)
-    else:
-        yield value
-
-
-def arrays_of(batch: Batch) -> list[Any]:
-    return [*leaves(batch.obs), batch.reward, batch.terminated, batch.truncated]
 
 
 @pytest.fixture(autouse=True)

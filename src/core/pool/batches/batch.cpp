@@ -24,9 +24,7 @@ bool has_final(nb::handle extra) {
 
 }  // namespace
 
-const InfoReader& info_reader_of(nb::handle source) {
-  return nb::cast<const InfoReader&>(nb::object(source.attr("info_reader")));
-}
+InfoReader& info_reader_of(nb::handle source) { return nb::cast<InfoReader&>(nb::object(source.attr("info_reader"))); }
 
 Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
              nb::object env_ids, bool finals, bool infos, nb::object extras)
@@ -73,6 +71,7 @@ Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb:
 }
 
 nb::object Batch::column(std::size_t index) const {
+  if (frame_ != nullptr) return frame_->view(columns_->columns, index);
   return lease_.is_valid() ? view(columns_->columns[index]) : nb::object(arrays_.columns[index]);
 }
 
@@ -135,7 +134,7 @@ nb::object Batch::done() {
 
 // -- infos -----------------------------------------------------------------------------------------
 
-const InfoReader& Batch::info_reader() const {
+InfoReader& Batch::info_reader() const {
   const bool is_known = columns_ != nullptr && columns_->info_reader != nullptr;
   return is_known ? *columns_->info_reader : info_reader_of(source_);
 }
@@ -214,7 +213,7 @@ nb::object Batch::info_dicts() const {
 
 nb::object Batch::stacked_infos() const {
   if (!has_infos()) return nb::dict();
-  const InfoReader& reader = info_reader();
+  InfoReader& reader = info_reader();
   if (!columns_have_infos(reader)) return {};
   return reader.stack(info_rows(reader), terminal_observations());
 }

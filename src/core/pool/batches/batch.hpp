@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "pool/batches/lent_frames.hpp"
 #include "shm/columns.hpp"
 #include "shm/info_reader.hpp"
 
@@ -17,16 +18,16 @@ namespace remuda {
 inline nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
 
 // Which reader of info columns batches with this source have; it lives as long as that.
-const InfoReader& info_reader_of(nb::handle source);
+InfoReader& info_reader_of(nb::handle source);
 
 // What the batches of a pool are made of.
 struct BatchColumns {
-  std::vector<Column> columns;              // reward, terminated, truncated, info mask, then the observation's leaves
-  std::vector<Column> finals;               // those leaves of the observation that ended an episode
-  std::vector<Column> computed;             // the caller's own
-  std::deque<Column> infos;                 // grows
-  bool obs_is_array = false;                // an observation is its one leaf
-  const InfoReader* info_reader = nullptr;  // the source's
+  std::vector<Column> columns;        // reward, terminated, truncated, info mask, then the observation's leaves
+  std::vector<Column> finals;         // those leaves of the observation that ended an episode
+  std::vector<Column> computed;       // the caller's own
+  std::deque<Column> infos;           // grows
+  bool obs_is_array = false;          // an observation is its one leaf
+  InfoReader* info_reader = nullptr;  // the source's
 
   static constexpr std::size_t kFirstOfLeaves = 4;
 };
@@ -39,9 +40,16 @@ class Batch {
   };
   enum Attribute { kReward, kTerminated, kTruncated, kEnvIds, kObs, kAttributes };
 
-  // The rows of a frame from `first` on, which are the lease's. `finals`, `infos`: whether any row has something there.
+  // Rows from `first` on, which are the lease's. `finals`, `infos`: whether any row has something there.
   Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
         nb::object env_ids, bool finals, bool infos, nb::object extras);
+  // The same of a frame.
+  Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, std::shared_ptr<LentFrame> frame,
+        std::uint32_t first, nb::object env_ids, bool finals, bool infos, nb::object extras)
+      : Batch(std::move(source), std::move(columns), frame->lease(), first, std::move(env_ids), finals, infos,
+              std::move(extras)) {
+    frame_ = std::move(frame);
+  }
   // Of arrays of its own, for all columns in their order. `obs_is_array`: an observation is its one leaf.
   Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array,
         nb::object valid = {});
@@ -60,7 +68,7 @@ class Batch {
   nb::object get(Attribute attribute);
   void set(Attribute attribute, nb::object value) { attributes_[attribute] = std::move(value); }
 
-  // New views each time, or the arrays of a batch that was copied.
+  // Views, or the arrays of a batch that was copied.
   nb::object info_mask() const { return column(kInfoMaskOfBatch); }
   nb::list leaves() const;
   nb::object finals() const;    // a list, or None
@@ -81,7 +89,7 @@ class Batch {
 
   nb::object column(std::size_t index) const;
   const npy_bool* flags(Attribute attribute);
-  const InfoReader& info_reader() const;
+  InfoReader& info_reader() const;
   bool columns_have_infos(const InfoReader& reader) const;
   bool has_terminal_arrays() const;
   InfoRows info_rows(const InfoReader& reader) const;
@@ -90,8 +98,9 @@ class Batch {
 
   nb::object source_;
   std::shared_ptr<const BatchColumns> columns_;
-  nb::object lease_;  // null: the rows were copied
-  Arrays arrays_;     // ... into these
+  nb::object lease_;                  // null: the rows were copied
+  std::shared_ptr<LentFrame> frame_;  // whose lease it is; null: it is none of a frame
+  Arrays arrays_;                     // ... into these
   nb::object extras_, valid_;
   nb::object attributes_[kAttributes];  // that were made, or set
   std::uint32_t first_ = 0, count_ = 0;

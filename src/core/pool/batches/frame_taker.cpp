@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "pool/batches/lease_base.hpp"
 #include "shm/plan.hpp"
 
 namespace remuda {
@@ -41,16 +40,17 @@ FrameTaker::FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, s
           BatchColumns{std::move(columns), std::move(final_columns), std::move(computed), {}})) {}
 
 Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_frame, nb::object env_ids,
-                       nb::object extras, nb::handle rollout) const {
+                       nb::object extras, LentFrames& lent, nb::handle rollout) const {
   const bool finals = has_finals(runs), infos = has_infos(runs);
   if (is_whole_frame && part.is_in_rollout(runs[0].row)) {
     for (const Run& run : runs) part.free_rows(run.row, run.count);
     return {source_, columns_, nb::borrow(rollout), runs[0].row, std::move(env_ids), finals, infos, std::move(extras)};
   }
   // The last free frame is never given away: without it the next command to all would have no row.
+  if (is_whole_frame && !part.book()->any_free()) lent.take_back();
   if (is_whole_frame && part.book()->any_free()) {
     const std::uint32_t frame = part.lend(runs[0].row);
-    return {source_, columns_, lend(part, frame), frame * frame_rows_ + part.first_position(), std::move(env_ids),
+    return {source_, columns_, lend(part, frame, lent), first_row(part, frame), std::move(env_ids),
             finals,  infos,    std::move(extras)};
   }
   Batch::Arrays arrays = copy(runs, count_of(runs), true, finals, infos);
@@ -58,8 +58,11 @@ Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_f
   return {source_, std::move(env_ids), std::move(arrays), std::move(extras), columns_->obs_is_array};
 }
 
-nb::object FrameTaker::lend(Part& part, std::uint32_t frame) const {
-  return as_base(std::make_unique<FrameLease>(arena_, part.book(), frame - 1));
+std::shared_ptr<LentFrame> FrameTaker::lend(const Part& part, std::uint32_t frame, LentFrames& lent) const {
+  return lent.lend(frame - 1, [&] {
+    const auto rows = static_cast<std::uint32_t>(part.slots().size());
+    return std::make_shared<LentFrame>(arena_, part.book(), frame - 1, first_row(part, frame), rows);
+  });
 }
 
 // `fixed`: also the columns that every batch has.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pool/batches/batch.hpp"
+#include "pool/batches/lent_frames.hpp"
 #include "pool/batches/padding.hpp"
 #include "pool/slots/part.hpp"
 #include "shm/arena.hpp"
@@ -31,9 +32,9 @@ class FrameTaker {
   nb::handle source() const { return source_; }
 
   // The rows of runs that were taken from a part, in this order; they are lent, or free again.  `env_ids`: the slots.
-  // `rollout`: the lease of that which the part fills, if any.
+  // `lent`: the part's.  `rollout`: the lease of that which the part fills, if any.
   Batch take(Part& part, const std::vector<Run>& runs, bool is_whole_frame, nb::object env_ids, nb::object extras,
-             nb::handle rollout) const;
+             LentFrames& lent, nb::handle rollout) const;
   // The same as a batch of `rows` rows, which `make_padding` has made room for: those that are left are zeros.
   Batch take_padded(Part& part, const std::vector<Run>& runs, std::uint32_t rows, nb::object extras);
   // Throws std::system_error when there is no memory for it.  `frames`: how many such batches may be held at a time
@@ -45,7 +46,10 @@ class FrameTaker {
   static nb::object slots_of(const std::vector<Run>& runs);
 
  private:
-  nb::object lend(Part& part, std::uint32_t frame) const;
+  std::shared_ptr<LentFrame> lend(const Part& part, std::uint32_t frame, LentFrames& lent) const;
+  std::uint32_t first_row(const Part& part, std::uint32_t frame) const {
+    return frame * frame_rows_ + part.first_position();
+  }
   Batch::Arrays copy(const std::vector<Run>& runs, std::uint32_t rows, bool fixed, bool finals, bool infos) const;
   bool has_infos(const std::vector<Run>& runs) const;
 

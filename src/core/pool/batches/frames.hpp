@@ -2,7 +2,8 @@
 //
 // A batch is a view of a frame, and holds a lease on it: the arrays' base object is the lease, so the
 // frame comes back when the last array (or view of one, or tensor made from one) is gone, in whatever
-// thread that happens.  The book is shared with the leases because they may outlive the pool.
+// thread that happens, or when it is found that nobody but us holds any (lent_frames.hpp).  The book is shared with the
+// leases because they may outlive the pool.
 #pragma once
 
 #include <atomic>
@@ -71,16 +72,23 @@ class Lease {
   std::shared_ptr<Arena> arena_;
 };
 
-// Of a frame.
+// Of a frame, which is lent from the beginning on.
 class FrameLease final : public Lease {
  public:
   FrameLease(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame)
       : Lease(std::move(arena)), book_(std::move(book)), frame_(frame) {}
-  ~FrameLease() override { book_->give_back(frame_); }
+  ~FrameLease() override { end(); }
+
+  // Gives the frame back to the book; and it is lent once more, by whoever has taken it from there.
+  void end() {
+    if (std::exchange(is_lent_, false)) book_->give_back(frame_);
+  }
+  void begin() { is_lent_ = true; }
 
  private:
   std::shared_ptr<FrameBook> book_;
   std::uint32_t frame_;
+  bool is_lent_ = true;
 };
 
 }  // namespace remuda

@@ -35,6 +35,7 @@
 #include "pool/batches/batch.hpp"
 #include "pool/batches/frame_taker.hpp"
 #include "pool/batches/lendings.hpp"
+#include "pool/batches/lent_frames.hpp"
 #include "pool/hub/callbacks.hpp"
 #include "pool/hub/caller_meter.hpp"
 #include "pool/hub/inbox.hpp"
@@ -289,6 +290,7 @@ class Hub {
   };
   struct PartObjects {
     nb::object env_ids;        // its slots
+    LentFrames lent = {};      // its frames that are
     nb::object lease, extras;  // of its rollout; null: there is none
   };
   // How much of a result is here: all of it; not yet; it never will be, for its worker died while it wrote; or what is

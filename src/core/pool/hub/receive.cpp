@@ -223,7 +223,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
     new (place) Batch(frame_taker_.take_padded(part, runs, pad_to, std::move(extras)));
   else
     new (place) Batch(frame_taker_.take(part, runs, whole, whole ? env_ids(number) : FrameTaker::slots_of(runs),
-                                        std::move(extras), rollout));
+                                        std::move(extras), objects_of_part(number).lent, rollout));
   nb::inst_mark_ready(batch);
   if (rollout.is_valid()) forget_rollout(number);
   if (tracing_.is_on()) tracing_.note_batch(place->count());

@@ -62,6 +62,8 @@ class Exchange:
 
     def raise_refusal(self, refusal: _core.Refusal, targets: Sequence[int]) -> NoReturn:
         """Says what keeps `targets`, slots of a part, from being sent a command."""
+        if refusal == _core.Refusal.PART:
+            raise StateError("the pool was split in the course of this call, and nothing was sent; call again")
         if refusal == _core.Refusal.MUST_RESET:
             self.faults.check_reset(targets)
         self.faults.check_alive(self._running.hub.env_of(slot) for slot in targets)

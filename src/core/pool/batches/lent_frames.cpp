@@ -1,0 +1,56 @@
+#include "pool/batches/lent_frames.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "pool/batches/lease_base.hpp"
+
+namespace remuda {
+
+LentFrame::LentFrame(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame,
+                     std::uint32_t first_row, std::uint32_t rows)
+    : first_row_(first_row), rows_(rows) {
+  auto lease = std::make_unique<FrameLease>(std::move(arena), std::move(book), frame);
+  lease_ = lease.get();
+  base_ = as_base(std::move(lease));
+}
+
+nb::object LentFrame::view(const std::vector<Column>& columns, std::size_t number) {
+  if (views_.empty()) views_.resize(columns.size());
+  MadeArray& view = views_[number];
+  const Column& column = columns[number];
+  const auto axes = static_cast<int>(column.shape().size());
+  if (view.is(column.descr(), rows_, axes, column.shape().data()) && view.data() == column.row(first_row_))
+    return view.object();
+  nb::object array = column.view(first_row_, rows_, base_);
+  if (!view.is_there()) ++made_;
+  const MadeArray before = std::exchange(view, MadeArray(array));  // who has changed it holds it
+  return array;
+}
+
+// Each array has a reference to the lease, and we have one to each of them and to the lease.
+bool LentFrame::is_held() const {
+  return references(base_) != 1 + made_ ||
+         std::any_of(views_.begin(), views_.end(), [](const MadeArray& view) { return view.is_held(); });
+}
+
+bool LentFrame::is_weakly_referenced() const {
+  return std::any_of(views_.begin(), views_.end(), [](const MadeArray& view) { return view.is_weakly_referenced(); });
+}
+
+void LentFrames::take_back() {
+  std::vector<Frame> ended;  // whose arrays must go, for some can be reached yet
+  for (std::uint64_t left = lent_; left != 0; left &= left - 1) {
+    const auto number = static_cast<std::size_t>(std::countr_zero(left));
+    Frame& frame = frames_[number];
+    if (frame->is_held()) continue;
+    lent_ &= ~(std::uint64_t{1} << number);
+    if (frame->is_weakly_referenced())
+      ended.push_back(std::exchange(frame, nullptr));
+    else
+      frame->take_back();
+  }
+}
+
+}  // namespace remuda

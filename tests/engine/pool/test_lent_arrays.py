@@ -1,0 +1,115 @@
+"""The arrays of a frame are handed out again when nobody holds them: nobody can tell, but by a weak reference."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from arena_views import arrays_of, is_view
+from pool_envs import counting
+
+from remuda import Pool, StateError
+
+BACKENDS = ("process", "thread", "serial")
+
+
+def _make_read_only(array: Any) -> None:
+    array.flags.writeable = False
+
+
+def _give_shape(array: Any) -> None:
+    array.shape = (*reversed(array.shape),)
+
+
+def _give_dtype(array: Any) -> None:
+    array.dtype = np.dtype(f"V{array.itemsize}")
+
+
+@pytest.mark.parametrize("change", [_make_read_only, _give_shape, _give_dtype])
+@pytest.mark.parametrize("is_held", [False, True])
+def test_what_somebody_makes_of_an_array_is_his_alone(is_held: bool, change: Callable[[Any], None]) -> None:
+    with Pool(counting(2), backend="serial", frames=16) as pool:
+        before = pool.reset()
+        kinds = [(array.shape, array.dtype, str(array.flags)) for array in arrays_of(before)]
+        held = []
+        for i in range(6):
+            batch = pool.step([i, i])
+            assert [(array.shape, array.dtype, str(array.flags)) for array in arrays_of(batch)] == kinds
+            assert batch.obs[:, 3].tolist() == [i, i]
+            for array in arrays_of(batch):
+                change(array)
+            held += [batch] * is_held
+
+
+@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
+def test_an_array_that_was_changed_holds_its_frame_like_any_other() -> None:
+    with Pool(counting(2), backend="serial", frames=2) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        batch = pool.step([5, 6])
+        obs = batch.obs
+        obs.shape = (8,)
+        del batch
+        for _ in range(4):
+            assert not is_view(pool.step([7, 8]).obs)  # the only frame to lend is held
+        assert obs[[3, 7]].tolist() == [5, 6]
+        del obs
+        pool.step([7, 8])
+        assert is_view(pool.step([7, 8]).obs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_array_with_a_weak_reference_ends_when_nobody_holds_it(backend: Any) -> None:
+    """Whoever has one is told of the end, and never finds another batch's values."""
+    with Pool(counting(2), backend=backend, num_workers=1) as pool:
+        pool.reset()
+        ended: list[int] = []
+        for i in range(8):
+            batch = pool.step([i, i])
+            obs = weakref.ref(batch.obs, lambda _, i=i: ended.append(i))
+            kept = obs()
+            assert kept is not None
+            del batch
+            pool.step([99, 99])
+            assert kept[:, 3].tolist() == [i, i]
+            del kept
+            pool.step([99, 99])
+            assert obs() is None
+        assert ended == list(range(8))
+
+
+def test_the_end_of_an_array_may_split_the_pool() -> None:
+    """It is told in the middle of the next call, which then is of parts that are gone."""
+    with Pool(counting(4), backend="serial") as pool:
+        pool.reset()
+        halves = []
+
+        def divide(_: object) -> None:
+            halves.extend(pool.split(2))
+            halves.extend(half.step([9, 9]) for half in halves[:2])
+            pool.split(1)
+
+        batch = pool.step([1] * 4)
+        obs = weakref.ref(batch.obs, divide)
+        del batch
+        with pytest.raises(StateError, match="nothing was sent; call again"):
+            pool.step([1] * 4)
+        assert obs() is None
+        assert [batch.obs[:, 3].tolist() for batch in halves[2:]] == [[9, 9]] * 2
+        assert pool.step([7] * 4).obs[:, 3].tolist() == [7] * 4
+
+
+def test_what_halves_held_is_kept_when_the_pool_is_whole_again() -> None:
+    with Pool(counting(4), backend="serial", frames=3) as pool:
+        pool.reset()
+        batches = [half.step([5, 6]) for half in pool.split(2) for _ in range(2)]
+        views = [batch.obs for batch in batches]
+        rows = [view.tolist() for view in views]
+        del batches
+        pool.split(1)
+        for _ in range(6):
+            pool.step([9] * 4)
+        assert [view.tolist() for view in views] == rows
