@@ -104,9 +104,10 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if sys.platform != "linux" or request.node.get_closest_marker("leaves_things"):
         yield
         return
-    before = descendants()
+    before, blocked = descendants(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
     gc.collect()
+    assert signal.pthread_sigmask(signal.SIG_SETMASK, blocked) == blocked, "signals were left blocked"
     while (left := _left_since(before)) and all(map(_is_reaped_soon, left)):
         pass
     assert not left, f"processes left behind: {left}"

@@ -14,6 +14,10 @@
 #include "os/stop_signal.hpp"
 #include "python/call_all.hpp"
 
+#if REMUDA_LINUX
+#include "os/blocked_interrupt.hpp"
+#endif
+
 using namespace nb::literals;
 
 namespace remuda {
@@ -51,6 +55,15 @@ void bind_descriptors(nb::module_& m) {
       .def("__getitem__", &Descriptors::at, "index"_a);
 }
 
+// By Python's `os.fork`, one step for the interpreter: no handler comes between the fork and knowing of it, nor between
+// blocking SIGINT and unblocking it.
+void fork_into(nb::list pids) {
+  BlockedInterrupt blocked;
+  const nb::object pid = nb::module_::import_("os").attr("fork")();
+  pids.append(pid);
+  if (nb::cast<int>(pid) == 0) blocked.keep();
+}
+
 }  // namespace
 
 #endif
@@ -58,6 +71,8 @@ void bind_descriptors(nb::module_& m) {
 void bind_system(nb::module_& m) {
 #if REMUDA_LINUX
   bind_descriptors(m);
+  m.def("fork_into", &fork_into, "pids"_a,
+        "Forks, and adds to `pids` what `os.fork` returns. In the child SIGINT is blocked from then on.");
 #endif
   m.def("call_all", &call_all, "functions"_a);
   m.attr("FAMILY_VARIABLE") = kFamilyVariable;

@@ -66,10 +66,13 @@ def time_limit(seconds: float | None, name: str) -> Iterator[None]:
     def ring(*_: Any) -> None:
         raise TimeoutError(f"expected an answer of the env within {name}={seconds} s, got none: give it more time")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
+    before = signal.getsignal(signal.SIGALRM)
+    try:  # an interrupt may come between any two of these
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        finally:
+            signal.signal(signal.SIGALRM, before)

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Protocol, TypeAlias
 
 from remuda import _core
@@ -357,14 +356,10 @@ def _start_fresh(theirs: socket.socket, what: Launch, variables: dict[str, str],
 def _start_by_fork(theirs: socket.socket, what: Launch, variables: dict[str, str], pids: list[int]) -> _Reaper:
     owner = os.getpid()
     flush_output()  # or the child would print it a second time
-    # Until it has a process group of its own, Ctrl-C in the terminal hits the child too.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        pids.extend(starmap(os.fork, [()]))  # one step for the interpreter: no interrupt between it and knowing of it
-        if pids == [0]:
-            _become_worker(theirs, owner, what, variables)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # Until it has a process group of its own, Ctrl-C in the terminal hits the child too: it is blocked there.
+    _core.fork_into(pids)
+    if pids == [0]:
+        _become_worker(theirs, owner, what, variables)
     return lambda: None
 
 
