@@ -15,9 +15,9 @@
 //
 // Who is to stand aside: the worker that finds itself on the caller's core says so (`SharedCores::sleeper`), which sets
 // free the one that was until then.  That somebody had to wait for a core shows, twice in a row, as once may be chance,
-// when a spinner was away from his core for long, and has been switched out meanwhile.  (A sleeper who wakes up late is
-// no sign: in a virtual machine an idle core takes as long to wake.)  All that is told in `SharedCores`, and is over
-// after a while.
+// when a spinner was away from his core for long, and others had it meanwhile, as the kernel tells.  (The host of a
+// virtual machine, too, takes cores away, and makes sleepers wake up late: nobody here had to wait for us then.)  All
+// that is told in `SharedCores`, and is over after a while.
 //
 // How long a wake-up takes on this machine is known from those that were not late: whoever rings for a sleeper leaves
 // the time in his bell.
@@ -41,7 +41,7 @@ class SpinPolicy {
   // From then on a wake-up is late, and a spinner away: the kernel lets a thread run for longer than this before
   // another's turn comes, and its own work of a moment is over before.
   static constexpr Nanoseconds kAway = std::chrono::microseconds(250);
-  // Two delays no further apart are no chance; and the count of switches is looked at so often.
+  // Two delays no further apart are no chance; and the kernel is asked so often.
   static constexpr Nanoseconds kWindow = std::chrono::milliseconds(20);
 
   // A turn of spinning takes no longer: what is above that, it was away.
@@ -50,7 +50,7 @@ class SpinPolicy {
   // What is asked of the system; tests have their own.
   struct Probe {
     std::uint32_t (*core)() = current_core;
-    std::uint64_t (*switches)() = involuntary_switches;
+    std::uint64_t (*waited)() = waited_for_core_ns;
   };
 
   SpinPolicy() = default;  // never spins
@@ -74,7 +74,7 @@ class SpinPolicy {
   Nanoseconds budget(Clock::time_point now) {
     begun_ = state(now);
     if (begun_ < SpinState::kCrowded) return Nanoseconds(0);
-    if (now - counted_at_ >= kWindow) count_switches(now);
+    if (now - asked_at_ >= kWindow) ask(now);
     const Nanoseconds most = begun_ == SpinState::kAlone ? limit_ : std::min(limit_, wake_up_);
     return recent_ <= most ? most : Nanoseconds(0);
   }
@@ -82,7 +82,7 @@ class SpinPolicy {
   // After each turn of spinning: whether to go on.
   bool goes_on(Clock::time_point before, Clock::time_point now) {
     spun_ += std::min(now - before, kTurn);
-    if (now - before >= kAway && was_switched_out(now)) {
+    if (now - before >= kAway && has_waited(now - before, now)) {
       note_delay(before, now);
       return is_heedless_;
     }
@@ -131,14 +131,15 @@ class SpinPolicy {
     delayed_at_ = now;
   }
 
-  void count_switches(Clock::time_point now) {
-    switches_ = probe_.switches();
-    counted_at_ = now;
+  void ask(Clock::time_point now) {
+    waited_ = Nanoseconds(probe_.waited());
+    asked_at_ = now;
   }
-  bool was_switched_out(Clock::time_point now) {
-    const std::uint64_t before = switches_;
-    count_switches(now);
-    return switches_ != before;
+  // Whether most of the time that it was away it has waited for a core.
+  bool has_waited(Nanoseconds away, Clock::time_point now) {
+    const Nanoseconds before = waited_;
+    ask(now);
+    return waited_ - before >= away / 2;
   }
 
   SharedCores* cores_ = nullptr;
@@ -151,8 +152,8 @@ class SpinPolicy {
   Nanoseconds recent_{0};                 // waits
   Nanoseconds wake_up_{0};                // how long it takes; 0: not known yet
   Nanoseconds spun_{0};
-  std::uint64_t switches_ = 0;  // as of then:
-  Clock::time_point counted_at_{}, delayed_at_{};
+  Nanoseconds waited_{0};  // for a core, all told, as of then:
+  Clock::time_point asked_at_{}, delayed_at_{};
 };
 
 }  // namespace remuda

@@ -3,6 +3,7 @@
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -10,7 +11,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 #endif
 
@@ -25,6 +28,21 @@ std::uint32_t first_sibling(std::uint32_t cpu) {
   std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
   std::uint32_t first = cpu;
   return siblings >> first ? first : cpu;
+}
+
+// The second of the numbers there, in ns; nothing where there is no such file, as it depends on how the kernel was
+// built.
+std::optional<std::uint64_t> delay_of_runs() {
+  const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  char text[96];
+  const ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (length <= 0) return std::nullopt;
+  text[length] = 0;
+  char* end = nullptr;
+  std::strtoull(text, &end, 10);  // how long it has run
+  return std::strtoull(end, nullptr, 10);
 }
 
 }  // namespace
@@ -42,10 +60,11 @@ std::uint32_t current_core() {
   return core.load(std::memory_order_relaxed) - 1;
 }
 
-std::uint64_t involuntary_switches() {
+std::uint64_t waited_for_core_ns() {
+  if (const auto waited = delay_of_runs()) return *waited;
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
-  return static_cast<std::uint64_t>(usage.ru_nivcsw);
+  return static_cast<std::uint64_t>(usage.ru_nivcsw) * 250'000;
 }
 
 std::uint64_t thread_cpu_ns() {
@@ -59,7 +78,7 @@ std::uint64_t thread_cpu_ns() {
 std::uint32_t process_id() { return 0; }
 
 std::uint32_t current_core() { return 0; }
-std::uint64_t involuntary_switches() { return 0; }
+std::uint64_t waited_for_core_ns() { return 0; }
 std::uint64_t thread_cpu_ns() { return 0; }
 
 #endif

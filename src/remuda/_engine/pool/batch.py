@@ -45,7 +45,8 @@ class Batch(_core.Batch):
 
     Arrays are views of the pool's shared memory wherever possible. They are yours for as long as you keep
     them, or any view of them, or the batch: the pool never writes to a frame that somebody holds (it copies when all
-    frames are held). You may write to them.
+    frames are held). You may write to them. One that nobody holds any more comes back as the array of a later batch, so
+    `id(batch.obs)` tells nothing apart, and a weak reference to it ends with the next step.
 
     Attributes:
         env_ids: (n,) int64. All envs in ascending order, or some in the order of their arrival.
