@@ -47,7 +47,7 @@ Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_f
     return {source_, columns_, nb::borrow(rollout), runs[0].row, std::move(env_ids), finals, infos, std::move(extras)};
   }
   // The last free frame is never given away: without it the next command to all would have no row.
-  if (is_whole_frame && !part.book()->any_free()) lent.take_back();
+  if (is_whole_frame && !part.book()->any_free()) lent.take_back(false);
   if (is_whole_frame && part.book()->any_free()) {
     const std::uint32_t frame = part.lend(runs[0].row);
     return {source_, columns_, lend(part, frame, lent), first_row(part, frame), std::move(env_ids),

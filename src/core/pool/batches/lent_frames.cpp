@@ -39,14 +39,15 @@ bool LentFrame::is_weakly_referenced() const {
   return std::any_of(views_.begin(), views_.end(), [](const MadeArray& view) { return view.is_weakly_referenced(); });
 }
 
-void LentFrames::take_back() {
-  std::vector<Frame> ended;  // whose arrays must go, for some can be reached yet
+void LentFrames::take_back(bool may_run_code) {
+  std::vector<Frame> ended;
   for (std::uint64_t left = lent_; left != 0; left &= left - 1) {
     const auto number = static_cast<std::size_t>(std::countr_zero(left));
     Frame& frame = frames_[number];
-    if (frame->is_held()) continue;
+    const bool must_end = frame->is_weakly_referenced();
+    if (frame->is_held() || (must_end && !may_run_code)) continue;
     lent_ &= ~(std::uint64_t{1} << number);
-    if (frame->is_weakly_referenced())
+    if (must_end)
       ended.push_back(std::exchange(frame, nullptr));
     else
       frame->take_back();

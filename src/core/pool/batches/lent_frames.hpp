@@ -61,8 +61,9 @@ class LentFrames {
     return frame;
   }
 
-  // Gives those back to their book that nobody holds any more.  May run code of anybody who has a weak reference.
-  void take_back();
+  // Gives those back to their book that nobody holds any more.  Arrays that somebody has a weak reference to must end
+  // before, which may run anybody's code: where that must not be, their frames stay lent.
+  void take_back(bool may_run_code);
 
  private:
   std::vector<Frame> frames_;  // null: was not lent yet

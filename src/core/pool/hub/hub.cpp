@@ -126,7 +126,8 @@ void Hub::lend_columns() {
 }
 
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
-  for (std::size_t i = 0; i < part_objects_.size(); ++i) part_objects_[i].lent.take_back();  // it may change meanwhile
+  for (std::size_t i = 0; i < part_objects_.size(); ++i)
+    part_objects_[i].lent.take_back(true);  // it may change meanwhile
   const std::uint32_t first = parts_.divide(divisions, *lendings_);
   part_objects_.clear();  // what is held yet of their frames comes back by itself
   for (std::uint32_t i = 0; i < divisions.size(); ++i)
@@ -162,7 +163,7 @@ nb::object Hub::step(nb::handle actions, nb::handle slots, std::uint32_t number)
 // `some`: becomes those that are named.
 std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
                                     std::vector<std::uint32_t>& some, TimeOfCall& now) {
-  if (has_part(number)) objects_of_part(number).lent.take_back();
+  if (has_part(number)) objects_of_part(number).lent.take_back(true);
   if (!has_part(number)) return Refusal::kPart;  // that may have run code of the caller's
   if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal::kTargets;
   std::optional<Actions::Leaves> leaves;
