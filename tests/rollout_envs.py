@@ -57,16 +57,6 @@ class FailingEnv(CountingEnv):
 # -- looking at rollouts -----------------------------------------------------------------------------------
 
 
-def address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def is_in_an_arena(array: Any) -> bool:
-    with open("/proc/self/maps") as maps:
-        bounds = [line.split()[0].split("-") for line in maps if "memfd:remuda" in line]
-    return any(int(first, 16) <= address(array) < int(end, 16) for first, end in bounds)
-
-
 def fill(rollout: Rollout, action: int = 1) -> Rollout:
     for step in rollout:
         step.act(np.full(len(step.env_ids), action))

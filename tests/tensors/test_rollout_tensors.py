@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from arena_views import address
 from cuda_stand_in import Gpu, gpu  # noqa: F401 - a fixture
 from pool_envs import NestedEnv, counting
-from rollout_envs import ImageEnv, address, fill
+from rollout_envs import ImageEnv, fill
 
 import remuda
 from remuda import Pool, StateError, TensorRollout

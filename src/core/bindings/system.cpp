@@ -15,7 +15,7 @@
 #include "python/call_all.hpp"
 
 #if REMUDA_LINUX
-#include "os/blocked_interrupt.hpp"
+#include "os/blocked_signals.hpp"
 #endif
 
 using namespace nb::literals;
@@ -58,7 +58,7 @@ void bind_descriptors(nb::module_& m) {
 // By Python's `os.fork`, one step for the interpreter: no handler comes between the fork and knowing of it, nor between
 // blocking SIGINT and unblocking it.
 void fork_into(nb::list pids) {
-  BlockedInterrupt blocked;
+  BlockedSignals blocked(SIGINT);
   const nb::object pid = nb::module_::import_("os").attr("fork")();
   pids.append(pid);
   if (nb::cast<int>(pid) == 0) blocked.keep();

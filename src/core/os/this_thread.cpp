@@ -3,7 +3,6 @@
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -11,7 +10,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -30,19 +28,11 @@ std::uint32_t first_sibling(std::uint32_t cpu) {
   return siblings >> first ? first : cpu;
 }
 
-// The second of the numbers there, in ns; nothing where there is no such file, as it depends on how the kernel was
-// built.
+// Nothing where there is no such file, as it depends on how the kernel was built.
 std::optional<std::uint64_t> delay_of_runs() {
-  const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  char text[96];
-  const ssize_t length = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (length <= 0) return std::nullopt;
-  text[length] = 0;
-  char* end = nullptr;
-  std::strtoull(text, &end, 10);  // how long it has run
-  return std::strtoull(end, nullptr, 10);
+  std::ifstream stat("/proc/thread-self/schedstat");
+  std::uint64_t ran = 0, waited = 0;  // ns
+  return stat >> ran >> waited ? std::optional(waited) : std::nullopt;
 }
 
 }  // namespace
@@ -64,7 +54,7 @@ std::uint64_t waited_for_core_ns() {
   if (const auto waited = delay_of_runs()) return *waited;
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
-  return static_cast<std::uint64_t>(usage.ru_nivcsw) * 250'000;
+  return static_cast<std::uint64_t>(usage.ru_nivcsw) * 1'000'000'000;
 }
 
 std::uint64_t thread_cpu_ns() {

@@ -26,8 +26,8 @@ class ReusedArrays {
     }
     nb::object array = new_rows(dtype, rows, axes, shape);
     last_ = (last_ + 1) % arrays_.size();
-    const MadeArray before =
-        std::exchange(arrays_[last_], MadeArray(array));  // its end comes last: it may call anybody
+    // The end of the one before may call anybody: it comes last.
+    const MadeArray before = std::exchange(arrays_[last_], MadeArray(array));
     return array;
   }
 

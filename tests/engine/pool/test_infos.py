@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arena_views import leaves
 from drawn import draws
 from gymnasium.vector import VectorEnv
 from hypothesis import given
@@ -165,12 +166,6 @@ def test_arrays_of_stacked_infos_with_a_weak_reference_end_when_nobody_holds_the
         weakref.finalize(stacked_by(reader, [1.0, 2.0])["episode"]["r"], ended.append, i)
     stacked_by(reader, [1.0, 2.0])
     assert ended == list(range(6))
-
-
-def leaves(stacked: dict[str, Any]) -> list[Any]:
-    """Its arrays, those of dicts in it too."""
-    below = [leaves(value) if isinstance(value, dict) else [value] for value in stacked.values()]
-    return [array for arrays in below for array in arrays]
 
 
 def put(info: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -6,8 +6,9 @@ import os
 
 import numpy as np
 import pytest
+from arena_views import address, is_view
 from pool_envs import counting
-from rollout_envs import ImageEnv, address, fill, is_in_an_arena
+from rollout_envs import ImageEnv, fill
 
 from remuda import Pool
 
@@ -25,7 +26,7 @@ def test_what_is_held_is_not_overwritten_and_what_is_not_is_used_again() -> None
         assert address(fill(pool.rollout(6)).obs) in free
         assert address(fill(pool.rollout(2)).obs) in free  # a shorter one fits, too
     np.testing.assert_array_equal(held, before)  # the pool is closed
-    assert is_in_an_arena(held)
+    assert is_view(held)
     del held
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arena_views import address, is_view
 from pairs import each
 from pool_envs import CountingEnv, NestedEnv, counting
 from programs import kill
-from rollout_envs import FailingEnv, TellingEnv, address, ending, fill, is_in_an_arena
+from rollout_envs import FailingEnv, TellingEnv, ending, fill
 from vector_envs import synced
 
 from remuda import ClosedError, EnvError, FaultPolicy, Pool, Rollout
@@ -114,7 +115,7 @@ def test_nested_spaces_are_nested_arrays_of_the_arena() -> None:
             step.act(actions)
         for arrays in (rollout.obs, rollout.final_obs, rollout.actions):
             assert set(arrays) == set(seen[0] if arrays is not rollout.actions else actions)
-        assert all(array.flags.c_contiguous and is_in_an_arena(array) for array in rollout._arrays())
+        assert all(array.flags.c_contiguous and is_view(array) for array in rollout._arrays())
         np.testing.assert_array_equal(rollout.actions["keys"][1], np.ones((6, 3, 2), int))
 
 
@@ -129,7 +130,7 @@ def test_nothing_is_copied() -> None:
         frame = rollout.obs[0].nbytes
         assert [address(rollout.obs[t]) - address(rollout.obs) for t in range(6)] == [t * frame for t in range(6)]
         for array in (rollout.obs, rollout.actions, rollout.rewards, rollout.terminations, rollout.truncations):
-            assert array.flags.c_contiguous and not array.flags.owndata and is_in_an_arena(array)
+            assert array.flags.c_contiguous and not array.flags.owndata and is_view(array)
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
@@ -269,7 +270,7 @@ def test_parts_fill_one_rollout_in_turn() -> None:
             np.testing.assert_array_equal(rollout.obs, np.array(twin.obs)[:, rollout.env_ids])
             np.testing.assert_array_equal(rollout.rewards, twin.stacked("reward")[:, rollout.env_ids])
             np.testing.assert_array_equal(rollout.columns["who"], [rollout.env_ids] * 9)
-            assert rollout.obs.flags.c_contiguous and is_in_an_arena(rollout.obs)
+            assert rollout.obs.flags.c_contiguous and is_view(rollout.obs)
             twin.begin()
         assert len(pool.step(np.arange(6) % 5)) == 6  # it is whole again
 

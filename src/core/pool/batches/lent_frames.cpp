@@ -44,8 +44,9 @@ void LentFrames::take_back(bool may_run_code) {
   for (std::uint64_t left = lent_; left != 0; left &= left - 1) {
     const auto number = static_cast<std::size_t>(std::countr_zero(left));
     Frame& frame = frames_[number];
+    if (frame->is_held()) continue;
     const bool must_end = frame->is_weakly_referenced();
-    if (frame->is_held() || (must_end && !may_run_code)) continue;
+    if (must_end && !may_run_code) continue;
     lent_ &= ~(std::uint64_t{1} << number);
     if (must_end)
       ended.push_back(std::exchange(frame, nullptr));
