@@ -2,8 +2,9 @@
 
     python benchmarks/auto.py [--quick] [--only cartpole-8,sleep] [--json FILE]
 
-A loop steps the envs and then thinks, as a policy does: for a fixed amount of work on a core, which is calibrated once,
-or not at all. All contenders of a workload are built first and take turns, in another order in every round. A figure is
+A loop steps the envs and then thinks: not at all, for a fixed amount of work on a core (calibrated once), or as a
+policy does, with the network of `ppo.py`, which leaves its own in the caches. "auto" has to choose among the contenders
+"all cores", "1 worker" and "caller" without knowing of the policy. All contenders of a workload are built first and take turns, in another order in every round. A figure is
 the median, over the rounds, of a contender's speed as a ratio to that of the plain loop (SyncVectorEnv, DummyVecEnv) in
 the same round, so a machine that is slow for a while is slow for all of them. At or above 1 nothing is lost.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import json
 import random
 import time
@@ -20,19 +22,23 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import gymnasium
 import numpy as np
-from envs import VECTOR, fixed, iterations_for, work
+from envs import VECTOR, fixed, iterations_for, missing, work
 from gymnasium import spaces
 from tables import figure, head, row
 
 import remuda
+from remuda._system.cores import usable_cores
 from remuda.gymnasium import AsyncVectorEnv
 
-THINK_SECONDS = (0.0, 100e-6, 300e-6, 1e-3)
+THOUGHTS = ("none", "100 us", "300 us", "1000 us", "net")
+QUICK = ("none", "net")
 _ACTIONS = 64  # batches of them, drawn beforehand
+
+Think: TypeAlias = Callable[[], object]
 
 
 class SleepingEnv(gymnasium.Env[Any, Any]):
@@ -65,6 +71,7 @@ def cases() -> list[Case]:
     cartpole = functools.partial(gymnasium.make, "CartPole-v1")
     return [
         *(Case(f"cartpole-{n}", cartpole, n) for n in (4, 8, 64)),
+        *([] if missing("mujoco") else [Case("cheetah-8", functools.partial(gymnasium.make, "HalfCheetah-v5"), 8)]),
         Case("noop-8", fixed(VECTOR), 8),
         Case("noop-64", fixed(VECTOR), 64),
         Case("work-1ms", fixed(VECTOR, iterations_for(1e-3)), 8),
@@ -97,13 +104,23 @@ def of_sb3(name: str, case: Case) -> Contender:
     return envs
 
 
-auto_face = functools.partial(AsyncVectorEnv, num_workers="auto", backend="auto")
+def of_face(**options: Any) -> Callable[[Case], Contender]:
+    return functools.partial(of_gymnasium, functools.partial(AsyncVectorEnv, advise=False, **options))
+
+
+def of_workers(most: int) -> Callable[[Case], Contender]:
+    return lambda case: of_face(num_workers=min(most, case.num_envs))(case)
+
+
 FAMILIES: dict[str, dict[str, Callable[[Case], Contender]]] = {
     "gymnasium": {
         "loop": functools.partial(of_gymnasium, gymnasium.vector.SyncVectorEnv),
-        "auto": functools.partial(of_gymnasium, auto_face),
+        "auto": of_face(num_workers="auto", backend="auto"),
+        "all cores": of_workers(usable_cores()),
+        "1 worker": of_workers(1),
+        "caller": of_face(num_workers=1, backend="serial"),
         "auto, Pool": functools.partial(of_gymnasium, remuda.Pool),
-        "one each": functools.partial(of_gymnasium, functools.partial(AsyncVectorEnv, advise=False)),
+        "one each": of_face(),
         "peer": functools.partial(of_gymnasium, gymnasium.vector.AsyncVectorEnv),
     },
     "sb3": {
@@ -115,6 +132,30 @@ FAMILIES: dict[str, dict[str, Callable[[Case], Contender]]] = {
 """By framework: the first is the plain loop, "peer" is its own parallel env."""
 
 
+# -- who thinks between their steps ----------------------------------------------------------------------------
+
+
+def thought(name: str, case: Case) -> Think:
+    """What is done between two batches of a case: one of `THOUGHTS`."""
+    if name == "none":
+        return lambda: None
+    if name == "net":
+        return _network(case)
+    iterations = iterations_for(float(name.removesuffix(" us")) / 1e6)
+    return lambda: work(iterations)
+
+
+def _network(case: Case) -> Think:
+    import ppo
+    import torch
+
+    torch.set_num_threads(1)
+    with closing(case.make_env()) as env:
+        agent = ppo.Agent(env.observation_space, env.action_space)
+        obs = np.stack([env.observation_space.sample()] * case.num_envs)
+    return lambda: agent.act(obs)
+
+
 # -- the race --------------------------------------------------------------------------------------------------
 
 
@@ -123,13 +164,14 @@ class Race:
     """What came of one case, one framework and one think time.
 
     Attributes:
+        think: One of `THOUGHTS`.
         chosen: What "auto" says of itself.
         batch_seconds: By contender: of each round, the mean time of a batch, think time included.
     """
 
     case: str
     family: str
-    think: float
+    think: str
     chosen: str
     batch_seconds: dict[str, list[float]] = field(default_factory=dict)
 
@@ -139,13 +181,13 @@ class Race:
         return median(loop / other for loop, other in pairs)
 
 
-def race(case: Case, family: str, thinks: Mapping[float, int], seconds: float, rounds: int) -> Iterator[Race]:
+def race(case: Case, family: str, thoughts: Mapping[str, Think], seconds: float, rounds: int) -> Iterator[Race]:
     """Lets a framework's contenders take turns.
 
     Args:
         case: What they step.
         family: Of `FAMILIES`.
-        thinks: Think times, in seconds, and the iterations of `work` that take so long.
+        thoughts: What is done between two batches, by name.
         seconds: For a turn, about.
         rounds: How many turns each has, for each think time.
     """
@@ -154,13 +196,13 @@ def race(case: Case, family: str, thinks: Mapping[float, int], seconds: float, r
         for name, make in FAMILIES[family].items():
             there[name] = stack.enter_context(closing(make(case)))
             there[name].reset()
-        actions = [np.random.default_rng(i).integers(2, size=case.num_envs) for i in range(_ACTIONS)]
-        for think, iterations in thinks.items():
-            found = Race(case.name, family, think, _chosen(there["auto"]), {name: [] for name in there})
+        actions = _actions(case)
+        for name_of_thought, think in thoughts.items():
+            found = Race(case.name, family, name_of_thought, _chosen(there["auto"]), {name: [] for name in there})
             order = random.Random(0)
             for _ in range(rounds):
                 for name in order.sample(list(there), len(there)):
-                    found.batch_seconds[name].append(_turn(there[name], actions, iterations, seconds))
+                    found.batch_seconds[name].append(_turn(there[name], actions, think, seconds))
             yield found
 
 
@@ -168,14 +210,20 @@ def _chosen(envs: Any) -> str:
     return str(envs._pool.choice)
 
 
-def _turn(envs: Contender, actions: Sequence[Any], iterations: int, seconds: float) -> float:
+def _actions(case: Case) -> list[Any]:
+    with closing(case.make_env()) as env:
+        env.action_space.seed(0)
+        return [np.stack([env.action_space.sample() for _ in range(case.num_envs)]) for _ in range(_ACTIONS)]
+
+
+def _turn(envs: Contender, actions: Sequence[Any], think: Think, seconds: float) -> float:
     """Seconds a batch, in the mean. The first batches bring caches and workers to where they would be."""
     for batch in actions[:4]:
         envs.step(batch)
     batches, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < seconds:
         envs.step(actions[batches % len(actions)])
-        work(iterations)
+        think()
         batches += 1
     return (time.perf_counter() - begin) / batches
 
@@ -189,23 +237,26 @@ NAMES = list(dict.fromkeys(name for family in FAMILIES.values() for name in fami
 def line(one: Race) -> str:
     ratios = [figure(one.ratio(name)) if name in one.batch_seconds else "" for name in NAMES]
     loop = figure(1e6 * median(one.batch_seconds["loop"]))
-    return row([one.case, one.family, figure(1e6 * one.think), loop, *ratios, one.chosen.split(":")[0]])
+    return row([one.case, one.family, one.think, loop, *ratios, one.chosen.split(":")[0]])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="shorter turns, fewer think times")
+    parser.add_argument("--quick", action="store_true", help="shorter turns, fewer thoughts")
     parser.add_argument("--only", type=lambda text: text.split(","), help="cases that begin with one of these")
     parser.add_argument("--json", type=Path, help="write all rounds there")
     options = parser.parse_args(arguments)
-    thinks = {s: iterations_for(s) if s else 0 for s in (THINK_SECONDS[::2] if options.quick else THINK_SECONDS)}
+    names = [
+        name for name in (QUICK if options.quick else THOUGHTS) if name != "net" or importlib.util.find_spec("torch")
+    ]
     seconds, rounds = (0.08, 5) if options.quick else (0.3, 15)
     races = []
-    print("\n".join(head(["envs", "framework", "think, us", "loop, us a batch", *NAMES, "auto is"])))
+    print("\n".join(head(["envs", "framework", "thought", "loop, us a batch", *NAMES, "auto is"])))
     for case in cases():
         if options.only is None or any(case.name.startswith(start) for start in options.only):
+            thoughts = {name: thought(name, case) for name in names}
             for family in FAMILIES:
-                for one in race(case, family, thinks, seconds, rounds):
+                for one in race(case, family, thoughts, seconds, rounds):
                     print(line(one), flush=True)
                     races.append(one)
     if options.json is not None:

@@ -129,8 +129,7 @@ inline Clock::time_point wait(Bell& bell, std::uint32_t target, Nanoseconds limi
   if (static_cast<std::int32_t>(notified - target) < 0) park::sleep(bell.notified, notified, limit);
   bell.sleeping.store(0, std::memory_order_relaxed);  // a needless wake-up does no harm
   const auto slept = std::exchange(now, Clock::now());
-  spins.note_wake_up(bell.rung_ns.load(std::memory_order_relaxed), slept, now);
-  spins.note_wait(now - start);
+  spins.note_wait(spins.note_wake_up(bell.rung_ns.load(std::memory_order_relaxed), slept, now) - start);
   return now;
 }
 

@@ -89,15 +89,17 @@ class SpinPolicy {
     return state(now) == begun_;
   }
 
-  // After a sleep that had begun by `slept`, where the bell says that it was rung for a sleeper at `rung_ns`.
-  void note_wake_up(std::uint64_t rung_ns, Clock::time_point slept, Clock::time_point now) {
-    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return;  // it was not for us
+  // After a sleep that had begun by `slept`, where the bell says that it was rung for a sleeper at `rung_ns`.  Returns
+  // when what was waited for was there: how late he woke up is none of it.
+  Clock::time_point note_wake_up(std::uint64_t rung_ns, Clock::time_point slept, Clock::time_point now) {
+    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return now;  // it was not for us
     const auto took = Nanoseconds(to_ns(now) - rung_ns);
     if (took < kAway) {
       // What the shorter ones take: in the longer ones somebody had to get off the core first.
       const int weight = took < wake_up_ ? 4 : 32;
       wake_up_ = wake_up_ == Nanoseconds(0) ? took : wake_up_ + (took - wake_up_) / weight;
     }
+    return now - took;
   }
 
   // The wait is over.

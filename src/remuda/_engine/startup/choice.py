@@ -18,9 +18,14 @@ _RING_SECONDS = 1e-6  # for each worker that is woken
 _ROW_SECONDS = 0.3e-6  # to write what a step returns into its row
 _BYTES_A_SECOND = 5e9
 
-# Where the caller may step the envs itself, workers must be expected to be so many times as fast: a learner or another
-# program on their cores, which no trial has seen, takes some of it again, and a plain loop loses nothing to them.
-_WORTH_WORKERS = 1.25
+# Nobody steps envs for their own sake: between two batches there is a policy. `benchmarks/auto.py` shows both of
+# these beside one.
+#
+# What a batch takes longer where no core is left to the policy alone: the worker there has to wait until the policy
+# lets go, then each finds the other's caches, and the batch is over when the later worker is.
+_SHARED_SECONDS = 300e-6
+# How many times as long the envs take where they take turns with the policy in one process, for the same reason.
+_IN_TURNS = 1.2
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,15 @@ class Choice:
 def batch_seconds(cost: StepCost, num_envs: int, num_workers: int, cores: int, wake: float = 0.0) -> float:
     """The time in which num_workers could step num_envs once: an estimate, to compare numbers of workers by.
 
-    `wake`: seconds to wake one worker and be woken by it. The caller is on one of the cores, so as many workers as
-    there are cores meet one that he has just used.
+    `wake`: seconds to wake one worker and be woken by it. The caller is on one of the cores, so where there are as many
+    workers as cores, one has to share his.
     """
     envs_per_worker = -(-num_envs // num_workers)
-    switch_once = SWITCH_SECONDS if num_workers >= cores else 0.0
+    shared = _SHARED_SECONDS if num_workers >= cores else 0.0
     switches = num_workers * SWITCH_SECONDS if num_workers > cores else 0.0
-    in_a_row = envs_per_worker * cost.wall + switch_once
+    in_a_row = envs_per_worker * cost.wall
     on_the_cores = (num_envs * cost.cpu + switches) / cores
-    return wake + num_workers * _RING_SECONDS + max(in_a_row, on_the_cores)
+    return wake + num_workers * _RING_SECONDS + shared + max(in_a_row, on_the_cores)
 
 
 def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WAKE_SECONDS) -> int:
@@ -81,8 +86,9 @@ def choose(
     cost = StepCost(measured.cost.wall + row, measured.cost.cpu + row)
     best = best_num_workers(cost, num_envs, cores, WAKE_SECONDS if wake is None else wake)
     if wake is not None:
-        alone, shared = num_envs * cost.wall, batch_seconds(cost, num_envs, best, cores, wake)
-        if alone < _WORTH_WORKERS * shared:
+        alone = _IN_TURNS * num_envs * cost.wall
+        shared = batch_seconds(cost, num_envs, best, cores, wake)
+        if alone <= shared:
             batch = f"the {num_envs} steps of a batch take {span(alone)}, by {_workers(best)} {span(shared)}"
             return Choice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")
     return Choice(best, backend, f"{_workers(best)} for {num_envs} envs: {describe(cost, cores)}")

@@ -6,7 +6,7 @@ from remuda._engine.pool.options import BackendName
 from remuda._wire.spinning import Spinning
 
 # Somebody who waits for longer than this does not miss the time of a wake-up.
-_LIMIT_NS = 2_000_000
+_LIMIT_NS = 4_000_000
 
 
 def spinning_for(backend: BackendName, num_workers: int, max_concurrency: int | None, cores: int) -> Spinning:
