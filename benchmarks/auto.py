@@ -4,9 +4,10 @@
 
 A loop steps the envs and then thinks: not at all, for a fixed amount of work on a core (calibrated once), or as a
 policy does, with the network of `ppo.py`, which leaves its own in the caches. "auto" has to choose among the contenders
-"all cores", "1 worker" and "caller" without knowing of the policy. All contenders of a workload are built first and take turns, in another order in every round. A figure is
-the median, over the rounds, of a contender's speed as a ratio to that of the plain loop (SyncVectorEnv, DummyVecEnv) in
-the same round, so a machine that is slow for a while is slow for all of them. At or above 1 nothing is lost.
+"all cores", "1 worker" and "caller" without knowing of the policy. All contenders of a workload are built first and
+take turns, in another order in every round. A figure is the median, over the rounds, of a contender's speed as a ratio
+to that of the plain loop (SyncVectorEnv, DummyVecEnv) in the same round, so a machine that is slow for a while is slow
+for all of them. At or above 1 nothing is lost.
 """
 
 from __future__ import annotations

@@ -18,13 +18,19 @@ constexpr std::uint32_t kCaller = SpinPolicy::kCaller;
 Clock::time_point now{};
 std::uint32_t core = 0;
 std::uint64_t waited = 0;  // for a core, ns
+int moves = 0;             // from core to core
 
-const SpinPolicy::Probe kProbe{[] { return core; }, [] { return waited; }};
+const SpinPolicy::Probe kProbe{[] { return core; }, [] { return waited; },
+                               [](std::uint32_t there) {
+                                 core = there;
+                                 ++moves;
+                               }};
 
 void begin() {
   now = Clock::time_point(std::chrono::hours(1));
   core = 0;
   waited = 100'000'000;
+  moves = 0;
 }
 
 SpinPolicy policy(SharedCores& cores, std::uint32_t who, Nanoseconds limit = kLimit) {
@@ -45,13 +51,13 @@ bool lose_core(SpinPolicy& spins) {
   return turn(spins, milliseconds(3));
 }
 
-// A wake-up that takes so long.
-void wake_up(SpinPolicy& spins, Nanoseconds takes) {
+// A wake-up that takes so long.  Returns when what was waited for was there, as the policy has it.
+Clock::time_point wake_up(SpinPolicy& spins, Nanoseconds takes) {
   const auto slept = now;
   now += microseconds(10);
   const std::uint64_t rung = to_ns(now);
   now += takes;
-  spins.note_wake_up(rung, slept, now);
+  return spins.note_wake_up(rung, slept, now);
 }
 
 void go_to(SharedCores& cores, std::uint32_t learner) {
@@ -121,6 +127,37 @@ TEST(of_as_many_workers_as_cores_one_sleeps) {
   CHECK_EQ(first.state(now), SpinState::kAlone);
   CHECK_EQ(second.state(now), SpinState::kAside);
   CHECK_EQ(third.state(now), SpinState::kAlone);
+}
+
+TEST(who_stands_aside_sleeps_on_the_callers_core) {
+  begin();
+  SharedCores cores{};
+  cores.sleeper = 2;  // worker 1
+  SpinPolicy first = policy(cores, 0), second = policy(cores, 1);
+  core = 1;
+  second.budget(now);
+  second.settle();  // nobody knows yet where the caller is
+  CHECK_EQ(moves, 0);
+  go_to(cores, 5);
+  core = 1;
+  first.budget(now);
+  first.settle();
+  CHECK_EQ(moves, 0);  // it has a core of its own, and would have spun there
+  second.budget(now);
+  second.settle();
+  CHECK_EQ(moves, 1);
+  CHECK_EQ(core, 5U);
+  second.budget(now);
+  second.settle();
+  CHECK_EQ(moves, 1);  // it is there
+}
+
+TEST(a_policy_without_a_pool_settles_nowhere) {
+  begin();
+  SpinPolicy never;
+  never.budget(now);
+  never.settle();
+  CHECK_EQ(moves, 0);
 }
 
 TEST(it_is_the_one_on_the_callers_core_and_the_other_is_set_free) {
@@ -290,7 +327,7 @@ TEST(a_ring_that_was_for_somebody_else_or_for_nobody_is_no_wake_up) {
   const auto slept = now;
   now += milliseconds(1);
   for (std::uint64_t rung : {std::uint64_t{0}, to_ns(slept), to_ns(now) + 1, ~std::uint64_t{0}})
-    for (int i = 0; i < 2; ++i) caller.note_wake_up(rung, slept, now);
+    for (int i = 0; i < 2; ++i) CHECK(caller.note_wake_up(rung, slept, now) == now);
   CHECK(caller.wake_up() == kNone);
   CHECK_EQ(caller.state(now), SpinState::kAlone);
 }
@@ -347,6 +384,21 @@ TEST(patience_is_lost_over_long_waits_and_regained_over_short_ones) {
   for (int i = 0; i < 100; ++i) worker.note_wait(3 * kLimit);
   CHECK(worker.budget(now) == kNone);
   for (int i = 0; i < 100; ++i) worker.note_wait(kLimit / 2);
+  CHECK(worker.budget(now) == kLimit);
+}
+
+// Or who sleeps once would wait for too long to spin ever again.
+TEST(how_late_one_wakes_up_is_no_part_of_the_wait) {
+  begin();
+  SharedCores cores{};
+  SpinPolicy worker = policy(cores, 0);
+  for (int i = 0; i < 100; ++i) {
+    const auto begun = now;
+    now += kLimit / 2;
+    const auto there = wake_up(worker, 2 * kLimit);
+    CHECK(there == begun + kLimit / 2 + microseconds(10));
+    worker.note_wait(there - begun);
+  }
   CHECK(worker.budget(now) == kLimit);
 }
 

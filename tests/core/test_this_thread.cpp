@@ -47,6 +47,22 @@ TEST(the_core_is_that_of_the_cpu) {
   }).join();
 }
 
+TEST(a_thread_goes_to_a_core_and_may_leave_it_again) {
+  std::thread([] {
+    const std::vector<int> before = allowed();
+    for (int cpu : before) {
+      move_to_core(static_cast<std::uint32_t>(cpu));
+      CHECK(allowed() == before);
+    }
+    stay_on(before.front());
+    const std::uint32_t here = current_core();
+    move_to_core(static_cast<std::uint32_t>(before.back()) + 1);  // where it may not run
+    move_to_core(~std::uint32_t{0});                              // and what there is not
+    CHECK_EQ(current_core(), here);
+    CHECK(allowed() == std::vector<int>{before.front()});
+  }).join();
+}
+
 // Two that have one core between them take it from each other, though neither ever waits for anything.
 TEST(a_thread_that_loses_its_core_knows_for_how_long) {
   const int cpu = allowed().front();
@@ -77,6 +93,7 @@ TEST(cpu_time_is_the_threads_own) {
 
 TEST(elsewhere_nothing_is_told) {
   CHECK_EQ(current_core(), 0U);
+  move_to_core(1);
   CHECK_EQ(waited_for_core_ns(), 0U);
   CHECK_EQ(thread_cpu_ns(), 0U);
 }

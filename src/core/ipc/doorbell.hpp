@@ -123,6 +123,7 @@ inline Clock::time_point wait(Bell& bell, std::uint32_t target, Nanoseconds limi
     return now;
   }
 
+  spins.settle();
   bell.target.store(target, std::memory_order_relaxed);
   bell.sleeping.store(1, std::memory_order_seq_cst);
   std::uint32_t notified = bell.notified.load(std::memory_order_seq_cst);

@@ -14,10 +14,10 @@
 // In the last two he spins while his recent waits were shorter than that, else not at all.
 //
 // Who is to stand aside: the worker that finds itself on the caller's core says so (`SharedCores::sleeper`), which sets
-// free the one that was until then.  That somebody had to wait for a core shows, twice in a row, as once may be chance,
-// when a spinner was away from his core for long, and others had it meanwhile, as the kernel tells.  (The host of a
-// virtual machine, too, takes cores away, and makes sleepers wake up late: nobody here had to wait for us then.)  All
-// that is told in `SharedCores`, and is over after a while.
+// free the one that was until then; and it stays there (`settle`).  That somebody had to wait for a core shows, twice
+// in a row, as once may be chance, when a spinner was away from his core for long, and others had it meanwhile, as the
+// kernel tells.  (The host of a virtual machine, too, takes cores away, and makes sleepers wake up late: nobody here
+// had to wait for us then.)  All that is told in `SharedCores`, and is over after a while.
 //
 // How long a wake-up takes on this machine is known from those that were not late: whoever rings for a sleeper leaves
 // the time in his bell.
@@ -51,6 +51,7 @@ class SpinPolicy {
   struct Probe {
     std::uint32_t (*core)() = current_core;
     std::uint64_t (*waited)() = waited_for_core_ns;
+    void (*move_to)(std::uint32_t core) = move_to_core;
   };
 
   SpinPolicy() = default;  // never spins
@@ -87,6 +88,15 @@ class SpinPolicy {
       return is_heedless_;
     }
     return state(now) == begun_;
+  }
+
+  // He is about to sleep.  The kernel wakes a thread where it slept, unless that core is busy and another is idle.  So
+  // who stands aside sleeps on the caller's, which is his as soon as the caller waits; anywhere else he would meet a
+  // spinner.
+  void settle() {
+    if (begun_ != SpinState::kAside) return;
+    const std::uint32_t callers = cores_->learner.load(std::memory_order_relaxed);
+    if (callers != 0 && callers != probe_.core() + 1) probe_.move_to(callers - 1);
   }
 
   // After a sleep that had begun by `slept`, where the bell says that it was rung for a sleeper at `rung_ns`.  Returns

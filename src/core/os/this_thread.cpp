@@ -28,6 +28,14 @@ std::uint32_t first_sibling(std::uint32_t cpu) {
   return siblings >> first ? first : cpu;
 }
 
+std::uint32_t core_of(std::uint32_t cpu) {
+  static std::array<std::atomic<std::uint32_t>, 1024> cores{};  // by CPU, plus 1; 0: not looked up yet
+  if (cpu >= cores.size()) return cpu;
+  std::atomic<std::uint32_t>& core = cores[cpu];
+  if (core.load(std::memory_order_relaxed) == 0) core.store(first_sibling(cpu) + 1, std::memory_order_relaxed);
+  return core.load(std::memory_order_relaxed) - 1;
+}
+
 // Nothing where there is no such file, as it depends on how the kernel was built.
 std::optional<std::uint64_t> delay_of_runs() {
   std::ifstream stat("/proc/thread-self/schedstat");
@@ -40,14 +48,18 @@ std::optional<std::uint64_t> delay_of_runs() {
 std::uint32_t process_id() { return static_cast<std::uint32_t>(getpid()); }
 
 std::uint32_t current_core() {
-  static std::array<std::atomic<std::uint32_t>, 1024> cores{};  // by CPU, plus 1; 0: not looked up yet
   const int cpu = sched_getcpu();
-  if (cpu < 0) return 0;
-  if (static_cast<std::size_t>(cpu) >= cores.size()) return static_cast<std::uint32_t>(cpu);
-  std::atomic<std::uint32_t>& core = cores[static_cast<std::size_t>(cpu)];
-  if (core.load(std::memory_order_relaxed) == 0)
-    core.store(first_sibling(static_cast<std::uint32_t>(cpu)) + 1, std::memory_order_relaxed);
-  return core.load(std::memory_order_relaxed) - 1;
+  return cpu < 0 ? 0 : core_of(static_cast<std::uint32_t>(cpu));
+}
+
+void move_to_core(std::uint32_t core) {
+  cpu_set_t allowed, there;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  CPU_ZERO(&there);
+  for (std::uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed) && core_of(cpu) == core) CPU_SET(cpu, &there);
+  if (CPU_COUNT(&there) == 0 || sched_setaffinity(0, sizeof there, &there) != 0) return;
+  sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 std::uint64_t waited_for_core_ns() {
@@ -68,6 +80,7 @@ std::uint64_t thread_cpu_ns() {
 std::uint32_t process_id() { return 0; }
 
 std::uint32_t current_core() { return 0; }
+void move_to_core(std::uint32_t) {}
 std::uint64_t waited_for_core_ns() { return 0; }
 std::uint64_t thread_cpu_ns() { return 0; }
 

@@ -23,9 +23,11 @@ _BYTES_A_SECOND = 5e9
 #
 # What a batch takes longer where no core is left to the policy alone: the worker there has to wait until the policy
 # lets go, then each finds the other's caches, and the batch is over when the later worker is.
-_SHARED_SECONDS = 300e-6
-# How many times as long the envs take where they take turns with the policy in one process, for the same reason.
-_IN_TURNS = 1.2
+_SHARED_SECONDS = 200e-6
+# What it takes longer, for the same reason, where envs take turns with the policy in one process: a part, but at most.
+_IN_TURNS, _IN_TURNS_SECONDS = 0.2, 200e-6
+# Where the caller may step the envs himself, workers must be expected to be so many times as fast.
+_WORTH_WORKERS = 1.05
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ def batch_seconds(cost: StepCost, num_envs: int, num_workers: int, cores: int, w
     return wake + num_workers * _RING_SECONDS + shared + max(in_a_row, on_the_cores)
 
 
+def in_turns(seconds: float) -> float:
+    """What so much work of envs takes in the caller's process, beside a policy."""
+    return seconds + min(_IN_TURNS * seconds, _IN_TURNS_SECONDS)
+
+
 def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WAKE_SECONDS) -> int:
     """The number of workers with the shortest batch; of nearly equals the smallest, for it needs least memory."""
     few: Iterable[int] = range(1, min(num_envs, cores) + 1)
@@ -86,9 +93,10 @@ def choose(
     cost = StepCost(measured.cost.wall + row, measured.cost.cpu + row)
     best = best_num_workers(cost, num_envs, cores, WAKE_SECONDS if wake is None else wake)
     if wake is not None:
-        alone = _IN_TURNS * num_envs * cost.wall
-        shared = batch_seconds(cost, num_envs, best, cores, wake)
-        if alone <= shared:
+        alone, shared = in_turns(num_envs * cost.wall), batch_seconds(cost, num_envs, best, cores, wake)
+        if num_envs == 1:
+            return Choice(1, "serial", f"stepped by the caller: it is one env, a step of which takes {span(cost.wall)}")
+        if alone < _WORTH_WORKERS * shared:
             batch = f"the {num_envs} steps of a batch take {span(alone)}, by {_workers(best)} {span(shared)}"
             return Choice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")
     return Choice(best, backend, f"{_workers(best)} for {num_envs} envs: {describe(cost, cores)}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, TypeAlias
 
-from remuda._engine.startup.choice import SWITCH_SECONDS, WAKE_SECONDS, batch_seconds, best_num_workers
+from remuda._engine.startup.choice import SWITCH_SECONDS, WAKE_SECONDS, batch_seconds, best_num_workers, in_turns
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.units import span
@@ -316,7 +316,7 @@ def _workers(stats: PoolStats, batch: _Batch) -> Verdict | None:
 def _wake_ups(stats: PoolStats, batch: _Batch) -> Verdict | None:
     """Workers whose waking takes longer than what they do: the caller would have done it meanwhile."""
     setup, num_envs = stats.setup, stats.setup.num_envs // (stats.setup.vector_size or 1)
-    alone = num_envs * _alone(_cost(stats), setup.num_workers, stats.machine.cores).wall
+    alone = in_turns(num_envs * _alone(_cost(stats), setup.num_workers, stats.machine.cores).wall)
     queued = _queued_for_others(stats, batch)  # your program would stand in line as they do
     if setup.is_chosen or setup.spares or setup.backend == "serial" or alone > (batch.waited - queued) / 2:
         return None
