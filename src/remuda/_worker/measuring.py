@@ -14,6 +14,15 @@ from gymnasium.vector.utils import batch_space
 
 from remuda._wire.texts import text_of
 
+try:
+    import resource
+except ImportError:
+    _RUSAGE_THREAD = None
+else:
+    _RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", None)
+
+_looks = itertools.count()
+
 _SECONDS = 0.03
 _LEAST_STEPS = 10
 _LOOKS_EVERY = 1e-3  # seconds: a look takes some microseconds
@@ -55,18 +64,26 @@ class Measured:
 
 @dataclass(frozen=True)
 class Moment:
-    """Seconds, each since some time of its own: on the wall; of CPU used; in which the thread had no core to run on."""
+    """What the clocks say, each since some time of its own.
+
+    Attributes:
+        wall: Seconds on the wall.
+        cpu: Seconds of CPU used.
+        queued: Seconds in which the thread had no core to run on.
+        sleeps: How often the thread has given its core away to wait for something.
+    """
 
     wall: float
     cpu: float
     queued: float = 0.0
+    sleeps: int = 0
 
 
 def read_clocks() -> Moment:
     """Of this process, and of this thread what it was queued. All at one time: it did not lose its core in between."""
     queued = _queued_seconds()
     while True:
-        moment = Moment(time.perf_counter(), time.process_time(), queued)
+        moment = Moment(time.perf_counter(), time.process_time(), queued, _sleeps())
         queued = _queued_seconds()
         if queued == moment.queued:
             return moment
@@ -95,6 +112,13 @@ def _queued_seconds() -> float:
             return int(schedstat.read().split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0
+
+
+def _sleeps() -> int:
+    """Where the system does not count them, one more at each look: then any wait may be one."""
+    if _RUSAGE_THREAD is None:
+        return next(_looks)
+    return resource.getrusage(_RUSAGE_THREAD).ru_nvcsw
 
 
 class _Play(Protocol):
@@ -158,12 +182,23 @@ class _Tally:
 
     def __init__(self) -> None:
         self.count = 0
-        self.wall = self.cpu = self.queued = 0.0
+        self.cpu = self.waiting = 0.0
+
+    def add(self, count: int, before: Moment, now: Moment) -> None:
+        """So many between two moments.
+
+        What is neither CPU nor queued was waited for only if the thread has gone to sleep: else the host of a virtual
+        machine had the core, and time in which others had it is nobody's cost.
+        """
+        cpu = now.cpu - before.cpu
+        self.count += count
+        self.cpu += cpu
+        if now.sleeps != before.sleeps:
+            self.waiting += (now.wall - before.wall) - cpu - (now.queued - before.queued)
 
     def mean(self) -> StepCost:
-        """Time in which others had the core is nobody's cost."""
         cpu = self.cpu / self.count
-        return StepCost(cpu + max(0.0, self.wall - self.cpu - self.queued) / self.count, cpu)
+        return StepCost(cpu + max(0.0, self.waiting) / self.count, cpu)
 
 
 class _Watch:
@@ -190,10 +225,7 @@ class _Watch:
     def note(self, tally: _Tally, count: int) -> None:
         """So many of them were taken since it last looked."""
         now, before = self._read(), self._last
-        tally.count += count
-        tally.wall += now.wall - before.wall
-        tally.cpu += now.cpu - before.cpu
-        tally.queued += now.queued - before.queued
+        tally.add(count, before, now)
         if tally is self.steps and count == self.at_once and now.wall - before.wall < _LOOKS_EVERY:
             self.at_once *= 2
         self._last = now
