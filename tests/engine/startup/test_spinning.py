@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import os
 
+import numpy as np
+import pytest
+from pool_envs import counting
+
+from remuda import Pool
 from remuda._engine.startup.spinning import spinning_for
+from remuda._system.cores import usable_cores
 from remuda._wire.spinning import Spinning
 
 
@@ -44,3 +50,20 @@ def test_the_caller_may_spin_while_fewer_workers_than_cores_can_be_at_work(
 @pytest.mark.parametrize("backend", ["thread", "serial"])
 def test_threads_do_not_spin(backend: str) -> None:
     assert spinning_for(backend, num_workers=1, max_concurrency=None, cores=64) == Spinning()  # type: ignore[arg-type]
+
+
+def test_a_worker_that_goes_to_the_callers_core_may_leave_it() -> None:
+    """One stands aside, and follows the caller to its core, which changes here with every step."""
+    cores = usable_cores()
+    if cores < 2:
+        pytest.skip("takes two cores")
+    before = os.sched_getaffinity(0)
+    with Pool(counting(cores), num_workers=cores, advise=False) as pool:
+        pool.reset(seed=0)
+        try:
+            for cpu in sorted(before) * 10:
+                os.sched_setaffinity(0, {cpu})
+                pool.step(np.zeros(cores, np.int64))
+        finally:
+            os.sched_setaffinity(0, before)
+        assert pool.apply(lambda env: os.sched_getaffinity(0)) == [before] * cores
