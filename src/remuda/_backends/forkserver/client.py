@@ -189,18 +189,13 @@ class ForkServer:
         with self._lock:
             if self._is_pumping or not self._is_open:
                 return
-            self._is_pumping = True
             try:
-                self._send_some()
-                while self._take_answer():
-                    self._send_some()
+                self._exchange()
             except (EOFError, ConnectionError):
                 self._died()
             except BaseException:
                 self.retire()  # its answer to this request would be taken for the next one's
                 raise
-            finally:
-                self._is_pumping = False
             if self._is_silent():
                 self.retire()
 
@@ -223,6 +218,16 @@ class ForkServer:
             self._unsent.append(pending)
         self.pump()
         return pending
+
+    def _exchange(self) -> None:
+        """For `pump`, which retires a server where this is cut off, be it in its last line."""
+        self._is_pumping = True
+        try:
+            self._send_some()
+            while self._take_answer():
+                self._send_some()
+        finally:
+            self._is_pumping = False
 
     def _send_some(self) -> None:
         if self._to_reap and (self._reaping is None or self._reaping.done):
