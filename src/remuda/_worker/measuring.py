@@ -80,7 +80,7 @@ class Moment:
 
 
 def read_clocks() -> Moment:
-    """Of this process, and of this thread what it was queued. All at one time: it did not lose its core in between."""
+    """Of this process; of this thread when it was queued or slept. At one time: it did not lose its core in between."""
     queued = _queued_seconds()
     while True:
         moment = Moment(time.perf_counter(), time.process_time(), queued, _sleeps())

@@ -20,7 +20,7 @@ from remuda import FaultPolicy, Pool
 
 PACKAGE = Path(remuda.__file__).parent
 WHERE = tuple(str(PACKAGE / place) for place in ("_backends", "_wire/parcel.py"))
-STRIDE = 83  # between the steps that are hit, where they are all that there are
+STRIDE = 83  # between the steps that are hit
 
 
 class Interrupt(BaseException):
@@ -68,9 +68,9 @@ def interrupting(n: int, counts: Callable[[FrameType], bool]) -> Iterator[list[s
 @pytest.mark.watchdog(600)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # a server that has just begun
-@pytest.mark.parametrize(("counts", "stride"), [(anywhere, STRIDE), (at_a_mark_of_the_pump, 1)])
+@pytest.mark.parametrize(("counts", "stride", "least"), [(anywhere, STRIDE, 10), (at_a_mark_of_the_pump, 1, 3)])
 def test_an_interrupt_in_the_start_of_a_successor_costs_no_descriptor(
-    counts: Callable[[FrameType], bool], stride: int
+    counts: Callable[[FrameType], bool], stride: int, least: int
 ) -> None:
     with Pool(counting(2), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), advise=False) as pool:
         pool.reset()
@@ -93,4 +93,4 @@ def test_an_interrupt_in_the_start_of_a_successor_costs_no_descriptor(
                 break
             places += hit
             n += stride
-    assert len(places) > 3
+    assert len(places) > least

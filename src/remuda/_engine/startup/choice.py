@@ -18,8 +18,8 @@ _RING_SECONDS = 1e-6  # for each worker that is woken
 _ROW_SECONDS = 0.3e-6  # to write what a step returns into its row
 _BYTES_A_SECOND = 5e9
 
-# Nobody steps envs for their own sake: between two batches there is a policy. `benchmarks/auto.py` shows both of
-# these beside one.
+# Nobody steps envs for their own sake: between two batches there is a policy, beside which `benchmarks/auto.py` races
+# what may be chosen.
 #
 # What a batch takes longer where no core is left to the policy alone: the worker there has to wait until the policy
 # lets go, then each finds the other's caches, and the batch is over when the later worker is.
@@ -93,9 +93,9 @@ def choose(
     cost = StepCost(measured.cost.wall + row, measured.cost.cpu + row)
     best = best_num_workers(cost, num_envs, cores, WAKE_SECONDS if wake is None else wake)
     if wake is not None:
-        alone, shared = in_turns(num_envs * cost.wall), batch_seconds(cost, num_envs, best, cores, wake)
         if num_envs == 1:
             return Choice(1, "serial", f"stepped by the caller: it is one env, a step of which takes {span(cost.wall)}")
+        alone, shared = in_turns(num_envs * cost.wall), batch_seconds(cost, num_envs, best, cores, wake)
         if alone < _WORTH_WORKERS * shared:
             batch = f"the {num_envs} steps of a batch take {span(alone)}, by {_workers(best)} {span(shared)}"
             return Choice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")
