@@ -100,7 +100,7 @@ def measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_left_behind(request: pytest.FixtureRequest, watchdog: None) -> Iterator[None]:  # who looks is watched too
     if sys.platform != "linux" or request.node.get_closest_marker("leaves_things"):
         yield
         return

@@ -217,6 +217,16 @@ def children(parent: int | str = "self") -> set[int]:
     return found
 
 
+def zombies() -> set[int]:
+    """Among the children of our children: they have ended, and nobody has taken their exit codes."""
+    found = set[int]()
+    for pid in (pid for child in children() for pid in children(child)):
+        with suppress(OSError):  # it is gone by now
+            if _state(Path(f"/proc/{pid}")) == "Z":
+                found.add(pid)
+    return found
+
+
 def await_sleep(pid: int) -> None:
     """Until all threads of a process sleep, and for longer than it takes to be woken: they wait for somebody.
 
@@ -229,4 +239,5 @@ def await_sleep(pid: int) -> None:
 
 
 def _state(task: Path) -> str:
+    """Of a thread, or of a process."""
     return (task / "stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""The caller is interrupted while the fork server is asked for a worker: no descriptor is left."""
+"""The caller is interrupted while the fork server is asked for a worker: no descriptor is left, and no zombie."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import dis
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 from pool_envs import counting
-from programs import holdings, kill
+from programs import holdings, kill, zombies
 
 import remuda
 from remuda import FaultPolicy, Pool
+from remuda._backends.forkserver.client import ForkServer
+from remuda._backends.forkserver.messages import Fork
 
 PACKAGE = Path(remuda.__file__).parent
 WHERE = tuple(str(PACKAGE / place) for place in ("_backends", "_wire/parcel.py"))
@@ -31,10 +33,10 @@ def anywhere(_: FrameType) -> bool:
     return True
 
 
-def at_a_mark_of_the_pump(frame: FrameType) -> bool:
-    """About to note that it has begun, or is through."""
+def at_a_mark(frame: FrameType) -> bool:
+    """About to note that talking to the server has begun, or is through, or what it was asked."""
     code = frame.f_code
-    return code.co_name in ("pump", "_exchange") and code.co_code[frame.f_lasti] == dis.opmap["STORE_ATTR"]
+    return code.co_name in ("_exchange", "_go_on") and code.co_code[frame.f_lasti] == dis.opmap["STORE_ATTR"]
 
 
 @contextmanager
@@ -65,11 +67,17 @@ def interrupting(n: int, counts: Callable[[FrameType], bool]) -> Iterator[list[s
         sys.settrace(None)
 
 
+def await_no_zombies(pool: Pool) -> None:
+    """The server reaps without being waited for."""
+    while zombies():
+        pool.step([0, 0])
+
+
 @pytest.mark.watchdog(600)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # a server that has just begun
-@pytest.mark.parametrize(("counts", "stride", "least"), [(anywhere, STRIDE, 10), (at_a_mark_of_the_pump, 1, 3)])
-def test_an_interrupt_in_the_start_of_a_successor_costs_no_descriptor(
+@pytest.mark.parametrize(("counts", "stride", "least"), [(anywhere, STRIDE, 10), (at_a_mark, 1, 6)])
+def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
     counts: Callable[[FrameType], bool], stride: int, least: int
 ) -> None:
     with Pool(counting(2), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), advise=False) as pool:
@@ -89,8 +97,34 @@ def test_an_interrupt_in_the_start_of_a_successor_costs_no_descriptor(
             assert pool.step([0, 0]).obs[:, 2:].tolist() == [[1, 0]] * 2, hit
             gc.collect()
             assert holdings() == before, hit
+            await_no_zombies(pool)
             if not hit:
                 break
             places += hit
             n += stride
     assert len(places) > least
+
+
+def test_a_worker_of_which_nobody_has_heard_is_no_zombie(monkeypatch: pytest.MonkeyPatch) -> None:
+    pump, interrupted = ForkServer.pump, 0
+
+    def pump_and_be_interrupted(server: ForkServer) -> None:
+        nonlocal interrupted
+        pump(server)
+        if any(isinstance(pending.request, Fork) for pending in server._sent):
+            monkeypatch.undo()
+            interrupted += 1
+            raise Interrupt
+
+    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), advise=False) as pool:
+        pool.reset()
+        while interrupted < 8:  # now the worker is killed before the server tells of it, now after
+            restarts = pool.stats().restarts
+            kill(pool, 1)
+            monkeypatch.setattr(ForkServer, "pump", pump_and_be_interrupted)
+            with suppress(Interrupt):
+                while pool.stats().restarts == restarts:
+                    pool.step([0, 0])
+            pool.discard()
+            pool.reset()
+            await_no_zombies(pool)

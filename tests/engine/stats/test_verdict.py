@@ -19,6 +19,7 @@ MS = 1e-3
 CARTPOLES = [each(6 * US)] * 8
 GAMES = [each(5 * MS)] * 8  # each waits for a game of its own
 RARELY_SLOW = Durations.of([1 * MS] * (BATCHES * 9 // 10) + [20 * MS] * (BATCHES // 10))
+STOOD_STILL = Durations.of([1 * MS] * (BATCHES - 1) + [800 * MS])
 RESETS = Durations.of([300 * MS] * (BATCHES // 100))  # an episode has a hundred steps
 
 CASES: dict[str, tuple[PoolStats, str, str]] = {
@@ -49,6 +50,13 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
     ),
     "one slow env among sixteen that share workers": (
         snapshot(steps=[each(1 * MS)] * 15 + [each(10 * MS)], workers=8, cpu=0.05, waited=11.5 * MS, own=2 * MS),
+        "slow env",
+        "min_envs=15",
+    ),
+    "one slow env among sixteen, on a machine that stood still for a moment": (
+        snapshot(
+            steps=[each(1 * MS)] * 10 + [STOOD_STILL] * 5 + [each(10 * MS)], workers=16, cpu=0.02, waited=10.8 * MS
+        ),
         "slow env",
         "min_envs=15",
     ),

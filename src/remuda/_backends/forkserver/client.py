@@ -45,7 +45,7 @@ _DEATH_SECONDS = 1.0  # for a server that was killed
 
 
 class ServerGoneError(Exception):
-    """The server ended while it was busy with another request: ask a new one."""
+    """The server ended while it was busy with another request, or has never been asked: ask again."""
 
 
 class Pending:
@@ -75,6 +75,18 @@ class Pending:
     def settle(self, value: Any, error: BaseException | None) -> None:
         self._value, self._error, self.done = value, error, True
         self.own.close()
+
+
+def request_for_worker(
+    worker_socket: _core.Descriptors, environment: dict[str, str], output: int | None = None
+) -> Pending:
+    """A worker on that socket, which is closed here; the answer is its pid and, as `Descriptors`, a pidfd.
+
+    `output`: for its descriptors 1 and 2, instead of ours.
+    """
+    request = Fork(os.getpid(), environment, _directory(), list(sys.path), list(sys.argv))
+    fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
+    return Pending(request, fds, worker_socket)
 
 
 class ForkServer:
@@ -137,17 +149,18 @@ class ForkServer:
         with self._lock:
             known = self._preloads.get(module)
             if known is None or (known.done and known._error is not None):
-                known = self._preloads[module] = self._ask(Pending(Preload(module, list(sys.path))))
+                known = Pending(Preload(module, list(sys.path)))
+                self.ask(known)
+                self._preloads[module] = known  # now that it is sure to be asked for: others will wait for it
             return known
 
-    def fork(self, worker_socket: _core.Descriptors, environment: dict[str, str], output: int | None = None) -> Pending:
-        """Starts a worker on that socket, which is closed here; the answer is its pid and, as `Descriptors`, a pidfd.
-
-        `output`: for its descriptors 1 and 2, instead of ours.
-        """
-        request = Fork(os.getpid(), environment, _directory(), list(sys.path), list(sys.argv))
-        fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
-        return self._ask(Pending(request, fds, worker_socket))
+    def ask(self, pending: Pending) -> None:
+        """The answer settles it. Whoever asks has it already: an interrupt in here loses no request to be abandoned."""
+        with self._lock:
+            if not self._is_open:
+                return pending.settle(None, ServerGoneError())
+            self._unsent.append(pending)
+        return self.pump()
 
     def reap(self, pid: int) -> int | None:
         """The exit code of a worker known to have ended, and an end to its being a zombie; None: it is not known."""
@@ -177,8 +190,9 @@ class ForkServer:
                 return self._clear_away(pending)
             if pending in self._unsent:
                 self._unsent.remove(pending)
-                return pending.settle(None, None)
-            if self._sent and self._sent[0] is pending:
+            if pending not in self._sent:
+                return pending.settle(None, ServerGoneError())  # who waits for the same import asks for it
+            if self._sent[0] is pending:
                 return self.retire()
             if isinstance(pending.request, Preload) or not self._is_starting():
                 _forget(self)  # it is busy for somebody else, or will be, but who comes next need not wait for that
@@ -209,15 +223,6 @@ class ForkServer:
         self._process.close()
 
     # -- inside ----------------------------------------------------------------------------------------
-
-    def _ask(self, pending: Pending) -> Pending:
-        with self._lock:
-            if not self._is_open:
-                pending.settle(None, ServerGoneError())
-                return pending
-            self._unsent.append(pending)
-        self.pump()
-        return pending
 
     def _exchange(self) -> None:
         """For `pump`, which retires a server where this is cut off, be it in its last line."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from remuda import _core
-from remuda._backends.forkserver.client import ForkServer, Pending, ServerGoneError, fork_server
+from remuda._backends.forkserver.client import ForkServer, Pending, ServerGoneError, fork_server, request_for_worker
 from remuda._backends.process.inherited import drop_inherited, register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
@@ -269,7 +269,8 @@ class _FromServer:
             self._channel, theirs = _open_channel(what)
             socket_of_worker = _core.Descriptors()
             socket_of_worker.extend(map(socket.socket.detach, [theirs]))
-            self._fork = self._server.fork(socket_of_worker, variables, what.output)
+            self._fork = request_for_worker(socket_of_worker, variables, what.output)
+            self._server.ask(self._fork)
         if not self._fork.done:
             return None
         pid, pidfds = self._fork.result()

@@ -235,11 +235,12 @@ def _slow_env(stats: PoolStats, batch: _Batch) -> Verdict | None:
     envs = [env for env in stats.envs[::width] if env.step.count]
     if len(envs) < 3:
         return None
-    usual = median(env.step.mean for env in envs)
-    slow = [env for env in envs if env.step.mean > _SLOW * usual]
+    # By medians: one moment in which the machine stood still shows in the means of all.
+    typical = median(env.step.p50 for env in envs)
+    slow = [env for env in envs if env.step.p50 > _SLOW * typical]
     if not slow or len(slow) > len(envs) / 4:
         return None
-    slowest = max(slow, key=lambda env: env.step.mean)
+    slowest, usual = max(slow, key=lambda env: env.step.mean), median(env.step.mean for env in envs)
     extra = sum(env.step.mean - usual for env in slow if env.worker == slowest.worker)
     rest = setup.num_envs - width * len(slow)
     names = ", ".join(str(env.env_id) for env in slow[:4]) + (", ..." if len(slow) > 4 else "")
