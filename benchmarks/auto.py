@@ -252,9 +252,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), help="cases that begin with one of these")
     parser.add_argument("--json", type=Path, help="write all rounds there")
     options = parser.parse_args(arguments)
-    names = [
-        name for name in (QUICK if options.quick else THOUGHTS) if name != "net" or importlib.util.find_spec("torch")
-    ]
+    names = list(QUICK if options.quick else THOUGHTS)
+    if importlib.util.find_spec("torch") is None:
+        names.remove("net")
+        print('left out: the thought "net", as torch is not installed')
     seconds, rounds = (0.08, 5) if options.quick else (0.3, 15)
     races = []
     print("\n".join(head(["envs", "framework", "thought", "loop, us a batch", *NAMES, "auto is"])))

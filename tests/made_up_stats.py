@@ -23,6 +23,7 @@ def snapshot(
     queued: float = 0.0,
     cores: int = 2,
     others: float = 0.0,
+    stolen: float = 0.0,
     batches: int = BATCHES,
     **setup: Any,
 ) -> PoolStats:
@@ -35,6 +36,7 @@ def snapshot(
         cpu: What share of the time in envs is CPU time.
         queued: Seconds a batch in which each worker has no core.
         others: So many cores are busy with something else.
+        stolen: So many are taken away by the host of this virtual machine.
     """
     resets = resets or [Durations()] * len(steps)
     share, rest = divmod(len(steps), workers)
@@ -60,7 +62,7 @@ def snapshot(
             for w in range(workers)
         ),
         CallerStats(seconds, batches, waited * batches, gathering * batches),
-        MachineStats(cores, busy=others * seconds + 0.5 * seconds, own=0.5 * seconds),
+        MachineStats(cores, busy=others * seconds + 0.5 * seconds, own=0.5 * seconds, stolen=stolen * seconds),
         Setup(tuple(hosted), **setup),
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda._system.processes import Usage, busy_seconds, usage_of
+from remuda._system.processes import CoresUsage, Usage, usage_of, usage_of_cores
 
 TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
@@ -27,15 +27,16 @@ def test_it_reads_what_stands_in_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pid", [None, 8])
 def test_of_nobody_nothing_is_told(pid: int | None, tmp_path: Path) -> None:
     assert usage_of(pid, tmp_path) == Usage(0.0, 0.0, None)
-    assert busy_seconds([0], tmp_path) == 0.0
+    assert usage_of_cores([0], tmp_path) == CoresUsage(0.0, 0.0)
 
 
 def test_cores_that_are_not_ours_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     lines = ["cpu 999 0 0 0", "cpu0 10 20 30 4000 500 1 2 3 0 0", "cpu1 100 0 0 4000 0 0 0 0 0 0", "intr 1 2 3"]
     (tmp_path / "proc" / "stat").write_text("\n".join(lines))
-    assert busy_seconds([0], tmp_path) == pytest.approx(66 * TICK)
-    assert busy_seconds([0, 1], tmp_path) == pytest.approx(166 * TICK)
+    first, both = usage_of_cores([0], tmp_path), usage_of_cores([0, 1], tmp_path)
+    assert (first.busy, first.stolen) == pytest.approx((63 * TICK, 3 * TICK))
+    assert (both.busy, both.stolen) == pytest.approx((163 * TICK, 3 * TICK))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
@@ -48,4 +49,4 @@ def test_of_ourselves_it_tells_what_we_have_used() -> None:
     assert after.cpu - before.cpu >= 0.1 - 2 * TICK
     assert after.queued >= before.queued
     assert (after.memory or 0) > 1 << 20
-    assert busy_seconds(os.sched_getaffinity(0)) > 0
+    assert usage_of_cores(os.sched_getaffinity(0)).busy > 0

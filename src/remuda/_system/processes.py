@@ -11,7 +11,8 @@ from pathlib import Path
 from remuda._system.cgroups import ROOT, read_text
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
-_BUSY = (1, 2, 3, 6, 7, 8)  # of a line in /proc/stat: user, nice, system, irq, softirq, steal
+# Fields of a line in /proc/stat: user, nice, system, irq, softirq; and steal.
+_BUSY, _STOLEN = (1, 2, 3, 6, 7), (8,)
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,26 @@ def _cpu_seconds(folder: Path) -> float:
     return (int(fields[11]) + int(fields[12])) * _TICK if len(fields) > 12 else 0.0
 
 
-def busy_seconds(cpus: Iterable[int], root: Path = ROOT) -> float:
-    """How long these cores have been busy, all together; 0.0 where it is not told."""
+@dataclass(frozen=True)
+class CoresUsage:
+    """Of some cores together, in seconds since the machine's start; zeros where it is not told.
+
+    Attributes:
+        busy: In which they ran something.
+        stolen: In which they would have, had the host of this virtual machine not run something else.
+    """
+
+    busy: float = 0.0
+    stolen: float = 0.0
+
+
+def usage_of_cores(cpus: Iterable[int], root: Path = ROOT) -> CoresUsage:
+    """`cpus`: their numbers. ``root`` is the directory that holds ``proc``."""
     names = {f"cpu{cpu}" for cpu in cpus}
-    lines = (line.split() for line in read_text(root / "proc" / "stat").splitlines() if line.startswith("cpu"))
-    return sum(sum(int(fields[i]) for i in _BUSY if i < len(fields)) for fields in lines if fields[0] in names) * _TICK
+    lines = [line.split() for line in read_text(root / "proc" / "stat").splitlines() if line.startswith("cpu")]
+    ours = [fields for fields in lines if fields[0] in names]
+    return CoresUsage(_seconds(ours, _BUSY), _seconds(ours, _STOLEN))
+
+
+def _seconds(lines: Iterable[list[str]], which: tuple[int, ...]) -> float:
+    return sum(sum(int(fields[i]) for i in which if i < len(fields)) for fields in lines) * _TICK

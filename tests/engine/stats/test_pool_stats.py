@@ -17,7 +17,7 @@ from spare_envs import step, uneven
 from vector_envs import synced
 
 from remuda import ClosedError, EnvError, FaultPolicy, Pool, PoolStats
-from remuda._system.processes import busy_seconds
+from remuda._system.processes import usage_of_cores
 from remuda._watch.finding import find
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
@@ -237,7 +237,7 @@ def test_processes_have_memory_and_a_place_in_the_queue() -> None:
 @on_linux
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells")
 def test_what_the_machine_had_done_before_the_pool_was_is_not_counted() -> None:
-    cpus, before, began = os.sched_getaffinity(0), busy_seconds(os.sched_getaffinity(0)), time.monotonic()
+    before, began = usage_of_cores(os.sched_getaffinity(0)), time.monotonic()
     with Pool([CountingEnv] * 4, num_workers=2) as pool:
         pool.reset()
         for _ in range(20):
@@ -245,10 +245,11 @@ def test_what_the_machine_had_done_before_the_pool_was_is_not_counted() -> None:
         (watched,) = find(os.getpid()).pools
         both = pool.stats(), watched.stats()
         watched.close()
-    busy, lasted = busy_seconds(cpus) - before, time.monotonic() - began
+    after, lasted = usage_of_cores(os.sched_getaffinity(0)), time.monotonic() - began
     for stats in both:
         assert stats.seconds <= stats.machine.seconds <= lasted
-        assert 0 <= stats.machine.busy <= busy + 0.001
+        assert 0 <= stats.machine.busy <= after.busy - before.busy + 0.001
+        assert 0 <= stats.machine.stolen <= after.stolen - before.stolen + 0.001
         assert stats.caller.queued <= lasted and all(worker.queued <= lasted for worker in stats.workers)
         assert (stats - stats).machine.seconds == 0
 

@@ -90,6 +90,11 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
         "busy machine",
         "num_workers=1",
     ),
+    "the host takes half of each core that envs without any waiting need": (
+        snapshot(steps=[each(1 * MS)] * 8, workers=2, cpu=0.5, waited=4.2 * MS, stolen=0.5),
+        "busy machine",
+        "",
+    ),
     "the pool's own work takes longest": (
         snapshot(steps=CARTPOLES, workers=2, waited=20 * US, own=30 * US, gathering=400 * US),
         "pool",
@@ -128,6 +133,15 @@ def test_it_names_the_slow_env_and_what_it_takes() -> None:
         "slow env: env 15 takes 10 ms a step, the others 1 ms, and every batch of 10.1 ms waits for that; take "
         "the others' results without it"
     )
+
+
+def test_it_tells_what_the_host_of_a_virtual_machine_takes() -> None:
+    stats, _, _ = CASES["the host takes half of each core that envs without any waiting need"]
+    assert stats.verdict.text.startswith(
+        "busy machine: the host of this virtual machine takes 0.5 of 2 cores away (`st` in `top`), and envs stand "
+        "still for 2 ms of 4.2"
+    )
+    assert stats.verdict.code is None
 
 
 def test_it_speaks_of_what_the_pool_was_made_with() -> None:

@@ -41,6 +41,7 @@ def join_stats(shards: Sequence[ShardStats], batches: int, waited: float) -> Poo
         sum(stats.machine.busy for stats in known),
         sum(stats.machine.own for stats in known),
         max((stats.machine.seconds for stats in known), default=0.0),
+        sum(stats.machine.stolen for stats in known),
     )
     envs, workers = list[EnvStats](), list[WorkerStats]()
     for shard in shards:

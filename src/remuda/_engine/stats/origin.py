@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from remuda._system.processes import Usage, busy_seconds, usage_of
+from remuda._system.processes import Usage, usage_of, usage_of_cores
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Origin:
 
     Attributes:
         when: That was, in seconds of CLOCK_MONOTONIC; 0.0: never.
-        busy: Seconds in which the program's cores had been busy.
+        busy, stolen: Seconds in which the program's cores had been busy, and would have been but for the host.
         own: Seconds of CPU time of the program and its workers.
         queued: How long the program and each worker had stood in line for a core, by process id; as texts, for JSON.
     """
@@ -25,6 +25,7 @@ class Origin:
     busy: float = 0.0
     own: float = 0.0
     queued: Mapping[str, float] = field(default_factory=dict)
+    stolen: float = 0.0
 
     @classmethod
     def now(cls, pids: Sequence[int | None], caller_pid: int) -> Origin:
@@ -32,7 +33,8 @@ class Origin:
         usages = {pid: usage_of(pid) for pid in (caller_pid, *pids) if pid is not None}
         own = sum(usage.cpu for usage in usages.values())
         queued = {str(pid): usage.queued for pid, usage in usages.items()}
-        return cls(time.monotonic(), busy_seconds(usable_cpus()), own, queued)
+        cores = usage_of_cores(usable_cpus())
+        return cls(time.monotonic(), cores.busy, own, queued, cores.stolen)
 
     def queued_since(self, pid: int | None, usage: Usage) -> float:
         """Of a process that may be younger than the pool."""

@@ -164,12 +164,15 @@ class MachineStats:
         own: Seconds of that with this program and its workers.
         seconds: On the wall, in which that was: since the pool was made; of a difference, between the two. 0.0: in
             those of the whole snapshot.
+        stolen: Seconds in which they would have been busier, had the host of this virtual machine given them to it;
+            0.0 where that is not told.
     """
 
     cores: int = 1
     busy: float = 0.0
     own: float = 0.0
     seconds: float = 0.0
+    stolen: float = 0.0
 
     def others(self, seconds: float) -> float:
         """How many cores' worth of work others did in so many seconds; simulators that envs have started count, too.
@@ -186,6 +189,7 @@ class MachineStats:
             busy=max(0.0, self.busy - earlier.busy),
             own=max(0.0, self.own - earlier.own),
             seconds=max(0.0, self.seconds - earlier.seconds),
+            stolen=max(0.0, self.stolen - earlier.stolen),
         )
 
 

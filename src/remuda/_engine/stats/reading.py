@@ -8,7 +8,7 @@ from remuda._engine.stats.figures import Figures, durations_of
 from remuda._engine.stats.origin import Origin, usable_cpus
 from remuda._engine.stats.pool_stats import CallerStats, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
 from remuda._system.cores import usable_cores
-from remuda._system.processes import Usage, busy_seconds, usage_of
+from remuda._system.processes import Usage, usage_of, usage_of_cores
 
 
 def read_stats(
@@ -107,7 +107,11 @@ def _caller(figures: Figures, seconds: float, usage: Usage, queued: float) -> Ca
 
 
 def _machine(now: float, own: float, origin: Origin) -> MachineStats:
-    busy = busy_seconds(usable_cpus())
+    cores = usage_of_cores(usable_cpus())
     return MachineStats(
-        usable_cores(), max(0.0, busy - origin.busy), max(0.0, own - origin.own), max(0.0, now - origin.when)
+        cores=usable_cores(),
+        busy=max(0.0, cores.busy - origin.busy),
+        own=max(0.0, own - origin.own),
+        seconds=max(0.0, now - origin.when),
+        stolen=max(0.0, cores.stolen - origin.stolen),
     )

@@ -53,8 +53,8 @@ class Verdict:
     Attributes:
         cause: One of "policy" (your program's own code), "env step", "slow resets", "slow env" (one or few are slower
             than the others), "stragglers" (any env now and then), "too few workers", "too many workers", "busy machine"
-            (others have the cores), "pool" (what the pool itself does: making batches, waking workers) and "unknown"
-            (too little was done yet).
+            (others have the cores, be it the host of a virtual machine), "pool" (what the pool itself does: making
+            batches, waking workers) and "unknown" (too little was done yet).
         text: The same in a sentence.
         code: What to change, to be pasted; None where nothing about the pool would help. `env_fns` stands for your
             factories, `pool`, `batch` and `policy` for what you have.
@@ -161,7 +161,7 @@ def _wait(stats: PoolStats, batch: _Batch) -> str:
 
 
 def _findings(stats: PoolStats, batch: _Batch) -> Iterator[Verdict]:
-    for look in (_busy_machine, _slow_resets, _slow_env, _stragglers, _workers, _wake_ups, _lockstep):
+    for look in (_busy_machine, _busy_host, _slow_resets, _slow_env, _stragglers, _workers, _wake_ups, _lockstep):
         if (finding := look(stats, batch)) is not None:
             yield finding
 
@@ -195,6 +195,20 @@ def _queued_for_others(stats: PoolStats, batch: _Batch) -> float:
     is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # they queue for each other's cores, too
     its = others / (others + ours) if is_crowd else 1.0
     return its * max(worker.queued for worker in stats.workers) / batch.count
+
+
+def _busy_host(stats: PoolStats, batch: _Batch) -> Verdict | None:
+    """A virtual machine whose host runs something else on its cores: nothing stands in line, and nothing goes on."""
+    lost = _stolen_share(stats) * max(worker.cpu for worker in stats.workers) / batch.count
+    taken = stats.machine.stolen / (stats.machine.seconds or stats.seconds)
+    return Verdict(
+        "busy machine",
+        f"busy machine: the host of this virtual machine takes {taken:.1f} of {_cores(stats)} away (`st` in `top`), "
+        f"and envs stand still for {span(lost)} of {span(batch.whole)} a batch; nothing here can change that: "
+        "measure at another hour, or on a machine that you have to yourself",
+        None,
+        batch.saved(lost),
+    )
 
 
 def _slow_resets(stats: PoolStats, batch: _Batch) -> Verdict | None:
@@ -318,7 +332,8 @@ def _wake_ups(stats: PoolStats, batch: _Batch) -> Verdict | None:
     """Workers whose waking takes longer than what they do: the caller would have done it meanwhile."""
     setup, num_envs = stats.setup, stats.setup.num_envs // (stats.setup.vector_size or 1)
     alone = in_turns(num_envs * _alone(_cost(stats), setup.num_workers, stats.machine.cores).wall)
-    queued = _queued_for_others(stats, batch)  # your program would stand in line as they do
+    # Your program would stand in line, and still, as they do.
+    queued = _queued_for_others(stats, batch) + _stolen_share(stats) * alone
     if setup.is_chosen or setup.spares or setup.backend == "serial" or alone > (batch.waited - queued) / 2:
         return None
     return Verdict(
@@ -352,13 +367,20 @@ def _lockstep(stats: PoolStats, batch: _Batch) -> Verdict | None:
 
 
 def _cost(stats: PoolStats) -> StepCost:
-    """Of a step as it is in this pool, its share of the resets included; time in a queue for cores is not its own.
+    """Of a step as it is in this pool, its share of the resets included; not its own is time in a queue for cores, and
+    what the host of a virtual machine took.
 
     Of that time nobody knows how much was in the midst of a step: so a step waits at least as long as the median does.
     """
     steps = stats.steps / (stats.setup.vector_size or 1)
     cpu, busy, usual = stats.cpu_seconds / steps, stats.env_seconds / steps, stats.step.p50
-    return StepCost(cpu + max(0.0, busy - cpu - stats.queued_seconds / steps, usual - cpu), cpu)
+    ran = cpu * (1 + _stolen_share(stats))
+    return StepCost(cpu + max(0.0, busy - ran - stats.queued_seconds / steps, usual - ran), cpu)
+
+
+def _stolen_share(stats: PoolStats) -> float:
+    """Seconds that the host of a virtual machine takes from a program for each in which it lets it run."""
+    return stats.machine.stolen / stats.machine.busy if stats.machine.busy > 0 else 0.0
 
 
 def _alone(cost: StepCost, num_workers: int, cores: int) -> StepCost:
