@@ -7,26 +7,13 @@
 #include "bindings/bindings.hpp"
 #include "pool/batches/batch.hpp"
 #include "pool/rollouts/rollout_views.hpp"
+#include "python/collected.hpp"
 
 using namespace nb::literals;
 
 namespace remuda {
 
 namespace {
-
-int visit_batch(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  return nb::inst_ready(self) ? nb::inst_ptr<Batch>(self)->visit(visit, arg) : 0;
-}
-
-int clear_batch(PyObject* self) {
-  if (nb::inst_ready(self)) nb::inst_ptr<Batch>(self)->clear();
-  return 0;
-}
-
-PyType_Slot kBatchSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_batch)},
-                             {Py_tp_clear, reinterpret_cast<void*>(clear_batch)},
-                             {0, nullptr}};
 
 template <Batch::Attribute attribute>
 nb::object get_attribute(Batch& batch) {
@@ -58,7 +45,7 @@ void bind_batches(nb::module_& m) {
       .def("is_filled", &RolloutViews::is_filled, nb::sig("def is_filled(self) -> numpy.ndarray"))
       .def("next_frames", &RolloutViews::next_frames, nb::sig("def next_frames(self) -> numpy.ndarray"))
       .def("is_next", &RolloutViews::is_next, "column"_a, "count"_a, "frame"_a);
-  nb::class_<Batch>(m, "Batch", nb::type_slots(kBatchSlots))
+  nb::class_<Batch>(m, "Batch", nb::type_slots(Collected<Batch>::slots))
       .def(
           "__init__",
           [](Batch* self, nb::object source, nb::object env_ids, nb::list columns, nb::object finals,

@@ -7,28 +7,11 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.hpp"
+#include "python/collected.hpp"
 
 using namespace nb::literals;
 
 namespace remuda {
-
-namespace {
-
-int visit_hub(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  return nb::inst_ready(self) ? nb::inst_ptr<Hub>(self)->visit(visit, arg) : 0;
-}
-
-int clear_hub(PyObject* self) {
-  if (nb::inst_ready(self)) nb::inst_ptr<Hub>(self)->clear();
-  return 0;
-}
-
-PyType_Slot kHubSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_hub)},
-                           {Py_tp_clear, reinterpret_cast<void*>(clear_hub)},
-                           {0, nullptr}};
-
-}  // namespace
 
 void bind_hub(nb::module_& m) {
   nb::class_<ActionColumn>(m, "ActionColumn")
@@ -49,7 +32,7 @@ void bind_hub(nb::module_& m) {
       .def("lose", &Obstacles::lose, "env"_a)
       .def("set_untold", &Obstacles::set_untold, "any"_a);
 
-  nb::class_<Hub>(m, "Hub", nb::type_slots(kHubSlots))
+  nb::class_<Hub>(m, "Hub", nb::type_slots(Collected<Hub>::slots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
                     std::vector<Column>, std::vector<Column>, std::vector<ActionColumn>, nb::object, nb::object,
                     nb::object, std::int64_t, std::uint32_t, bool, bool>(),

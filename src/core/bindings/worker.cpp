@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.hpp"
+#include "python/collected.hpp"
 #include "worker/loop.hpp"
 
 using namespace nb::literals;
@@ -12,7 +13,7 @@ using namespace nb::literals;
 namespace remuda {
 
 void bind_worker(nb::module_& m) {
-  nb::class_<WorkerLoop>(m, "WorkerLoop")
+  nb::class_<WorkerLoop>(m, "WorkerLoop", nb::type_slots(Collected<WorkerLoop>::slots))
       .def(
           "__init__",
           [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, std::uint32_t index, std::uint32_t first_env,

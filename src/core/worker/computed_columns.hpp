@@ -29,6 +29,13 @@ class ComputedColumns {
   void keep(std::uint32_t row, std::vector<std::byte>& kept) const;
   void write_kept(const std::vector<std::byte>& kept, std::uint32_t row) const;
 
+  // For Python's garbage collector.
+  int visit(visitproc visit, void* arg) const {
+    for (const nb::object& one : functions_) Py_VISIT(one.ptr());
+    return 0;
+  }
+  void clear() { functions_.clear(); }
+
  private:
   nb::object call(std::size_t index, nb::handle env, const nb::object& hooks) const;
 

@@ -32,6 +32,21 @@ struct HostedEnv {
   std::uint64_t reset_end_ns = 0;
 
   bool has_reset_ahead() const { return ahead.is_valid() || ahead_error; }
+  void forget_reset_ahead() {
+    ahead = nb::object();
+    ahead_error.reset();
+  }
+
+  // For Python's garbage collector.
+  int visit(visitproc visit, void* arg) const {
+    for (const nb::object* one : {&env, &last_obs, &ahead}) Py_VISIT(one->ptr());
+    if (ahead_error) Py_VISIT(ahead_error->value().ptr());
+    return 0;
+  }
+  void clear() {
+    forget_reset_ahead();
+    for (nb::object* one : {&env, &last_obs}) *one = nb::object();
+  }
 };
 
 }  // namespace remuda

@@ -40,6 +40,19 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
   }
 }
 
+int WorkerLoop::visit(visitproc visit, void* arg) const {
+  Py_VISIT(hooks_.ptr());
+  for (const HostedEnv& env : envs_)
+    if (const int stop = env.visit(visit, arg)) return stop;
+  return rows_.visit(visit, arg);
+}
+
+void WorkerLoop::clear() {
+  hooks_ = nb::object();
+  for (HostedEnv& env : envs_) env.clear();
+  rows_.clear();
+}
+
 void WorkerLoop::run() {
   meter_.begin_cpu(port_.spun());
   while (!run_commands() && !stopped_.load(std::memory_order_acquire)) wait_for_command();
@@ -121,6 +134,7 @@ void WorkerLoop::execute(const Command& command) {
         break;
       case Op::kClose:
         closed_ = true;
+        for (HostedEnv& env : envs_) env.forget_reset_ahead();  // not only when the garbage is collected
         result.flags |= kIsMessage;
         post(result, hooks_.attr("close")());
         break;

@@ -101,6 +101,11 @@ class WorkerLoop {
     rows_.add_info_column(path, std::move(type), std::move(column));
   }
 
+  // What Python's garbage collector has to know: whom we hold that may hold us.  An exception does, if it was raised
+  // while we ran: by its traceback it holds the frames below, and what they call us by.
+  int visit(visitproc visit, void* arg) const;
+  void clear();
+
  private:
   using End = ResultRows::End;
 

@@ -70,8 +70,7 @@ nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   env.is_due = false;
   nb::object ahead = std::move(env.ahead);
   auto ahead_error = std::move(env.ahead_error);
-  env.ahead.reset();
-  env.ahead_error.reset();
+  env.forget_reset_ahead();
   if (ahead_error) {
     meter_.begin(Op::kReset, env.index, now_ns());
     throw nb::python_error(*ahead_error);
@@ -91,8 +90,7 @@ bool WorkerLoop::forget_ahead(HostedEnv& env) {
   if (!env.has_reset_ahead()) return false;
   const bool was_seeded = counts_.seeds(env.index) != env.seeds_before_ahead;
   counts_.give_back(env.index, env.seeds_before_ahead);
-  env.ahead.reset();
-  env.ahead_error.reset();
+  env.forget_reset_ahead();
   if (was_seeded) hooks_.attr("give_seed_back")(env.index);
   return true;
 }

@@ -68,6 +68,10 @@ class ResultRows {
     infos_.add(path, std::move(type), std::move(column));
   }
 
+  // For Python's garbage collector.
+  int visit(visitproc visit, void* arg) const { return computed_.visit(visit, arg); }
+  void clear() { computed_.clear(); }
+
  private:
   Fit write_leaves(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
 

@@ -231,7 +231,7 @@ class EnvHost:
             self._drop_replacement(slot)
         self._current = None
         self.envs, self._env_fns, self._computed = [], [], ()
-        # The loop and we refer to each other, and the core's side is invisible to Python's collector.
+        # The loop and we refer to each other: not only Python's collector is to part us.
         self._loop = self._arena = None
         return errors
 

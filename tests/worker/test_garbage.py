@@ -1,0 +1,68 @@
+"""Exceptions that stay in a worker are freed with it: by their tracebacks they hold the frames that run it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_envs import hooked
+
+from remuda import Pool
+
+
+def mapped() -> bool:
+    """Whether the shared memory of a pool is."""
+    gc.collect()
+    return b"/memfd:remuda" in Path("/proc/self/maps").read_bytes()
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_an_env_that_keeps_what_it_has_raised(backend: Any) -> None:
+    def keep(env: Any, _: Any) -> None:
+        try:
+            raise ValueError("to be kept")
+        except ValueError as error:
+            env.kept = error
+
+    with Pool(hooked(2, step=keep), backend=backend) as pool:
+        pool.reset()
+        pool.step([0, 0])
+    del pool
+    assert not mapped()
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_a_function_that_keeps_the_exception_of_another(backend: Any) -> None:
+    kept: list[BaseException] = []
+
+    def keep(env: Any, kept: list[BaseException] = kept) -> int:
+        try:
+            raise ValueError("to be kept")
+        except ValueError as error:
+            kept.append(error)
+        return 0
+
+    with Pool(hooked(2), backend=backend, extras={"kept": keep}) as pool:
+        pool.reset()
+        pool.step([0, 0])
+    del pool, keep, kept
+    assert not mapped()
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_a_reset_in_advance_that_failed_and_that_nobody_asked_for(backend: Any) -> None:
+    failed = threading.Event()
+
+    def fail(_: Any) -> None:
+        failed.set()
+        raise ValueError("not asked for")
+
+    with Pool(hooked(2, length=1, autoreset=fail), backend=backend, resets_ahead=True) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        failed.wait()
+    del pool
+    assert not mapped()
