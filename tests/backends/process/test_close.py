@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pool_envs import TextEnv, counting
-from programs import Watched, await_sleep, holdings, pids_of
+from programs import Watched, await_sleep, holdings, kill, pids_of
 
-from remuda import CloseTimeoutError, Pool, RemudaError
+from remuda import CloseTimeoutError, Pool, RemudaError, WorkerDiedError
 from remuda._backends.process import worker_process as launch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
@@ -129,6 +130,27 @@ def test_simulators_that_would_not_die_are_told_too(freezer: Freezer, monkeypatc
     (pid,) = pool.apply(lambda env: simulators.in_a_session())
     watched = Watched([pid])
     freezer.freeze(pid)
+    with pytest.raises(CloseTimeoutError) as raised:
+        pool.close()
+    assert (raised.value.pids, raised.value.workers) == ((pid,), ())
+    freezer.thaw()
+    watched.await_end()
+
+
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+def test_so_are_those_of_a_worker_that_died_before(
+    faults: Any, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import simulators
+
+    monkeypatch.setattr(launch, "_FAMILY_SECONDS", 0.1)
+    pool = Pool(counting(1), faults=faults)
+    (pid,) = pool.apply(lambda env: simulators.in_a_session())
+    watched = Watched([pid])
+    freezer.freeze(pid)
+    kill(pool, 0)
+    with suppress(WorkerDiedError):
+        pool.reset()
     with pytest.raises(CloseTimeoutError) as raised:
         pool.close()
     assert (raised.value.pids, raised.value.workers) == ((pid,), ())

@@ -71,7 +71,8 @@ class ProcessWorker:
 
     def _let_go(self, process: WorkerProcess) -> None:
         process.release()
-        if process.wait(0) and process in self._siblings:  # the end of the pool waits for one that will not die, too
+        # The end of the pool waits for one that will not die, too, and for what it has started.
+        if process.wait(0) and not process.has_survivors and process in self._siblings:
             self._siblings.remove(process)
 
     def kill(self) -> None:

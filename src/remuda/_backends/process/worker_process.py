@@ -26,6 +26,7 @@ class WorkerProcess:
         pidfd: Readable once it has ended.
         channel: The socket to it.
         key: What all that was started from it carries in its environment.
+        has_survivors: Whether some of that had not ended when its own end was dealt with.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class WorkerProcess:
         self.channel = channel
         channel.peer = self.pidfd
         self.key = key
+        self.has_survivors = False
         self._reap = reap
         self._ended = False
         self._exitcode: int | None = None
@@ -85,16 +87,16 @@ class WorkerProcess:
             self._pidfds.close()
 
 
-def reap(processes: Sequence[WorkerProcess]) -> list[int]:
+def reap(processes: Sequence[WorkerProcess]) -> None:
     """Takes the exit codes of those that have ended; what they have spawned must not outlive them.
 
-    One look through all processes does for all of them. Returns the pids of those spawned that would not die.
+    One look through all processes does for all of them: whose the survivors are, it does not tell.
     """
     ended = [process for process in processes if not process._ended and process.wait(0)]
-    left = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
+    survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
     for process in ended:
+        process.has_survivors = bool(survivors)
         process._take_exitcode()
-    return left
 
 
 def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
@@ -102,7 +104,6 @@ def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
 
     Returns the pids of those that were there all the same, and of what they have spawned.
     """
-    left: list[int] = []
     try:
         if not _all_end_within(timeout, processes):
             _signal_all(signal.SIGTERM, processes)
@@ -110,10 +111,11 @@ def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
     finally:  # also where Ctrl-C cuts our patience short
         _signal_all(signal.SIGKILL, processes)
         _all_end_within(_SIGKILL_SECONDS, processes)
-        left += reap(processes)
+        reap(processes)
         for process in processes:
             process.release()
-    return [process.pid for process in processes if not process.wait(0)] + left
+    survivors = kill_process_trees([process.key for process in processes if process.has_survivors], _FAMILY_SECONDS)
+    return [process.pid for process in processes if not process.wait(0)] + survivors
 
 
 def _signal_all(number: int, processes: Sequence[WorkerProcess]) -> None:
