@@ -122,25 +122,11 @@ def test_a_worker_stopped_in_the_middle_of_its_answer_does_not_hold_up_close(tim
         slow.result()
 
 
-def test_simulators_that_would_not_die_are_told_too(freezer: Freezer, monkeypatch: pytest.MonkeyPatch) -> None:
-    import simulators
-
-    monkeypatch.setattr(launch, "_FAMILY_SECONDS", 0.1)
-    pool = Pool(counting(1))
-    (pid,) = pool.apply(lambda env: simulators.in_a_session())
-    watched = Watched([pid])
-    freezer.freeze(pid)
-    with pytest.raises(CloseTimeoutError) as raised:
-        pool.close()
-    assert (raised.value.pids, raised.value.workers) == ((pid,), ())
-    freezer.thaw()
-    watched.await_end()
-
-
-@pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_so_are_those_of_a_worker_that_died_before(
-    faults: Any, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("faults", "has_died"), [("raise", False), ("raise", True), ("restart", True)])
+def test_simulators_that_would_not_die_are_told_too(
+    faults: Any, has_died: bool, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also those of a worker that has died before, and may have been replaced."""
     import simulators
 
     monkeypatch.setattr(launch, "_FAMILY_SECONDS", 0.1)
@@ -148,9 +134,10 @@ def test_so_are_those_of_a_worker_that_died_before(
     (pid,) = pool.apply(lambda env: simulators.in_a_session())
     watched = Watched([pid])
     freezer.freeze(pid)
-    kill(pool, 0)
-    with suppress(WorkerDiedError):
-        pool.reset()
+    if has_died:
+        kill(pool, 0)
+        with suppress(WorkerDiedError):
+            pool.reset()
     with pytest.raises(CloseTimeoutError) as raised:
         pool.close()
     assert (raised.value.pids, raised.value.workers) == ((pid,), ())

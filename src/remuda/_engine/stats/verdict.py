@@ -197,7 +197,7 @@ def _queued_for_others(stats: PoolStats, batch: _Batch) -> float:
     return its * max(worker.queued for worker in stats.workers) / batch.count
 
 
-def _busy_host(stats: PoolStats, batch: _Batch) -> Verdict | None:
+def _busy_host(stats: PoolStats, batch: _Batch) -> Verdict:
     """A virtual machine whose host runs something else on its cores: nothing stands in line, and nothing goes on."""
     lost = _stolen_share(stats) * max(worker.cpu for worker in stats.workers) / batch.count
     taken = stats.machine.stolen / (stats.machine.seconds or stats.seconds)
