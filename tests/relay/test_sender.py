@@ -80,7 +80,7 @@ def test_a_worker_sends_what_waits_before_its_goodbye() -> None:
             done.append(f"close {host.current_env}")
 
     host = EnvHost(
-        WorkerInfo(0, 1, (3, 4)), LocalChannel.pair()[0], rebuilds=False, before_goodbye=lambda: done.append("flush")
+        WorkerInfo(0, 1, (3, 4)), LocalChannel(), rebuilds=False, before_goodbye=lambda: done.append("flush")
     )
     host.build([Closing, Closing])
     assert host.current_env is None

@@ -13,6 +13,36 @@ using namespace nb::literals;
 
 namespace remuda {
 
+namespace {
+
+// A method of the hub as Python calls it: it enters first, or is refused.
+template <auto method, Entrance::Kind kind>
+struct Entering;
+
+template <class Result, class... Arguments, Result (Hub::*method)(Arguments...), Entrance::Kind kind>
+struct Entering<method, kind> {
+  static Result call(Hub& hub, Arguments... arguments) {
+    Entrance::Stay stay(hub.entrance(), kind);
+    if constexpr (std::is_void_v<Result>) {
+      (hub.*method)(std::forward<Arguments>(arguments)...);
+      stay.end();
+    } else {
+      Result result = (hub.*method)(std::forward<Arguments>(arguments)...);
+      stay.end();
+      return result;
+    }
+  }
+};
+
+template <auto method>
+constexpr auto from_outside = &Entering<method, Entrance::Kind::kOutside>::call;
+template <auto method>
+constexpr auto from_within = &Entering<method, Entrance::Kind::kWithin>::call;
+template <auto method>
+constexpr auto dealing = &Entering<method, Entrance::Kind::kDealing>::call;
+
+}  // namespace
+
 void bind_hub(nb::module_& m) {
   nb::class_<ActionColumn>(m, "ActionColumn")
       .def(nb::init<Column, nb::sequence>(), "column"_a, "bounds"_a, nb::keep_alive<1, 2>());
@@ -34,17 +64,17 @@ void bind_hub(nb::module_& m) {
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(Collected<Hub>::slots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
-                    std::vector<Column>, std::vector<Column>, std::vector<ActionColumn>, nb::object, nb::object,
-                    nb::object, std::int64_t, std::uint32_t, bool, bool>(),
+                    std::vector<Column>, std::vector<Column>, std::vector<ActionColumn>, nb::object,
+                    const nb::sequence&, std::int64_t, std::uint32_t, bool, bool>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "computed"_a,
-           "actions"_a, "action_nest"_a, "receive"_a, "send"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false,
+           "actions"_a, "action_nest"_a, "queues"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false,
            "spins_heedlessly"_a = false)
-      .def("split", &Hub::split, "parts"_a)
+      .def("split", from_outside<&Hub::split>, "parts"_a)
       .def("has_part", &Hub::has_part, "part"_a)
       .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
-      .def("begin_rollout", &Hub::begin_rollout, "part"_a, "parts"_a, "steps"_a, "extras"_a,
+      .def("begin_rollout", from_outside<&Hub::begin_rollout>, "part"_a, "parts"_a, "steps"_a, "extras"_a,
            nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))
-      .def("end_rollout", &Hub::end_rollout, "part"_a, "parts"_a)
+      .def("end_rollout", from_outside<&Hub::end_rollout>, "part"_a, "parts"_a)
       .def("bytes_for_rollout", &Hub::bytes_for_rollout, "rows"_a)
       .def("needs_reset", &Hub::needs_reset, "slot"_a)
       .def("has_begun", &Hub::has_begun, "slot"_a)
@@ -53,36 +83,41 @@ void bind_hub(nb::module_& m) {
       .def_prop_ro("batches", &Hub::batches)
       .def("set_pump", &Hub::set_pump, "pump"_a)
       .def_prop_ro("obstacles", &Hub::obstacles)
-      .def("seat_in_order", &Hub::seat_in_order)
-      .def("send", &Hub::send, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(), "blobs"_a.none() = nb::none(),
-           "part"_a = 0)
-      .def("step", &Hub::step, "actions"_a.none(), "slots"_a.none(), "part"_a,
+      .def("seat_in_order", from_outside<&Hub::seat_in_order>)
+      .def("send", from_outside<&Hub::send>, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(),
+           "blobs"_a.none() = nb::none(), "part"_a = 0)
+      .def("step", from_outside<&Hub::step>, "actions"_a.none(), "slots"_a.none(), "part"_a,
            nb::sig("def step(self, actions: object, slots: object, part: int) -> Batch | Refusal | None"))
-      .def("post_message", &Hub::post_message, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
+      .def("post_message", from_outside<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
+      .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
+           "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
+      .def("deal", dealing<&Hub::deal>, "function"_a)
+      .def(
+          "put_off", [](Hub& hub, nb::object close) { return hub.entrance().put_off(std::move(close)); }, "close"_a)
       .def("has_room", &Hub::has_room, "worker"_a)
-      .def("wait", &Hub::wait, "wanted"_a, "timeout_ns"_a, "part"_a.none())
-      .def("receive", &Hub::receive, "wanted"_a, "part"_a,
+      .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())
+      .def("receive", from_outside<&Hub::receive>, "wanted"_a, "part"_a,
            nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))
-      .def("take", &Hub::take, "limit"_a, "by_slot"_a = false, "slots"_a.none() = nb::none(), "part"_a = 0,
-           "pad_to"_a = 0,
+      .def("take", from_outside<&Hub::take>, "limit"_a, "by_slot"_a = false, "slots"_a.none() = nb::none(),
+           "part"_a = 0, "pad_to"_a = 0,
            nb::sig("def take(self, limit: int, by_slot: bool = False, slots: object | None = None, part: int = 0, "
                    "pad_to: int = 0) -> Batch"))
       .def("padding_bytes", &Hub::padding_bytes, "rows"_a)
-      .def("make_padding", &Hub::make_padding, "rows"_a)
-      .def("drop_ready", &Hub::drop_ready, "part"_a = 0)
+      .def("make_padding", from_outside<&Hub::make_padding>, "rows"_a)
+      .def("drop_ready", from_outside<&Hub::drop_ready>, "part"_a = 0)
       .def("first_message", &Hub::first_message, nb::sig("def first_message(self) -> tuple | None"))
-      .def("remove_message", &Hub::remove_message)
-      .def("watch", &Hub::watch, "worker"_a, "pidfd"_a, "socket"_a = -1)
+      .def("remove_message", from_within<&Hub::remove_message>)
+      .def("watch", from_within<&Hub::watch>, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("relay", &Hub::relay, "fd"_a)
       .def("said", &Hub::said)
       .def_prop_ro("has_unheard", &Hub::has_unheard)
       .def("note_heard", &Hub::note_heard, "said"_a)
       .def("first_dead", &Hub::first_dead, nb::sig("def first_dead(self) -> tuple | None"))
-      .def("remove_dead", &Hub::remove_dead)
+      .def("remove_dead", from_within<&Hub::remove_dead>)
       .def("first_late", &Hub::first_late, nb::sig("def first_late(self) -> tuple | None"))
-      .def("remove_late", &Hub::remove_late)
-      .def("listen", &Hub::listen, "fds"_a, "alarm_ns"_a)
+      .def("remove_late", from_within<&Hub::remove_late>)
+      .def("listen", from_within<&Hub::listen>, "fds"_a, "alarm_ns"_a)
       .def("look_every", &Hub::look_every, "ns"_a)
       .def("raise_news", &Hub::raise_news)
       .def_prop_ro("has_news", &Hub::has_news)
@@ -97,26 +132,26 @@ void bind_hub(nb::module_& m) {
       .def("action_row", &Hub::action_row, "slot"_a)
       .def("is_idle", &Hub::is_idle, "slot"_a)
       .def("last_op", &Hub::last_op, "slot"_a)
-      .def("tell_failed", &Hub::tell_failed, "part"_a)
-      .def("drop", &Hub::drop, "slot"_a)
-      .def("fail", &Hub::fail, "slot"_a)
-      .def("resend", &Hub::resend, "slot"_a)
-      .def("repeat_last", &Hub::repeat_last, "slot"_a, "parts"_a)
+      .def("tell_failed", from_within<&Hub::tell_failed>, "part"_a)
+      .def("drop", from_within<&Hub::drop>, "slot"_a)
+      .def("fail", from_within<&Hub::fail>, "slot"_a)
+      .def("resend", from_within<&Hub::resend>, "slot"_a)
+      .def("repeat_last", from_within<&Hub::repeat_last>, "slot"_a, "parts"_a)
       .def("is_fresh", &Hub::is_fresh, "slot"_a)
-      .def("end_episode", &Hub::end_episode, "slot"_a, "parts"_a)
-      .def("reset_into_row", &Hub::reset_into_row, "slot"_a, "terminal"_a.none(), "is_complete"_a)
-      .def("defer_end", &Hub::defer_end, "slot"_a, "ending"_a, "into_reset"_a)
+      .def("end_episode", from_within<&Hub::end_episode>, "slot"_a, "parts"_a)
+      .def("reset_into_row", from_within<&Hub::reset_into_row>, "slot"_a, "terminal"_a.none(), "is_complete"_a)
+      .def("defer_end", from_within<&Hub::defer_end>, "slot"_a, "ending"_a, "into_reset"_a)
       .def("is_deferred", &Hub::is_deferred, "slot"_a)
       .def("last", &Hub::last, "slot"_a)
       .def("is_over", &Hub::is_over, "slot"_a)
       .def("has_results", &Hub::has_results, "slot"_a)
-      .def("reopen", &Hub::reopen, "worker"_a)
-      .def("give_up", &Hub::give_up, "worker"_a)
-      .def("arrive", &Hub::arrive, "worker"_a, "pidfd"_a, "socket"_a = -1)
+      .def("reopen", from_within<&Hub::reopen>, "worker"_a)
+      .def("give_up", from_within<&Hub::give_up>, "worker"_a)
+      .def("arrive", from_within<&Hub::arrive>, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("count_fault", &Hub::count_fault, "env"_a)
       .def("count_memory_renewal", &Hub::count_memory_renewal, "worker"_a)
       .def("count_restart", &Hub::count_restart, "worker"_a)
-      .def("add_info_column", &Hub::add_info_column, "column"_a)
+      .def("add_info_column", from_within<&Hub::add_info_column>, "column"_a)
       .def_prop_ro("num_info_columns", &Hub::num_info_columns)
       .def("pending", &Hub::pending, "part"_a = 0)
       .def("ready", &Hub::ready, "part"_a = 0)

@@ -8,6 +8,7 @@
 
 #include "bindings/bindings.hpp"
 #include "pool/batches/frames.hpp"
+#include "pool/workers/message_socket.hpp"
 #include "shm/infos.hpp"
 #include "worker/episode_log.hpp"
 #include "worker/loop.hpp"
@@ -31,6 +32,8 @@ void bind_protocol(nb::module_& m) {
       .value("SAME_STEP", Autoreset::kSameStep)
       .value("DISABLED", Autoreset::kDisabled)
       .value("BACKGROUND", Autoreset::kBackground);
+  m.attr("MESSAGE_MARK") = nb::bytes(MessageSocket::kMark.data(), MessageSocket::kMarkBytes);
+  m.attr("MAX_MESSAGE_PARTS") = MessageSocket::kMaxParts;
   m.attr("HAS_FINAL") = kHasFinal;
   m.attr("HAS_NEW_KEYS") = kHasNewKeys;
   m.attr("IS_FAILURE") = kIsFailure;

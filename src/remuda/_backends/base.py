@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from remuda import _core
 from remuda._wire.build_board import BuildBoard
-from remuda._wire.channel import Peeked
 from remuda._wire.computed import Computed
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
@@ -18,6 +18,8 @@ from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
 from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
+
+Queues: TypeAlias = "tuple[SimpleQueue[Parts], SimpleQueue[Parts]]"
 
 PATIENCE_SECONDS = 5.0  # with an env that is built and stepped for a trial alone
 
@@ -144,6 +146,10 @@ class Backend(Protocol):
     def watch(self, hub: _core.Hub) -> None:
         """Tells the hub which processes to watch, what to listen to, and what to call before it waits, if anything."""
 
+    def queues(self) -> list[Queues]:
+        """For each worker of this process, the queues of its messages: to it, and from it. Empty if workers have
+        sockets, which the hub is given by `watch` and `join`."""
+
     def drain(self, said: Callable[[], int]) -> None:
         """Hands on what the workers have logged and warned, as far as this does not happen by itself.
 
@@ -156,9 +162,6 @@ class Backend(Protocol):
     def last_stack(self, worker: int) -> str:
         """What a worker that has a process, and is to be killed, is in: its Python calls, the last first; empty where
         that cannot be learned. It stops for good."""
-
-    def begin_replacement(self, worker: int) -> None:
-        """It has ended and is to have a successor: from now on, what is sent to it is kept for that."""
 
     def is_vacant(self, worker: int) -> bool:
         """Whether the process that was this worker has ended."""
@@ -188,9 +191,6 @@ class Backend(Protocol):
     ) -> tuple[int, int]:
         """Starts the loop of a successor that has built its envs; returns its pidfd and its socket, for the hub."""
 
-    def deliver(self, worker: int) -> None:
-        """Sends a successor what has come for it in the meantime. Its loop has been told to read it."""
-
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
         """What a worker is told to build another env for a slot.
 
@@ -199,20 +199,6 @@ class Backend(Protocol):
 
     def adopt(self, worker: int, slot: int, carried: Parts) -> None:
         """A slot has that env from now on: successors of the worker build it. May be said twice."""
-
-    def send(self, worker: int, parts: Parts | None) -> bool | None:
-        """True when some of it is still to be written: then `send(worker, None)` goes on with that.
-
-        A worker that is gone is no error here: its death is noticed elsewhere.
-        """
-
-    def receive(self, worker: int) -> Peeked | bool | None:
-        """The next message of a worker, and what takes it.
-
-        None when the worker died in the middle of it; False when what came is none.
-
-        True when some of it is still to come.
-        """
 
     def stop(self, timeout: float) -> None:
         """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves.

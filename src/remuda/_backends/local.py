@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from remuda import _core
-from remuda._backends.base import Assignment, BuildSite
+from remuda._backends.base import Assignment, BuildSite, Queues
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
@@ -33,9 +33,9 @@ class LocalWorker:
     def __init__(self, assignment: Assignment) -> None:
         info = assignment.info
         self.index, self.env_ids, self.name = info.index, info.env_ids, f"remuda-{info.index}"
-        self.channel, theirs = LocalChannel.pair()
+        self.channel = LocalChannel()
         self.host = make_host(
-            info, theirs, assignment.vector_size, rebuilds=assignment.rebuilds, is_lazy=assignment.is_lazy
+            info, self.channel, assignment.vector_size, rebuilds=assignment.rebuilds, is_lazy=assignment.is_lazy
         )
         self.alive = True
 
@@ -78,6 +78,9 @@ class LocalBackend:
             site.hide()
         return self._built
 
+    def queues(self) -> list[Queues]:
+        return [worker.channel.queues for worker in self.workers]
+
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
         self.workers[worker].host.offer(slot, env_fn)
         return dump(None)
@@ -90,9 +93,6 @@ class LocalBackend:
 
     def last_stack(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can be killed")
-
-    def begin_replacement(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can have a successor")
 
     def is_vacant(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
@@ -107,9 +107,6 @@ class LocalBackend:
         raise NotImplementedError("only a process can have a successor")
 
     def poll_successor(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can have a successor")
-
-    def deliver(self, worker: int) -> NoReturn:
         raise NotImplementedError("only a process can have a successor")
 
     def join(

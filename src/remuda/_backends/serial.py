@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 from remuda import _core
 from remuda._backends.local import LocalBackend, close_all
-from remuda._wire.channel import Peeked
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts
 
 
 class SerialBackend(LocalBackend):
@@ -30,13 +28,6 @@ class SerialBackend(LocalBackend):
     def _pump(self) -> None:
         for loop, worker in zip(self._loops, self.workers, strict=True):
             worker.alive = not loop.run_available()
-
-    def send(self, worker: int, parts: Parts | None) -> None:
-        assert parts is not None  # here all is sent at once
-        self.workers[worker].channel.send(parts)
-
-    def receive(self, worker: int) -> Peeked:
-        return self.workers[worker].channel.peek()
 
     def stop(self, timeout: float) -> None:
         close_all(self.workers)

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker, close_all
-from remuda._wire.channel import Peeked
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts
 
 _FAREWELL = 1.0  # seconds for envs that are stepping when their pool is abandoned
 
@@ -41,13 +39,6 @@ class ThreadBackend(LocalBackend):
 
     def drain(self, said: Callable[[], int]) -> None:
         pass
-
-    def send(self, worker: int, parts: Parts | None) -> None:
-        assert parts is not None  # here all is sent at once
-        self.workers[worker].channel.send(parts)
-
-    def receive(self, worker: int) -> Peeked:
-        return self.workers[worker].channel.peek()
 
     def stop(self, timeout: float) -> None:
         for loop in self._loops:

@@ -46,8 +46,8 @@ class Harness:
         """Raises whatever the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
         self._record, self._unpickled = record, unpickled
         info = WorkerInfo(record.worker, record.num_workers, record.env_ids)
-        self._channel, theirs = LocalChannel.pair()
-        self._host = _Witness(WorkerInfo(0, 1, (0,)), theirs, rebuilds=False)
+        self._channel = LocalChannel()
+        self._host = _Witness(WorkerInfo(0, 1, (0,)), self._channel, rebuilds=False)
 
         def build() -> Any:
             with worker_context(info):
@@ -140,8 +140,7 @@ class Harness:
             computed=[],
             actions=self._layout.sent_actions(arena),
             action_nest=self._layout.action.flat_nest,
-            receive=lambda _: self._channel.peek(),
-            send=lambda _, parts: self._channel.send(parts),
+            queues=[self._channel.queues],
             spin_ns=0,
             max_running=1,
         )

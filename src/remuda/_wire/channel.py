@@ -12,24 +12,20 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
+from remuda import _core
 from remuda._wire.pickling import Parts, dump, load
 
-_HEAD = struct.Struct("<12sI")  # by which a message is known, and how many parts it has
-_MARK = b"remuda: msg\n"
-_MAX_PARTS = 1 << 24
+_HEAD = struct.Struct("<12sI")  # the mark of a message, and the number of its parts
+_MARK, _MAX_PARTS = _core.MESSAGE_MARK, _core.MAX_MESSAGE_PARTS
 _FD = struct.Struct("i")
 _FD_TRIES = 1000  # a millisecond apart
 _MOMENT_MS = 1  # for the other end to read on, while a message is posted to it
-
-
-Peeked: TypeAlias = tuple[Parts, Callable[[], None]]
-"""A message, and what takes it off the channel: one step for the interpreter, into which no signal handler comes."""
 
 
 class NonsenseError(ConnectionError):
@@ -49,8 +45,9 @@ class SocketChannel:
     A write that would block reads meanwhile what the other end has written: two ends that both write
     a lot at the same time would wait for each other for ever otherwise.
 
-    `post`, `recv_nowait` and `peek_nowait` do not wait for the other end: they do what can be done, and go on with it
-    when they are called again. One end uses either these or `send` and `recv`.
+    `post` and `recv_nowait` do not wait for the other end: they do what can be done, and go on with it when they are
+    called again. One end uses either these or `send` and `recv`. The pool uses them while a worker starts; once its
+    loop runs, the core's `MessageSocket` has the pool's end.
 
     A `recv` that is interrupted (by Ctrl-C) may be called again and goes on where it was; after an interrupted `send`
     or `post` the other end can make nothing of what follows.
@@ -113,19 +110,7 @@ class SocketChannel:
         except BlockingIOError:
             return None
 
-    def peek_nowait(self) -> Peeked | None:
-        """As `recv_nowait`, but the message is the next one until it is taken: who is interrupted loses none."""
-        try:
-            return self._peek(0), self._pieces.clear
-        except BlockingIOError:
-            return None
-
     def _recv(self, timeout_ms: int | None) -> list[memoryview]:
-        parts = self._peek(timeout_ms)
-        self._pieces.clear()
-        return parts
-
-    def _peek(self, timeout_ms: int | None) -> list[memoryview]:
         mark, count = _HEAD.unpack(self._piece(0, _HEAD.size, timeout_ms))
         if mark != _MARK:
             raise NonsenseError(f"expected a message that begins with {_MARK!r}, got {mark!r}")
@@ -134,7 +119,9 @@ class SocketChannel:
         sizes = struct.unpack(f"<{count}Q", self._piece(1, 8 * count, timeout_ms))
         if sum(sizes) > _machine_bytes():
             raise NonsenseError(f"expected a message that fits into this machine's memory, got {sum(sizes)} bytes")
-        return [self._piece(2 + i, size, timeout_ms) for i, size in enumerate(sizes)]
+        parts = [self._piece(2 + i, size, timeout_ms) for i, size in enumerate(sizes)]
+        self._pieces.clear()
+        return parts
 
     def send_object(self, value: Any) -> None:
         self.send(dump(value))
@@ -259,26 +246,22 @@ def _some(received: Any) -> Any:
 
 
 class LocalChannel:
-    """A channel within a process, for workers that are threads or the caller itself."""
+    """The worker's end of a channel within a process, if the worker is a thread or the caller itself.
 
-    def __init__(self, inbox: SimpleQueue[Parts], outbox: SimpleQueue[Parts]) -> None:
-        self._inbox, self._outbox = inbox, outbox
-        self._peeked: list[Parts] = []
+    Attributes:
+        to_worker, from_worker: The queues, whose other ends the hub has.
+    """
 
-    @classmethod
-    def pair(cls) -> tuple[LocalChannel, LocalChannel]:
-        one: SimpleQueue[Parts] = SimpleQueue()
-        other: SimpleQueue[Parts] = SimpleQueue()
-        return cls(one, other), cls(other, one)
+    def __init__(self) -> None:
+        self.to_worker: SimpleQueue[Parts] = SimpleQueue()
+        self.from_worker: SimpleQueue[Parts] = SimpleQueue()
+
+    @property
+    def queues(self) -> tuple[SimpleQueue[Parts], SimpleQueue[Parts]]:
+        return self.to_worker, self.from_worker
 
     def send(self, parts: Parts) -> None:
-        self._outbox.put([bytearray(part) for part in parts])
+        self.from_worker.put([bytearray(part) for part in parts])
 
     def recv(self) -> Parts:
-        return self._inbox.get()
-
-    def peek(self) -> Peeked:
-        """The next message, which it is until it is taken. One end uses either this or `recv`."""
-        if not self._peeked:
-            next(map(self._peeked.append, map(SimpleQueue.get, [self._inbox])))  # one step for the interpreter
-        return self._peeked[0], self._peeked.clear
+        return self.to_worker.get()

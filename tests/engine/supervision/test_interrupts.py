@@ -31,7 +31,6 @@ from remuda._backends.process.backend import ProcessBackend
 
 PACKAGE = Path(remuda.__file__).parent
 ENGINE = str(PACKAGE / "_engine")
-BACKENDS = {"process": "_backends/process/backend.py", "thread": "_backends/thread.py"}
 # Between the lines that are hit; with `make soak` each of them is.
 STRIDE = 1 if os.environ.get("REMUDA_SOAK_MINUTES") else 41
 
@@ -171,26 +170,6 @@ def test_a_kill_that_is_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPat
         assert fault_in(pool.recv(), 1).kind == "exception"
         pool.step([1] * 4)
         assert pids_of(pool)[0] != before
-
-
-@pytest.mark.watchdog(600)
-@pytest.mark.parametrize("backend", ["process", "thread"])
-def test_an_answer_that_has_come_is_not_lost(backend: Any) -> None:
-    """One that is too large for shared memory."""
-    channel = str(PACKAGE / "_wire/channel.py")
-    with Pool(counting(1), backend=backend, object_bytes=4096) as pool:
-
-        def body(n: int) -> list[str]:
-            call = pool.call_async("echo", bytes([n % 256]) * 100_000)
-            with interrupting(n, channel, str(PACKAGE / BACKENDS[backend])) as hit:
-                try:
-                    call.result()
-                except Interrupt:
-                    pass
-            assert call.result() == [((bytes([n % 256]) * 100_000,), {})], hit
-            return hit
-
-        each_line(body, stride=1)
 
 
 @pytest.mark.watchdog(600)

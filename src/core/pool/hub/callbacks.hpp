@@ -7,17 +7,16 @@
 namespace remuda {
 
 struct Callbacks {
-  nb::object receive, send;  // of a worker's socket
-  nb::object pump;           // before each wait, where workers run in the caller's thread; null: they do not
-  nb::object look;           // at batches that Python has to know of
+  nb::object pump;  // before each wait, where workers run in the caller's thread; null: they do not
+  nb::object look;  // at batches that Python has to know of
   nb::object batch_type;
 
   int visit(visitproc visit, void* arg) const {
-    for (const nb::object* one : {&receive, &send, &pump, &look, &batch_type}) Py_VISIT(one->ptr());
+    for (const nb::object* one : {&pump, &look, &batch_type}) Py_VISIT(one->ptr());
     return 0;
   }
   void clear() {
-    for (nb::object* one : {&receive, &send, &pump, &look, &batch_type}) one->reset();
+    for (nb::object* one : {&pump, &look, &batch_type}) one->reset();
   }
 };
 

@@ -65,6 +65,7 @@ void Hub::remove_dead() {
 void Hub::reopen(std::uint32_t worker) {
   Port& port = ports_[worker];
   port.reopen(*arena_, plan_, worker);
+  transfers_.hold(worker);
   for (std::uint32_t env = port.first_env; env < port.first_env + port.envs; ++env) {
     progress_[env].results.store(last_results_.results(env), std::memory_order_relaxed);
     last_results_.set_fresh(env);
@@ -79,9 +80,9 @@ void Hub::give_up(std::uint32_t worker) {
 void Hub::arrive(std::uint32_t worker, int pidfd, int socket) {
   ports_[worker].become(PortState::kServing);
   watch(worker, pidfd, socket);
-  transfers_.note(worker, Way::kWrite, socket >= 0);  // what was kept for it, if anything
   TimeOfCall now;
   outbox_.publish(worker, now);
+  transfers_.write_on();  // the messages that were held for it, after their records
 }
 
 // -- deadlines ---------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ void Hub::find_late(Clock::time_point now) {
     const Op op = is_busy ? Task::op(tasks[w]) : oldest_op(port);
     const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(tasks[w]))) : port.heard;
     // A message in transit waits for us, too: time in which nobody here read or wrote it is not the worker's.
-    if (!deadlines_.is_over(op, std::max(begin, transfers_.moved(w)), now, clock_)) continue;
+    if (!deadlines_.is_over(op, std::max(begin, transfers_[w].moved()), now, clock_)) continue;
     port.become(PortState::kLate);
     inbox_.add_late({w, op});
   }
@@ -190,7 +191,6 @@ void Hub::forget_command(std::uint32_t slot) {
 void Hub::resend(std::uint32_t slot) {
   resolution_.resend(slot);
   push_again(slot);
-  outbox_.raise_interrupt();
 }
 
 void Hub::repeat_last(std::uint32_t slot, nb::handle parts) {
@@ -211,7 +211,6 @@ void Hub::keep_result(std::uint32_t slot, nb::handle parts) {
 
 void Hub::reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete) {
   follow(resolution_.reset_into_row(slot, is_complete), slot, terminal);
-  outbox_.raise_interrupt();
 }
 
 // What is to be done about a slot whose episode was cut off. `ending`: goes with its result.

@@ -69,8 +69,8 @@ bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed,
-         std::vector<ActionColumn> actions, nb::object action_nest, nb::object receive, nb::object send,
-         std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly)
+         std::vector<ActionColumn> actions, nb::object action_nest, const nb::sequence& queues, std::int64_t spin_ns,
+         std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       autoreset_(autoreset),
@@ -87,14 +87,15 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       actions_(std::move(actions), action_nest),
       frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns), std::move(computed)),
       rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, rows_of_rollouts())),
-      callbacks_{.receive = std::move(receive), .send = std::move(send), .batch_type = nb::borrow(nb::type<Batch>())},
+      callbacks_{.batch_type = nb::borrow(nb::type<Batch>())},
       ports_(ports_for(*arena_, plan_, envs_of_worker)),
       transfers_(plan_.workers),
+      mail_(transfers_, queues),
       watch_(plan_.workers),
       bell_(*arena_->at<Bell>(Plan::kPoolBell), *arena_->at<SharedCores>(Plan::kCores), Nanoseconds(spin_ns),
             spins_heedlessly),
       words_(*arena_->at<Words>(Plan::kWords)),
-      outbox_(ports_, transfers_, deadlines_, max_running, callbacks_.send),
+      outbox_(ports_, mail_, deadlines_, max_running),
       caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures)) {
   for (std::uint32_t w = 0; w < plan_.workers; ++w) workers_.insert(workers_.end(), envs_of_worker[w], w);
   if (one_sleeps) bell_.appoint_sleeper(plan_.workers - 1);
@@ -221,7 +222,6 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     send_run(op, targets[first], static_cast<std::uint32_t>(next - first), parts);
   }
   outbox_.publish_all(now);
-  outbox_.raise_interrupt();
 }
 
 // Of neighbours that their own envs back, in one worker, and whose results go to neighbouring rows.
@@ -284,9 +284,7 @@ std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, 
   if (ports_[worker].outstanding >= plan_.ring_capacity)
     throw nb::value_error("too many messages are waiting for one worker");
   if (!addressees.is_none()) nb::borrow<nb::dict>(addressees)[nb::int_(outbox_.last_sequence() + 1)] = addressee;
-  const std::uint64_t sequence = push_message(op, worker, env, parts);
-  outbox_.raise_interrupt();
-  return sequence;
+  return push_message(op, worker, env, parts);
 }
 
 std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts) {

@@ -1,6 +1,6 @@
 // The pool's end of the protocol: hands commands to the workers, gathers their results into batches.
 //
-// One thread at a time may call it.  It knows slots, envs, rows and records; what a message or a failure
+// One call at a time enters it, see `Entrance`.  It knows slots, envs, rows and records; what a message or a failure
 // means is its Python owner's business.
 //
 // A slot is a place in the batch, an env is what a worker hosts; which backs which, `Seating` says.
@@ -14,7 +14,7 @@
 //
 //   who backs a slot, who gets a spare   Seating            states of commands and episodes   Slots
 //   what goes out to workers, in turns   Outbox, Turns      workers: rings, bells, states     Port
-//   what sockets have in part            Transfers          the parts, and what is ready      Parts, Part
+//   messages outside of the arena        Mail, Transfers    the parts, and what is ready      Parts, Part
 //   how the caller waits for results     PoolBell           batches, and their frames         FrameTaker
 //   what does not ring                   Watch              what becomes of failed envs       Resolution
 //   how long anything may take           Deadlines          what has to be dealt with         Inbox
@@ -22,7 +22,7 @@
 //   each env's last result               LastResults        what has happened of late         Tracing
 //   rollouts: their memory, their rows   RolloutStore, Rollout
 //   where the caller's time goes         CallerMeter        what workers have logged          SpokenWords
-//   whom it calls in Python              Callbacks
+//   functions of the pool's in Python    Callbacks          calls in the middle of others     Entrance
 #pragma once
 
 #include <memory>
@@ -38,6 +38,7 @@
 #include "pool/batches/lent_frames.hpp"
 #include "pool/hub/callbacks.hpp"
 #include "pool/hub/caller_meter.hpp"
+#include "pool/hub/entrance.hpp"
 #include "pool/hub/inbox.hpp"
 #include "pool/hub/obstacles.hpp"
 #include "pool/hub/refusal.hpp"
@@ -50,6 +51,7 @@
 #include "pool/slots/slots.hpp"
 #include "pool/tracing/tracing.hpp"
 #include "pool/workers/deadlines.hpp"
+#include "pool/workers/mail.hpp"
 #include "pool/workers/outbox.hpp"
 #include "pool/workers/pool_bell.hpp"
 #include "pool/workers/port.hpp"
@@ -64,17 +66,15 @@ namespace remuda {
 class Hub {
  public:
   // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
-  // `receive(w) -> (parts, take) | None (it died) | False (nonsense) | True (some of it is still to come)` reads from
-  // worker w's socket the message that is the next one until `take()`, a function in C, `send(w, parts) -> whether some
-  // of it is still to be written` writes to it, and `send(w, None)` goes on with that; neither waits. `columns`:
-  // reward, terminated, truncated, info mask, then the observation's leaves; `computed`: the caller's own.
+  // `queues`: see `Mail`.  `columns`: reward, terminated, truncated, info mask, then the observation's leaves;
+  // `computed`: the caller's own.
   // `action_nest`: how an action is made of `actions`. `max_running`: how many workers may have commands at once; the
   // others' wait here for their turn. `spin_ns`, `spins_heedlessly`: see `SpinPolicy`; `one_sleeps`: whether one of the
   // workers is to leave its core to the caller.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed,
-      std::vector<ActionColumn> actions, nb::object action_nest, nb::object receive, nb::object send,
-      std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly);
+      std::vector<ActionColumn> actions, nb::object action_nest, const nb::sequence& queues, std::int64_t spin_ns,
+      std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly);
 
   // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.  Returns the
   // number of the first; the others' follow.  No number is given twice, so those of parts that are gone stand for none.
@@ -92,6 +92,10 @@ class Hub {
   // Is called before each wait, where workers run in the caller's thread.
   void set_pump(nb::object pump) { callbacks_.pump = std::move(pump); }
   const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
+
+  Entrance& entrance() { return entrance_; }
+  // Calls a function of the pool's that deals with what has come up.
+  nb::object deal(nb::handle function) { return function(); }
 
   // -- rollouts --------------------------------------------------------------------------------------
 
@@ -118,8 +122,8 @@ class Hub {
   // A whole step in one call: `send`, then `receive` for all of them, in the order of `slots`.  A refusal, where
   // nothing was sent; None, where `receive` has none.  Nothing else may be pending where slots are named.
   nb::object step(nb::handle actions, nb::handle slots, std::uint32_t part);
-  // Sends a message (or kClose) to `worker` concerning `env`; returns the number its answer will carry, under which
-  // `addressee` is put into the dict `addressees`, unless that is None.
+  // Sends a message (or kClose) to `worker` concerning `env`; returns the number that its answer will carry, under
+  // which `addressee` is put into the dict `addressees`, unless that is None.
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                              nb::handle addressee);
   // Slot i is backed by env i again, and the spares wait in order.  No slot is pending.
@@ -269,10 +273,12 @@ class Hub {
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(frame_taker_.source().ptr());
     for (const PartObjects& one : part_objects_) Py_VISIT(one.extras.ptr());
+    if (const int found = entrance_.visit(visit, arg)) return found;
     return callbacks_.visit(visit, arg);
   }
   void clear() {
     callbacks_.clear();
+    entrance_.clear();
     frame_taker_.set_source({}, false);
     for (PartObjects& one : part_objects_) one.extras.reset();
   }
@@ -282,7 +288,7 @@ class Hub {
   std::size_t num_info_columns() const { return frame_taker_.num_info_columns(); }
 
  private:
-  using Way = Transfers::Way;
+  using Arrival = Mail::Arrival;
   struct Objects {                // of Python's, that go with a slot's command and its result; null: there is none
     nb::object command;           // parts of the command in flight
     nb::object result;            // parts of the result that is held, or ready
@@ -293,9 +299,6 @@ class Hub {
     LentFrames lent = {};      // its frames that are
     nb::object lease, extras;  // of its rollout; null: there is none
   };
-  // How much of a result is here: all of it; not yet; it never will be, for its worker died while it wrote; or what is
-  // makes no sense.
-  enum class Arrival { kWhole, kPartial, kLost, kNonsense };
 
   std::vector<RolloutStore::Rows> rows_of_rollouts() const;
   void lend_columns();
@@ -327,7 +330,6 @@ class Hub {
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
   Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);
-  Arrival read_from_socket(std::uint32_t worker, nb::object& parts);
   void accept_rows(std::uint32_t worker, const Result& result);
   void finish_rows(std::uint32_t first, const Result& result);
   void serve_spares();
@@ -353,6 +355,7 @@ class Hub {
   void keep_result(std::uint32_t slot, nb::handle parts);
   void follow(Resolution::Next next, std::uint32_t slot, nb::handle ending);
 
+  Entrance entrance_;
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   const Autoreset autoreset_;
@@ -377,6 +380,7 @@ class Hub {
   std::vector<Port> ports_;
   std::vector<std::uint32_t> workers_;  // by env
   Transfers transfers_;
+  Mail mail_;
   Deadlines deadlines_;
   RunningClock clock_;
   Watch watch_;

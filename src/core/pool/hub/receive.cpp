@@ -35,14 +35,14 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   const Part* part = number ? &parts_.at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   clock_.look(start, RunningClock::kUnwatched);
-  outbox_.write_on();                     // first: whoever waits for it is not late
+  transfers_.write_on();                  // first: whoever waits for it is not late
   if (watch_.is_due(start)) poll(start);  // also where the others' results keep coming in time
   for (auto now = start;;) {              // of the last look at the clock, of which there is one a turn
     const std::uint32_t heard = bell_.count();
-    outbox_.write_on();
+    transfers_.write_on();
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
-    if (attention()) return false;
+    if (attention() || entrance_.is_closing()) return false;
     if (timeout_ns >= 0 && now >= deadline) return false;
     Nanoseconds limit = watch_.longest_sleep(now);
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
@@ -83,7 +83,7 @@ void Hub::drain() {
   Result result;
   for (std::uint32_t w = 0; w < ports_.size(); ++w) {
     while (ports_[w].is_read() && ports_[w].results.front(result)) {
-      if (!accept(w, result)) break;  // may also be interrupted in it: then we start from here again
+      if (!accept(w, result)) break;
       ports_[w].results.consume();
     }
   }
@@ -115,27 +115,14 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
 
 Hub::Arrival Hub::read(std::uint32_t worker, const Result& result, nb::object& parts) {
   Port& port = ports_[worker];
-  if (transfers_.is_partial(worker, Way::kRead) && !transfers_.can_move(worker, Way::kRead)) return Arrival::kPartial;
   if (!is_sound(result, port, seating_, slots_)) return Arrival::kNonsense;
-  if (result.flags & kOnSocket) return read_from_socket(worker, parts);
+  if (result.flags & kOnSocket) return mail_.read(worker, parts);
   if (!(result.flags & kHasBlob)) return Arrival::kWhole;
   try {
     parts = read_parts(port.blobs_in);
   } catch (const std::length_error&) {
     return Arrival::kNonsense;
   }
-  return Arrival::kWhole;
-}
-
-Hub::Arrival Hub::read_from_socket(std::uint32_t worker, nb::object& parts) {
-  nb::object message = callbacks_.receive(worker);
-  const bool is_partial = message.is(nb::bool_(true));
-  transfers_.note(worker, Way::kRead, is_partial);
-  if (is_partial) return Arrival::kPartial;
-  if (message.is_none()) return Arrival::kLost;
-  if (message.is(nb::bool_(false))) return Arrival::kNonsense;
-  parts = message[0];
-  message[1]();  // only now, that no interrupt can come any more until the record is taken too
   return Arrival::kWhole;
 }
 
@@ -180,7 +167,6 @@ void Hub::serve_spares() {
     follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
     watch_.raise_news();  // workers that are the caller himself must be given the chance to run
   }
-  outbox_.raise_interrupt();
 }
 
 // -- batches ---------------------------------------------------------------------------------------------
@@ -239,7 +225,10 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
 
 nb::object Hub::hand_over(nb::object batch, bool has_new_keys) {
   caller_meter_.hand_over();
-  if ((has_new_keys || batches() == look_at_) && callbacks_.look.is_valid()) callbacks_.look(batch);
+  if ((has_new_keys || batches() == look_at_) && callbacks_.look.is_valid()) {
+    const Entrance::Pause pause(entrance_);
+    callbacks_.look(batch);
+  }
   return batch;
 }
 

@@ -5,28 +5,24 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "ipc/time_of_call.hpp"
 #include "pool/slots/turns.hpp"
 #include "pool/workers/deadlines.hpp"
+#include "pool/workers/mail.hpp"
 #include "pool/workers/port.hpp"
-#include "pool/workers/transfers.hpp"
 #include "python/numpy_api.hpp"
 
 namespace remuda {
 
 class Outbox {
  public:
-  // `send(w, parts) -> whether some of it is still to be written` writes to worker w's socket, `send(w, None)` goes on
-  // with that; neither waits.  `max_running`: how many workers may have commands at once.
-  Outbox(std::vector<Port>& ports, Transfers& transfers, const Deadlines& deadlines, std::uint32_t max_running,
-         const nb::object& send)
+  // `max_running`: how many workers may have commands at once.
+  Outbox(std::vector<Port>& ports, Mail& mail, const Deadlines& deadlines, std::uint32_t max_running)
       : ports_(ports),
-        transfers_(transfers),
+        mail_(mail),
         deadlines_(deadlines),
-        send_(send),
         turns_(static_cast<std::uint32_t>(ports.size()), max_running) {}
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
@@ -46,24 +42,13 @@ class Outbox {
   void finish_turn(std::uint32_t worker);
   bool has_turn(std::uint32_t worker) const { return turns_.has(worker); }
   bool any_waits_for_turn() const { return turns_.any_waiting(); }
-  // Goes on with what sockets have taken in part.
-  void write_on();
-
-  // An exception that came while something was begun that had to be done first (Ctrl-C): it is kept until then.
-  void raise_interrupt();
 
  private:
-  using Way = Transfers::Way;
-
-  void write_to_socket(std::uint32_t worker, nb::handle parts);
-
   std::vector<Port>& ports_;
-  Transfers& transfers_;
+  Mail& mail_;
   const Deadlines& deadlines_;
-  const nb::object& send_;
   Turns turns_;
   std::uint64_t sequence_ = 0;
-  std::optional<nb::python_error> interrupt_;
 };
 
 }  // namespace remuda

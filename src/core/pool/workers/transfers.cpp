@@ -12,43 +12,25 @@ namespace remuda {
 
 namespace {
 
-// How long we listen to sockets before we look at the rings again, which nobody tells us of meanwhile.
+// The length of a wait for sockets.  In its course nothing announces results in the rings.
 [[maybe_unused]] constexpr Nanoseconds kSocketSlice = std::chrono::milliseconds(1);
-// Who has not moved for so long gets no more of them.
+// A message that has not moved for so long is not waited for in particular.
 [[maybe_unused]] constexpr Nanoseconds kStill = 2 * kSocketSlice;
 
 }  // namespace
 
-void Transfers::note(std::uint32_t worker, Way way, bool is_partial) {
-  Socket& socket = sockets_[worker];
-  bool& flag = way == Way::kRead ? socket.reading : socket.writing;
-  if (flag == is_partial) return;
-  flag = is_partial;
-  std::uint32_t& count = way == Way::kRead ? reading_ : writing_;
-  is_partial ? ++count : --count;
-  if (is_partial) moved_ = socket.moved = Clock::now();
-}
-
-bool Transfers::can_move(std::uint32_t worker, Way way) {
-  Socket& socket = sockets_[worker];
-#if REMUDA_LINUX
-  pollfd fd{socket.fd, static_cast<short>(way == Way::kRead ? POLLIN : POLLOUT), 0};
-  if (socket.fd >= 0 && ::poll(&fd, 1, 0) <= 0) return false;
-#else
-  static_cast<void>(way);
-#endif
-  moved_ = socket.moved = Clock::now();
-  return true;
-}
-
 bool Transfers::sleep(Nanoseconds limit) const {
 #if REMUDA_LINUX
-  if (reading_ + writing_ == 0 || Clock::now() - moved_ >= kStill) return false;
+  if (reading_ + writing_ == 0) return false;
   std::vector<pollfd> fds;
-  for (const Socket& socket : sockets_) {
-    const int events = (socket.reading ? POLLIN : 0) | (socket.writing ? POLLOUT : 0);
-    if (events != 0) fds.push_back({socket.fd, static_cast<short>(events), 0});
+  Clock::time_point moved{};
+  for (const MessageSocket& socket : sockets_) {
+    const int events = (socket.is_reading() ? POLLIN : 0) | (socket.is_writing() ? POLLOUT : 0);
+    if (events == 0) continue;
+    fds.push_back({socket.fd(), static_cast<short>(events), 0});
+    moved = std::max(moved, socket.moved());
   }
+  if (Clock::now() - moved >= kStill) return false;
   const auto slice = std::chrono::ceil<std::chrono::milliseconds>(std::min(limit, kSocketSlice));
   ::poll(fds.data(), fds.size(), static_cast<int>(slice.count()));
   return true;

@@ -1,58 +1,57 @@
-// Messages that a worker's socket has taken, or brought, in part: which there are, and when they can go on.
-//
-// It moves no bytes, for that is whoever has the sockets' business, and waits for no socket alone.
+// The sockets of all workers, and the wait for those on which a message is under way.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "ipc/doorbell.hpp"
+#include "pool/workers/message_socket.hpp"
 
 namespace remuda {
 
 class Transfers {
  public:
-  enum class Way { kRead, kWrite };
-
   explicit Transfers(std::uint32_t workers) : sockets_(workers) {}
 
-  // The worker's socket from now on (-1: it has none, and messages go on whenever they are asked to), which stays the
-  // caller's.  No message of it is under way.
+  const MessageSocket& operator[](std::uint32_t worker) const { return sockets_[worker]; }
+  // As the functions of the same names of a worker's `MessageSocket`.
   void open(std::uint32_t worker, int fd) {
-    end(worker);
-    sockets_[worker] = {fd};
+    change(worker, [fd](MessageSocket& socket) { socket.open(fd); });
   }
-  // The rest of its messages will never come.
-  void end(std::uint32_t worker) {
-    note(worker, Way::kRead, false);
-    note(worker, Way::kWrite, false);
+  void hold(std::uint32_t worker) { change(worker, &MessageSocket::hold); }
+  void post(std::uint32_t worker, std::span<const Bytes> parts) {
+    change(worker, [parts](MessageSocket& socket) { socket.post(parts); });
   }
-  // Some of a message is still to come, or to be taken; or it is whole.
-  void note(std::uint32_t worker, Way way, bool is_partial);
+  MessageSocket::Arrival read(std::uint32_t worker, const MessageSocket::MakePart& make_part) {
+    MessageSocket::Arrival arrival;
+    change(worker, [&](MessageSocket& socket) { arrival = socket.read(make_part); });
+    return arrival;
+  }
 
-  bool is_partial(std::uint32_t worker, Way way) const {
-    return way == Way::kRead ? sockets_[worker].reading : sockets_[worker].writing;
+  // Goes on with sending each message that is incomplete.
+  void write_on() {
+    for (std::uint32_t worker = 0; writing_ != 0 && worker < sockets_.size(); ++worker)
+      change(worker, &MessageSocket::write_on);
   }
-  bool any_writing() const { return writing_ != 0; }
-  // When any message of a worker's last moved.
-  Clock::time_point moved(std::uint32_t worker) const { return sockets_[worker].moved; }
-
-  // Whether a message can go on; if so, it counts as moved.
-  bool can_move(std::uint32_t worker, Way way);
-  // Sleeps until one of them can go on, or a little while.  False, without having slept, where none is under way or has
-  // moved lately: then they are looked at like all else that does not ring.
+  // Sleeps until a message can go on, or a millisecond.  False, without having slept, if no message is under way or has
+  // moved in the last two: these are looked at as often as everything else that rings no bell.
   bool sleep(Nanoseconds limit) const;
 
  private:
-  struct Socket {
-    int fd = -1;
-    bool reading = false, writing = false;
-    Clock::time_point moved = {};
-  };
+  template <class Act>
+  void change(std::uint32_t worker, Act act) {
+    MessageSocket& socket = sockets_[worker];
+    reading_ -= socket.is_reading();
+    writing_ -= socket.is_writing();
+    std::invoke(act, socket);
+    reading_ += socket.is_reading();
+    writing_ += socket.is_writing();
+  }
 
-  std::vector<Socket> sockets_;              // by worker
-  std::uint32_t reading_ = 0, writing_ = 0;  // how many of them are
-  Clock::time_point moved_{};                // the last of them
+  std::vector<MessageSocket> sockets_;       // by worker
+  std::uint32_t reading_ = 0, writing_ = 0;  // the numbers of those that are
 };
 
 }  // namespace remuda

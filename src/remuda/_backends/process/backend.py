@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from remuda import _core
-from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildSite, death_of
+from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildSite, Queues, death_of
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.inherited import register
 from remuda._backends.process.lateness import start_timeout
@@ -23,7 +23,7 @@ from remuda._relay.stacks import stack_of
 from remuda._system.cores import core_for
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
-from remuda._wire.channel import NonsenseError, Peeked
+from remuda._wire.channel import NonsenseError
 from remuda._wire.failures import build_error, load_failure, not_loaded
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
@@ -275,9 +275,6 @@ class ProcessBackend:
         process = self.workers[worker].process
         return "" if process is None or process.wait(0) else stack_of(process.pid, last=True).text
 
-    def begin_replacement(self, worker: int) -> None:
-        self.workers[worker].pending_messages = []
-
     def is_vacant(self, worker: int) -> bool:
         return not self.workers[worker].is_alive()
 
@@ -317,16 +314,6 @@ class ProcessBackend:
         assert successor.process is not None  # it has been started
         return successor.process.pidfd, successor.channel.fileno()
 
-    def deliver(self, worker: int) -> None:
-        place = self.workers[worker]
-        try:
-            pending_messages, place.pending_messages = place.pending_messages, None
-            for parts in pending_messages or ():
-                self.send(worker, parts)
-        except BaseException:  # interrupted: without the rest it would wait for ever
-            place.kill()
-            raise
-
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
         return carry(env_fn, slot)
 
@@ -341,32 +328,12 @@ class ProcessBackend:
         if self._relay is not None:
             hub.relay(self._relay.fileno())
 
+    def queues(self) -> list[Queues]:
+        return []
+
     def drain(self, said: Callable[[], int]) -> None:
         if self._relay is not None:
             self._relay.hear_all(said)
-
-    def send(self, worker: int, parts: Parts | None) -> bool:
-        place = self.workers[worker]
-        if place.pending_messages is not None:
-            if parts is not None:
-                place.pending_messages.append(parts)
-            return False
-        try:
-            return place.channel.post(parts or ())
-        except (EOFError, ConnectionError):
-            return False  # it is gone: whoever waits for it is told by its pidfd
-        except BaseException:  # interrupted: it could make nothing of what follows half a message
-            place.kill()
-            raise
-
-    def receive(self, worker: int) -> Peeked | bool | None:
-        try:
-            message = self.workers[worker].channel.peek_nowait()
-        except NonsenseError:
-            return False
-        except (EOFError, ConnectionError):
-            return None
-        return True if message is None else message
 
     # -- end -------------------------------------------------------------------------------------------
 

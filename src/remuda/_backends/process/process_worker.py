@@ -10,7 +10,6 @@ from remuda._backends.process.worker_process import WorkerProcess, reap
 from remuda._relay.output import Output
 from remuda._system.oom import OomWatch
 from remuda._wire.channel import SocketChannel
-from remuda._wire.pickling import Parts
 from remuda._worker.main import WorkerConfig
 from remuda.errors import MemoryVerdict
 
@@ -24,7 +23,6 @@ class ProcessWorker:
         self.index, self.env_ids, self.name = order.info.index, order.info.env_ids, order.name
         self.process: WorkerProcess | None = None  # the latest that has been started
         self.launching: Launching | None = launching  # the next one
-        self.pending_messages: list[Parts] | None = None  # for one that has no loop yet
         self._output = output
         self._siblings, self._oom = siblings, oom
         self._verdict: MemoryVerdict | None = None

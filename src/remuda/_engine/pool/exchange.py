@@ -236,8 +236,15 @@ class Exchange:
         running, supervisor = self._running, self.supervisor
         if not running.hub.needs_attention and not supervisor.has_untold:
             return self.faults.urgent
-        supervisor.resume()
         self._hear()  # first: what an env has logged comes before what it has raised
+        running.hub.deal(self._deal)
+        supervisor.tell()
+        return self.faults.urgent
+
+    def _deal(self) -> None:
+        """The hub refuses every other call meanwhile, so that a signal handler cannot deal with the same once more."""
+        running, supervisor = self._running, self.supervisor
+        supervisor.resume()
         while (message := running.hub.first_message()) is not None:
             self._deal_with(*message)
         while (late := running.hub.first_late()) is not None:
@@ -246,8 +253,6 @@ class Exchange:
         while (dead := running.hub.first_dead()) is not None:
             self._note_death(*dead)
         supervisor.look()
-        supervisor.tell()
-        return self.faults.urgent
 
     def _hear(self) -> None:
         running = self._running

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -335,6 +336,9 @@ class Pool(Part):
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Closes the envs and ends the workers. Closing again does nothing. Arrays you hold stay valid.
 
+        In the middle of another call of the pool, as from a signal handler, the pool is closed at the end of that call,
+        which raises ClosedError.
+
         Args:
             timeout: Seconds that workers get to finish what they do and to close their envs (None: 10); those
                 that need longer are killed.
@@ -345,8 +349,13 @@ class Pool(Part):
             WorkerDiedError: A worker died instead of closing its envs.
             CloseTimeoutError: A worker would not die, ten seconds after SIGKILL.
         """
-        engine = self._engine
         check_timeout(timeout)
+        engine = self._engine
+        if engine.hub is None or not engine.hub.put_off(partial(self._close, timeout, terminate)):
+            self._close(timeout, terminate)
+
+    def _close(self, timeout: float | None, terminate: bool) -> None:
+        engine = self._engine
         if not self._finalizer.alive:  # it is done, or the interpreter is exiting and has stopped the workers already
             return engine.close()
         if engine.closed:  # the first time was interrupted

@@ -477,8 +477,7 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         computed=layout.computed_columns(arena),
         actions=layout.sent_actions(arena),
         action_nest=layout.action.flat_nest if layout.action.num_objects else layout.action.nest,
-        receive=backend.receive,
-        send=backend.send,
+        queues=backend.queues(),
         spin_ns=layout.spinning.pool_ns,
         # The serial backend runs one env at a time as it is.
         max_running=settings.num_workers

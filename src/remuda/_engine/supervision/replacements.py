@@ -74,7 +74,7 @@ class Replacements:
         """Tells a worker to close its env and to end, for a successor to take its place."""
         deadline = self._running_time() + _FAREWELL
         self.lives.plan(worker, WorkerState.CLOSING, changes, deadline=deadline)
-        changes.do(self._running.hub.post_message, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
+        changes.do(self._running.hub.instruct, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
         changes.do(self._running.hub.raise_news)  # there is a deadline to be listened for
 
     def replace(self, worker: int, at: float, addressee: Addressee, changes: Changes) -> None:
@@ -82,14 +82,13 @@ class Replacements:
 
         `addressee`: is told whether its envs took what holds for them.
         """
-        self._backend.begin_replacement(worker)
         changes.do(self._running.hub.reopen, worker)
         env_ids = self._backend.workers[worker].env_ids
         number = self._planned[worker] + 1
         changes.do(self._planned.__setitem__, worker, number)
         if (told := self.standing.for_successor(env_ids, number)) is not None:  # before what it is sent
             changes.do(
-                self._running.hub.post_message,
+                self._running.hub.instruct,
                 _core.Op.MESSAGE,
                 worker,
                 _core.WHOLE_WORKER,
@@ -105,7 +104,7 @@ class Replacements:
         """Envs that are built anew make the resets in advance that those before them could not."""
         for env, arguments, preparation in self.preparations.unmade(env_ids):
             changes.do(
-                self._running.hub.post_message, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation
+                self._running.hub.instruct, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation
             )
 
     # -- a successor comes -------------------------------------------------------------------------------
@@ -115,7 +114,6 @@ class Replacements:
         for worker in self.lives.among(WorkerState.STARTING, WorkerState.JOINING):
             self._backend.kill(worker)
             self.lives.enter(worker, WorkerState.VACANT)
-        self._deliver()
 
     def look(self) -> None:
         """Goes on with each worker that is away, as far as it has come."""
@@ -125,7 +123,6 @@ class Replacements:
                 self._backend.kill(worker)
         for worker, life in self.lives.among(WorkerState.BUILDING).items():
             self._try(self._ask, worker, life)
-        self._deliver()
         now = time.monotonic()
         for worker, life in self.lives.among(WorkerState.VACANT).items():
             if life.start_at <= time.monotonic() < now + _AT_ONCE:  # the alarm brings us back
@@ -174,17 +171,12 @@ class Replacements:
             worker, self._layout, self._running.arena, self._infos.columns, self._defaults
         )
         changes = Changes()
-        self.lives.plan(worker, WorkerState.ARRIVED, changes)
+        self.lives.plan(worker, WorkerState.RUNNING, changes)
         changes.do(self._running.hub.arrive, worker, pidfd, socket)
         for env in self._backend.workers[worker].env_ids:
             if self._running.hub.slot_of(env) is None:
-                changes.do(self._running.hub.post_message, _core.Op.PREPARE, worker, env, None)
+                changes.do(self._running.hub.instruct, _core.Op.PREPARE, worker, env, None)
         changes.make()
-
-    def _deliver(self) -> None:
-        for worker in self.lives.among(WorkerState.ARRIVED):
-            self._backend.deliver(worker)
-            self.lives.enter(worker, WorkerState.RUNNING)
 
     def _fail(self, worker: int, error: RemudaError | OSError) -> None:
         """It died, raised or was late while it built its envs, or could not be started at all."""

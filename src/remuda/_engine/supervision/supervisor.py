@@ -334,7 +334,7 @@ class Supervisor:
         if not is_rebuild:  # that is tried again anyway, before the next reset
             rebuild = _Rebuild(self, env)
             changes.do(
-                self._running.hub.post_message, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild
+                self._running.hub.instruct, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild
             )
         self.replacements.prepare_again(failure.worker, [env], changes)
         return self.resolution.settle([slot], [fault], changes)

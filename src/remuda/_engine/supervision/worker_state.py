@@ -14,7 +14,7 @@ from remuda.errors import RemudaError
 class WorkerState(Enum):
     """What a worker is doing, as far as its pool is concerned. The same table is drawn in docs/architecture.md.
 
-    STARTING, JOINING and ARRIVED last for one call: who finds a worker in one of them was interrupted there.
+    STARTING and JOINING last for one call: a worker that is found in one of them was interrupted there.
     """
 
     RUNNING = "serves its envs"
@@ -24,7 +24,6 @@ class WorkerState(Enum):
     STARTING = "its successor is being started"
     BUILDING = "its successor builds the envs"
     JOINING = "its successor is being told what it needs"
-    ARRIVED = "its successor serves the envs; messages that waited are being handed over"
     GIVEN_UP = "could not be replaced; commands that waited are not dropped yet"
     LOST = "is dead and has no successor"
 
@@ -42,8 +41,7 @@ FOLLOWERS: Mapping[WorkerState, set[WorkerState]] = {
     WorkerState.VACANT: {WorkerState.STARTING, *_NOT_REPLACED},
     WorkerState.STARTING: {WorkerState.BUILDING, *_NOT_REPLACED},
     WorkerState.BUILDING: {WorkerState.JOINING, *_NOT_REPLACED},
-    WorkerState.JOINING: {WorkerState.BUILDING, WorkerState.ARRIVED, *_NOT_REPLACED},
-    WorkerState.ARRIVED: {WorkerState.RUNNING},
+    WorkerState.JOINING: {WorkerState.BUILDING, WorkerState.RUNNING, *_NOT_REPLACED},
     WorkerState.GIVEN_UP: {WorkerState.LOST},
     WorkerState.LOST: set(),
 }

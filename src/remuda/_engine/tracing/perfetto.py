@@ -32,7 +32,6 @@ _SHOWN = {  # states that a worker is away in, as a trace calls them
     WorkerState.STARTING: "starts",
     WorkerState.BUILDING: "builds its envs",
     WorkerState.JOINING: "builds its envs",
-    WorkerState.ARRIVED: "builds its envs",
     WorkerState.GIVEN_UP: "lost",
     WorkerState.LOST: "lost",
 }

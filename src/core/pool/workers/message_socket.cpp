@@ -1,0 +1,182 @@
+#include "pool/workers/message_socket.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "os/platform.hpp"
+
+#if REMUDA_LINUX
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#endif
+
+namespace remuda {
+
+namespace {
+
+// The wait for a worker that is reading, before the rest of a message is copied.
+[[maybe_unused]] constexpr int kMomentMs = 1;
+// One call reads no more, so that signals and other workers are served in the course of a large message.
+[[maybe_unused]] constexpr std::size_t kBytesPerRead = 1 << 20;
+
+std::vector<std::byte> head_of(std::span<const Bytes> parts) {
+  const auto count = static_cast<std::uint32_t>(parts.size());
+  std::vector<std::byte> bytes(MessageSocket::kMarkBytes + sizeof count + parts.size() * sizeof(std::uint64_t));
+  std::byte* at = bytes.data();
+  const auto put = [&at](const void* from, std::size_t size) {
+    std::memcpy(at, from, size);
+    at += size;
+  };
+  put(MessageSocket::kMark.data(), MessageSocket::kMarkBytes);
+  put(&count, sizeof count);
+  for (const Bytes& part : parts) {
+    const std::uint64_t size = part.size();
+    put(&size, sizeof size);
+  }
+  return bytes;
+}
+
+// A message of more bytes than the machine has is no message.
+bool fit_into_memory(std::span<const std::uint64_t> sizes) {
+#if REMUDA_LINUX
+  auto left =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (const std::uint64_t size : sizes) {
+    if (size > left) return false;
+    left -= size;
+  }
+#else
+  static_cast<void>(sizes);
+#endif
+  return true;
+}
+
+}  // namespace
+
+void MessageSocket::open(int fd) {
+  fd_ = fd;
+  if (!is_held_ || fd < 0) outbox_.clear();
+  is_held_ = false;
+  sent_ = 0;
+  end_reading(Arrival::kLost);
+  moved_ = {};
+}
+
+void MessageSocket::hold() {
+  open(-1);
+  is_held_ = true;
+}
+
+// -- sending -----------------------------------------------------------------------------------------------
+
+void MessageSocket::post(std::span<const Bytes> parts) {
+  if (fd_ < 0 && !is_held_) return;  // the worker is gone, as its process descriptor shows
+  if (outbox_.empty()) moved_ = Clock::now();
+  const std::vector<std::byte> head = head_of(parts);
+  write_on();
+  const auto send = [this](Bytes piece) {
+    const std::size_t sent = is_held_ || !outbox_.empty() ? 0 : write(piece, true);
+    if (sent < piece.size()) outbox_.emplace_back(piece.begin() + static_cast<std::ptrdiff_t>(sent), piece.end());
+  };
+  send(head);
+  for (const Bytes& part : parts) send(part);
+}
+
+void MessageSocket::write_on() {
+  while (is_writing()) {
+    const std::vector<std::byte>& first = outbox_.front();
+    sent_ += write(Bytes(first).subspan(sent_), false);
+    if (is_writing() && sent_ < first.size()) return;
+    sent_ = 0;
+    if (is_writing()) outbox_.pop_front();
+  }
+}
+
+#if REMUDA_LINUX
+
+// Returns how many bytes the socket has taken: all of them if the worker is gone, and nothing reads them. `is_patient`:
+// waits a moment for room even before the first of them.
+std::size_t MessageSocket::write(Bytes bytes, bool is_patient) {
+  std::size_t written = 0;
+  while (written < bytes.size()) {
+    const auto count = ::send(fd_, bytes.data() + written, bytes.size() - written, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0) {
+      written += static_cast<std::size_t>(count);
+      moved_ = Clock::now();
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if ((written == 0 && !is_patient) || !has_room_in_a_moment()) break;
+    } else if (errno != EINTR) {
+      outbox_.clear();
+      return bytes.size();
+    }
+  }
+  return written;
+}
+
+bool MessageSocket::has_room_in_a_moment() const {
+  pollfd fd{fd_, POLLOUT, 0};
+  return ::poll(&fd, 1, kMomentMs) > 0;
+}
+
+// -- receiving ---------------------------------------------------------------------------------------------
+
+MessageSocket::Arrival MessageSocket::read(const MakePart& make_part) {
+  if (!is_reading_) moved_ = Clock::now();
+  is_reading_ = true;
+  for (std::size_t budget = kBytesPerRead;;) {
+    while (missing_.empty()) {
+      const Arrival arrival = begin_piece(make_part);
+      if (arrival != Arrival::kPartial) return end_reading(arrival);
+    }
+    if (budget == 0) return Arrival::kPartial;
+    const auto count = ::recv(fd_, missing_.data(), std::min(budget, missing_.size()), MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Arrival::kPartial;
+    if (count <= 0) return end_reading(Arrival::kLost);
+    missing_ = missing_.subspan(static_cast<std::size_t>(count));
+    budget -= static_cast<std::size_t>(count);
+    moved_ = Clock::now();
+  }
+}
+
+#else
+
+std::size_t MessageSocket::write(Bytes bytes, bool) { return bytes.size(); }
+MessageSocket::Arrival MessageSocket::read(const MakePart&) { return Arrival::kLost; }
+
+#endif
+
+// The piece before is complete.  kPartial: the next one is to be received.
+MessageSocket::Arrival MessageSocket::begin_piece(const MakePart& make_part) try {
+  switch (const std::size_t piece = pieces_begun_++) {
+    case 0:
+      missing_ = std::as_writable_bytes(std::span(&head_, 1));
+      return Arrival::kPartial;
+    case 1:
+      if (std::memcmp(head_.mark.data(), kMark.data(), kMarkBytes) != 0 || head_.parts > kMaxParts)
+        return Arrival::kNonsense;
+      sizes_.resize(head_.parts);
+      missing_ = std::as_writable_bytes(std::span(sizes_));
+      return Arrival::kPartial;
+    default:
+      if (piece == 2 && !fit_into_memory(sizes_)) return Arrival::kNonsense;
+      if (piece - 2 == sizes_.size()) return Arrival::kWhole;
+      missing_ = {make_part(sizes_[piece - 2]), sizes_[piece - 2]};
+      return Arrival::kPartial;
+  }
+} catch (const std::bad_alloc&) {  // the sizes make no sense, or there is no memory for what they announce
+  return Arrival::kNonsense;
+}
+
+MessageSocket::Arrival MessageSocket::end_reading(Arrival arrival) {
+  is_reading_ = false;
+  pieces_begun_ = 0;
+  missing_ = {};
+  return arrival;
+}
+
+}  // namespace remuda

@@ -1,0 +1,227 @@
+"""Calls of a pool in the middle of another one: refused, and a close is put off until that call has ended."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from pairs import each
+from pool_envs import counting, hooked
+
+from remuda import ClosedError, EnvError, Pool, StateError
+
+CALLS: dict[str, Callable[[Pool], Any]] = {
+    "step": lambda pool: pool.step([1, 1]),
+    "recv": lambda pool: pool.recv(),
+    "send": lambda pool: pool.send([1, 1]),
+    "reset": lambda pool: pool.reset(),
+    "call": lambda pool: pool.call("pid"),
+    "split": lambda pool: pool.split(2),
+    "discard": lambda pool: pool.discard(),
+    "rollout": lambda pool: pool.rollout(2),
+}
+
+
+def announcing(num: int, text: int = 0) -> list[Any]:
+    """Envs that send their owner SIGUSR1 in each step, which so comes while the pool waits for it."""
+    owner = os.getpid()
+
+    def step(env: Any, action: Any) -> Any:
+        os.kill(owner, signal.SIGUSR1)
+        return env.observe(), 1.0, False, False, {"text": "x" * text} if text else {}
+
+    return hooked(num, which=range(num), step=step)
+
+
+@contextmanager
+def on_signal(act: Callable[[], Any]) -> Iterator[list[BaseException]]:
+    """Calls `act` whenever SIGUSR1 comes; yields what that has raised."""
+    raised: list[BaseException] = []
+
+    def handle(*_: Any) -> None:
+        try:
+            act()
+        except BaseException as error:
+            raised.append(error)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        yield raised
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.watchdog(120)
+@each(name=sorted(CALLS), text=[0, 300_000])
+def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -> None:
+    with Pool(announcing(2, text), num_workers=2) as pool:
+        pool.reset()
+        with on_signal(lambda: CALLS[name](pool)) as raised:
+            while not raised:  # a signal may also come between two calls into the core
+                batch = pool.step([1, 1])
+                assert batch.reward.tolist() == [1, 1]
+                if name in {"step", "reset", "rollout", "split", "send"} and pool.pending:
+                    pool.discard()
+        for error in raised:
+            assert isinstance(error, StateError), error
+
+
+@pytest.mark.watchdog(120)
+@pytest.mark.parametrize("text", [0, 300_000])
+def test_a_close_in_the_middle_of_a_call_is_put_off(text: int) -> None:
+    pool = Pool(announcing(2, text), num_workers=2)
+    pool.reset()
+    workers = pool.workers
+    with on_signal(pool.close) as raised, pytest.raises(ClosedError):
+        for _ in range(1000):
+            pool.step([1, 1])
+    assert not raised and pool.closed
+    assert not any(worker.is_alive() for worker in workers)
+    pool.close()
+
+
+def test_a_close_while_an_env_hangs_ends_the_wait() -> None:
+    """The other env never answers; the signal comes from the one that does."""
+    owner = os.getpid()
+
+    def step(env: Any, action: Any) -> Any:
+        if env.tag == 1:
+            signal.pause()
+        os.kill(owner, signal.SIGUSR1)
+        return env.observe(), 1.0, False, False, {}
+
+    pool = Pool(hooked(2, which=range(2), step=step), num_workers=2)
+    pool.reset()
+    with on_signal(lambda: pool.close(timeout=0)), pytest.raises(ClosedError):
+        pool.step([1, 1])
+    assert pool.closed
+
+
+class _Cycle:
+    """Calls a function when the garbage collector finds it."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self.myself, self.act = self, act
+
+    def __del__(self) -> None:
+        self.act()
+
+
+class _Collecting:
+    """An action whose conversion to an array runs the garbage collector, in the middle of `send`."""
+
+    def __init__(self, *values: int) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        gc.collect()
+        return np.array(self.values)
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_finalizer_that_calls_the_pool_is_refused(name: str) -> None:
+    raised: list[BaseException] = []
+    with Pool(counting(2), num_workers=1) as pool:
+
+        def act() -> None:
+            try:
+                CALLS[name](pool)
+            except BaseException as error:
+                raised.append(error)
+
+        pool.reset()
+        gc.disable()
+        try:
+            _Cycle(act)
+            batch = pool.step(_Collecting(1, 2))
+        finally:
+            gc.enable()
+        assert [type(error) for error in raised] == ([] if name == "discard" else [StateError])  # nothing to discard
+        assert batch.obs[:, 2].tolist() == [1, 1]
+        assert pool.step([1, 2]).obs[:, 2].tolist() == [2, 2]
+
+
+def test_a_finalizer_that_closes_the_pool_closes_it_after_the_call() -> None:
+    pool = Pool(counting(2), num_workers=1)
+    pool.reset()
+    _Cycle(pool.close)
+    with pytest.raises(ClosedError, match="in the course of this call"):
+        pool.step(_Collecting(1, 2))
+    assert pool.closed
+
+
+def test_a_call_that_raises_says_so_where_the_pool_was_closed_in_it() -> None:
+    pool = Pool(counting(2), num_workers=1)
+    pool.reset()
+    _Cycle(pool.close)
+    with pytest.raises(ClosedError):
+        pool.step(_Collecting(1, 2, 3))
+    assert pool.closed
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_an_env_in_the_callers_thread_that_calls_its_pool_is_refused(name: str) -> None:
+    pools: list[Pool] = []
+
+    class Calling(gymnasium.Env[Any, Any]):
+        observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return 0, {}
+
+        def step(self, action: Any) -> Any:
+            CALLS[name](pools[0])
+            return 0, 0.0, False, False, {}
+
+    with Pool([Calling] * 2, backend="serial") as pool:
+        pools.append(pool)
+        pool.reset()
+        with pytest.raises(EnvError, match="raised remuda.errors.StateError in step: expected no "):
+            pool.step([1, 1])
+
+
+@pytest.mark.watchdog(120)
+@pytest.mark.parametrize("name", ["step", "call", "close"])
+def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
+    """The second thread calls while the first one waits for an env."""
+    stepping, go_on = threading.Event(), threading.Event()
+
+    def step(env: Any, action: Any) -> Any:
+        stepping.set()
+        assert go_on.wait(100)
+        return env.observe(), 1.0, False, False, {}
+
+    outcome: list[BaseException] = []
+    with Pool(hooked(2, which=[0], step=step), backend="thread", num_workers=2) as pool:
+        pool.reset()
+
+        def wait() -> None:
+            try:
+                pool.step([1, 1])
+            except BaseException as error:
+                outcome.append(error)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert stepping.wait(100)
+        if name == "close":
+            closing = threading.Timer(0, go_on.set)
+            closing.start()
+            pool.close()
+            closing.join()
+            assert pool.closed
+        else:
+            with pytest.raises(StateError, match="from one thread at a time"):
+                while True:  # the first thread may be about to wait only
+                    CALLS[name](pool)
+        go_on.set()
+        waiting.join()
+        assert [type(error) for error in outcome] in ([], [ClosedError])

@@ -1,0 +1,119 @@
+"""Messages that are too large for shared memory, with signals that come while they are sent and received.
+
+The handler raises, as that of Ctrl-C does. A message is then sent whole or not at all, and no answer is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from pool_envs import hooked
+from programs import pids_of
+
+from remuda import Pool
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no interval timers")
+
+LETTERS = 400_000
+ROUNDS = 60
+BACKENDS = ["process", "thread"]  # the serial one sends no message
+
+
+class Interrupt(BaseException):
+    """An exception that no code of the pool expects."""
+
+
+@pytest.fixture(autouse=True)
+def _alarm_interrupts() -> Iterator[None]:
+    def interrupt(*_: Any) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def disturbed(microseconds: int, act: Callable[[], Any]) -> Any:
+    """Calls `act` with an interrupt so many microseconds from now, and once more if the interrupt ends it."""
+    result = None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, microseconds * 1e-6)
+        result = act()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupt:
+        pass
+    return act() if result is None else result
+
+
+def receive(pool: Pool) -> Any:
+    """The batch; None if an interrupt came after it was taken and before the caller had it."""
+    return pool.recv() if pool.pending else None
+
+
+class Reader(gymnasium.Env[Any, Any]):
+    """Its actions are texts; the reward is the length of one, and the info repeats its first letter."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Text(LETTERS, charset="abc")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: str) -> Any:
+        return np.zeros(1, np.float32), float(len(action)), False, False, {"text": action[0] * LETTERS}
+
+
+@pytest.mark.watchdog(300)
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_large_action_is_sent_whole_or_not_at_all(backend: Any, faults: Any) -> None:
+    with Pool([Reader] * 2, num_workers=2, backend=backend, faults=faults) as pool:
+        pool.reset()
+        before = pids_of(pool)
+        for n in range(ROUNDS):
+            actions = ["abc"[n % 3] * LETTERS, "c" * (n + 1)]
+            disturbed(1 + n * 37, lambda: pool.pending or pool.send(actions))  # noqa: B023 - called at once
+            batch = pool.recv()
+            assert batch.reward.tolist() == [LETTERS, n + 1]
+            assert [info["text"] for info in batch.infos] == ["abc"[n % 3] * LETTERS, "c" * LETTERS]
+        assert pids_of(pool) == before
+
+
+@pytest.mark.watchdog(300)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_large_answer_is_received_whole(backend: Any) -> None:
+    big = lambda env, action: (env.observe(), 1.0, False, False, {"text": str(action) * 100_000})  # noqa: E731
+    with Pool(hooked(2, which=range(2), step=big), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        before = pids_of(pool)
+        for n in range(ROUNDS):
+            pool.send([n % 10] * 2)
+            batch = disturbed(1 + n * 23, lambda: receive(pool))
+            if batch is not None:
+                assert [info["text"] for info in batch.infos] == [str(n % 10) * 100_000] * 2
+        assert pids_of(pool) == before
+
+
+@pytest.mark.watchdog(300)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_large_answer_to_a_call_is_not_lost(backend: Any) -> None:
+    with Pool(hooked(1), backend=backend, object_bytes=4096) as pool:
+        for n in range(ROUNDS):
+            call = pool.call_async("echo", bytes([n]) * 100_000)
+            assert disturbed(1 + n * 23, call.result) == [((bytes([n]) * 100_000,), {})]
+
+
+def test_a_message_that_comes_while_its_worker_is_away_reaches_the_successor() -> None:
+    """The call goes out while the worker is dead: its successor has it, however large it is."""
+    with Pool(hooked(2), num_workers=2, faults="restart") as pool:
+        pool.reset()
+        os.kill(pids_of(pool)[1], signal.SIGKILL)
+        pool.step([1, 1])
+        text = b"x" * 3_000_000
+        assert pool.call("echo", text) == [((text,), {})] * 2
