@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "bindings/bindings.hpp"
+#include "pool/slots/parts.hpp"
 
 using namespace nb::literals;
 using namespace remuda;
@@ -29,6 +30,8 @@ NB_MODULE(_core, m) {
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {
       std::rethrow_exception(pointer);
+    } catch (const PartGone& error) {
+      PyErr_SetString(nb::module_::import_("remuda.errors").attr("StateError").ptr(), error.what());
     } catch (const std::system_error& error) {
       PyObject* arguments = Py_BuildValue("(is)", error.code().value(), error.what());
       if (arguments != nullptr) PyErr_SetObject(PyExc_OSError, arguments);

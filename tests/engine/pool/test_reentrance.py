@@ -31,14 +31,14 @@ CALLS: dict[str, Callable[[Pool], Any]] = {
 
 
 def announcing(num: int, text: int = 0) -> list[Any]:
-    """Envs that send their owner SIGUSR1 in each step, which so comes while the pool waits for it."""
+    """Envs of which the first sends its owner SIGUSR1 in each step, so while the pool waits for it."""
     owner = os.getpid()
 
     def step(env: Any, action: Any) -> Any:
         os.kill(owner, signal.SIGUSR1)
         return env.observe(), 1.0, False, False, {"text": "x" * text} if text else {}
 
-    return hooked(num, which=range(num), step=step)
+    return hooked(num, which=[0], step=step)
 
 
 @contextmanager
@@ -66,9 +66,9 @@ def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -
         pool.reset()
         with on_signal(lambda: CALLS[name](pool)) as raised:
             while not raised:  # a signal may also come between two calls into the core
-                batch = pool.step([1, 1])
-                assert batch.reward.tolist() == [1, 1]
-                if name in {"step", "reset", "rollout", "split", "send"} and pool.pending:
+                pool.split(1)
+                pool.step([1, 1])
+                if pool.pending:
                     pool.discard()
         for error in raised:
             assert isinstance(error, StateError), error

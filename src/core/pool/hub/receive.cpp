@@ -43,6 +43,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
     if (attention() || entrance_.is_closing()) return false;
+    if (part != nullptr && part->pending() < wanted) return false;  // a handler of logs or signals has received them
     if (timeout_ns >= 0 && now >= deadline) return false;
     Nanoseconds limit = watch_.longest_sleep(now);
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "pool/batches/lendings.hpp"
@@ -13,6 +14,11 @@
 #include "pool/slots/slots.hpp"
 
 namespace remuda {
+
+// The slots were divided into other parts since the caller learned this number.
+struct PartGone : std::out_of_range {
+  PartGone() : std::out_of_range("the pool was split in the course of this call; use what split() has returned") {}
+};
 
 class Parts {
  public:
@@ -28,9 +34,12 @@ class Parts {
   bool has(std::uint32_t number) const { return index(number) < parts_.size(); }
   // From 0, in the order of the parts that there are.
   std::uint32_t index(std::uint32_t number) const { return number - first_; }
-  // Throws std::out_of_range where there is none.
-  Part& at(std::uint32_t number) { return parts_.at(index(number)); }
-  const Part& at(std::uint32_t number) const { return parts_.at(index(number)); }
+  // Throws PartGone if there is none.
+  Part& at(std::uint32_t number) {
+    if (!has(number)) throw PartGone();
+    return parts_[index(number)];
+  }
+  const Part& at(std::uint32_t number) const { return const_cast<Parts*>(this)->at(number); }
 
   // The one that a slot is in, and its number.
   Part& of(std::uint32_t slot) { return parts_[slots_[slot].part]; }

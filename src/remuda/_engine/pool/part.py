@@ -186,6 +186,8 @@ class Part(Stateful):
         wanted = there if min_envs is None else min(min_envs, there)
         exchange.wait(wanted if pad_to is None else min(wanted, max_envs or 0), timeout, self._part)
         self._raise_any()
+        if not exchange.pending(self._part):
+            raise StateError("expected envs in flight, got none: a handler of signals or logs has received the results")
         limit = exchange.ready(self._part) if max_envs is None else max_envs
         return self._engine.running.hub.take(  # type: ignore[return-value]
             limit, order == "slot", env_ids, self._part, pad_to or 0

@@ -105,6 +105,7 @@ class Pool(Part):
     def _take_over(self, settings: Settings, running: Running) -> None:
         """What runs is this pool's from now on."""
         # Also at garbage collection and interpreter exit; it must not refer to the pool.
+        self._is_closing = False
         self._finalizer: weakref.finalize[..., Any] = weakref.finalize(
             self, _stop_abandoned, running.backend, os.getpid()
         )
@@ -355,6 +356,15 @@ class Pool(Part):
             self._close(timeout, terminate)
 
     def _close(self, timeout: float | None, terminate: bool) -> None:
+        if self._is_closing:  # a signal handler has interrupted the close, and wants what is under way already
+            return
+        self._is_closing = True
+        try:
+            self._close_envs(timeout, terminate)
+        finally:
+            self._is_closing = False
+
+    def _close_envs(self, timeout: float | None, terminate: bool) -> None:
         engine = self._engine
         if not self._finalizer.alive:  # it is done, or the interpreter is exiting and has stopped the workers already
             return engine.close()
