@@ -28,7 +28,7 @@ ARROWS = {
     "_wire": {"_core", "_system", "_wording", "errors"},
     "_crash": {"_core", "errors"},
     "_trace": {"errors"},
-    "_progress": set(),
+    "_progress": {"errors"},
     "_relay": {"_core", "_system", "_wire", "_progress"},
     "_worker": {"_core", "_wire", "_relay", "_crash", "_seeds", "errors"},
     "_backends": {"_core", "_wire", "_relay", "_worker", "_system", "errors", "_wording"},

@@ -70,7 +70,7 @@ def evaluate(
         ValueError, TypeError: An argument that cannot be; a pool with spares, vector envs, background autoreset or
             per-episode seeds, which would decide by themselves who plays what. Nothing was played.
         RestartLimitError: An episode ended by a fault three times.
-        ImportError: rich, for `progress`, or moviepy, for videos, is not installed.
+        MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
         Exception: All that `Pool` raises.
     """
     if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:

@@ -57,13 +57,13 @@ def record_video(
         MissingFrameworkError: moviepy is not installed.
         OSError: The folder cannot be made.
     """
+    check_moviepy()  # Gymnasium's schedule, the default trigger, cannot be imported without it
     chosen = _chosen(envs, len(env_fns))
     trigger = _trigger(episode_trigger)
     if os.sep in name_prefix:
         raise ValueError(f"expected a name_prefix without {os.sep!r}, got {name_prefix!r}")
     if fps is not None and not fps > 0:
         raise ValueError(f"expected fps above 0, or None, got {fps!r}")
-    check_moviepy()
     album = Album(Path(folder).absolute(), new_scratch(folder), chosen, trigger, name_prefix, fps)
     return [_Recorded(fn, album, i) if i in chosen else fn for i, fn in enumerate(env_fns)]
 
