@@ -28,8 +28,8 @@ from remuda._engine.pool.options import EnvFn
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
-from remuda._engine.startup.start import check_env_fns
 from remuda._engine.stats.joining import ShardStats, join_stats
+from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda.errors import RemudaError, WorkerDiedError
 

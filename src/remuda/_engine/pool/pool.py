@@ -28,10 +28,11 @@ from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.startup.advice import ADVISER, advice
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.running import Running
-from remuda._engine.startup.start import Settings, check_env_fns, start
+from remuda._engine.startup.start import Settings, start
 from remuda._engine.startup.start_site import StartSite
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
+from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
