@@ -8,18 +8,21 @@ from typing import Any
 import gymnasium
 
 
-def check_env_fns(env_fns: Any, name: str = "env_fns", *, are_gymnasiums: bool = True) -> list[Callable[..., Any]]:
+def check_env_fns(
+    env_fns: Any, name: str = "env_fns", *, or_else: str = "", are_gymnasiums: bool = True
+) -> list[Callable[..., Any]]:
     """Returns the functions as a list.
 
     Args:
         env_fns: A sequence or an iterator of functions.
         name: Of the argument.
+        or_else: What else the argument may be, for the error.
         are_gymnasiums: Whether they build envs that Gymnasium can make by an id.
 
     Raises:
         TypeError: It is something else, or contains something else. The error has the code to write instead.
     """
-    expected = f"expected {name} to be a sequence of functions that build an env each"
+    expected = f"expected {name} to be {or_else}a sequence of functions that build an env each"
     if isinstance(env_fns, Mapping):
         raise TypeError(f"{expected}, got a {type(env_fns).__name__}; write list({name}.values())")
     if isinstance(env_fns, (str, bytes)) or not _is_iterable(env_fns):

@@ -28,6 +28,11 @@ def is_watched() -> bool:
     return os.environ.get(_SWITCH) != "0" and find_spec("rich") is not None
 
 
+def check_rich() -> None:
+    """Raises MissingFrameworkError if no bar can be drawn."""
+    _bars("", stays=False)
+
+
 def make_way() -> None:
     """Something is about to be written to the terminal. The bar that is there comes back when it is next shown."""
     if _shown is not None:

@@ -15,6 +15,7 @@ from remuda._engine.pool.arguments import (
     check_limit,
     check_order,
     check_padding,
+    check_rollout,
     check_timeout,
     check_whole,
     dump_objects,
@@ -341,6 +342,13 @@ class Part(Stateful):
         self._check_open()
         self._exchange.discard(self._part)
         self._failed_after = None
+
+    def _check_rollout(self, steps: int, parts: int) -> None:
+        """Raises as `rollout` does for arguments that cannot be, and for a pool that has no rollouts."""
+        self._check_open()
+        check_rollout(steps, parts, self._engine.layout)
+        if parts > 1 and self._pool is not None:
+            raise ValueError(f"expected parts=1 for a part of a pool, got {parts}: only a whole pool can be divided")
 
     # -- inside ------------------------------------------------------------------------------------------
 
