@@ -1,45 +1,83 @@
-"""Keywords that a constructor does not know are refused with the name of the one that was meant."""
+"""Keywords that a constructor does not know are refused with what was meant."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_SYNONYMS = {
+    **dict.fromkeys(("workers", "processes", "num_processes", "num_threads", "n_jobs"), "num_workers"),
+    **dict.fromkeys(("restart", "restarts"), "faults"),
+    "context": "start_method",
+    "gpus": "devices",
+}
+"""Words of other libraries for an option of a pool."""
 
-def check_keywords(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+_COUNTS_OF_ENVS = ("n_env", "n_envs", "num_env", "num_envs")
+
+_parts: dict[str, tuple[str, str]] = {}
+"""Keywords of the classes that describe the value of an option: that option and the class, by keyword."""
+
+
+def check_keywords(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
     """Raise ``TypeError`` for the first keyword that is not known.
 
     Args:
         what: was called, as its caller writes it.
-        given: the keywords.
+        given: the keywords, with their values.
         known: those that there are.
     """
     names = list(known)
     for keyword in given:
         if keyword not in names:
-            raise TypeError(f"{what}() got an unexpected keyword argument {keyword!r}{did_you_mean(keyword, names)}")
+            hint = did_you_mean(keyword, names, given)
+            raise TypeError(f"{what}() got an unexpected keyword argument {keyword!r}{hint}")
 
 
-def did_you_mean(keyword: str, known: Iterable[str]) -> str:
-    """What to add to an error about a keyword: the known one that is spelt alike, if there is one."""
-    alike = difflib.get_close_matches(keyword, list(known), n=1)
-    return f"; did you mean {alike[0]}=?" if alike else ""
+def did_you_mean(keyword: str, known: Iterable[str], given: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return what to add to an error about a keyword, or "" if it resembles no other.
+
+    Args:
+        keyword: the one that is not known.
+        known: those that there are.
+        given: all keywords, with their values.
+    """
+    names = list(known)
+    value = reprlib.repr(given[keyword]) if keyword in given else "..."
+    if keyword in _COUNTS_OF_ENVS and "num_workers" in names and not {*_COUNTS_OF_ENVS} & {*names}:
+        return (
+            f"; there is one env for each function: write [make_env] * {value}, or call "
+            f"remuda.make_vec(id, num_envs={value}), which makes a Gymnasium vector env of an id"
+        )
+    parts = {name: part for name, part in _parts.items() if part[0] in names and name not in names}
+    synonym = _SYNONYMS.get(keyword)
+    alike = [synonym] if synonym in names else difflib.get_close_matches(keyword, [*names, *parts], n=1)
+    if not alike:
+        return ""
+    if alike[0] not in parts:
+        return f"; did you mean {alike[0]}=?"
+    option, kind = parts[alike[0]]
+    others = "..., " if option in given else ""
+    return f"; did you mean {option}={kind}({others}{alike[0]}={value})?"
 
 
 def names_keywords(
-    also: Iterable[str] = (), refused: Mapping[str, str] = MappingProxyType({})
+    also: Iterable[str] = (), refused: Mapping[str, str] = MappingProxyType({}), option: str | None = None
 ) -> Callable[[type[T]], type[T]]:
     """A decorator of classes: given a keyword that it does not know, the constructor says which was meant.
 
     Args:
         also: keywords that it takes as ``**options``, beside those that its signature names.
         refused: of these the ones that it does not take after all, and what to do instead.
+        option: the option of a pool that takes an instance of the class. A constructor that takes this option names it
+            for a keyword that belongs into the instance.
     """
 
     def naming(cls: type[T]) -> type[T]:
@@ -47,6 +85,8 @@ def names_keywords(
         parameters = inspect.signature(constructor).parameters.values()
         own = [parameter.name for parameter in parameters if parameter.kind in _BY_KEYWORD][1:]  # without self
         taken = [*own, *(name for name in also if name not in refused)]
+        if option is not None:
+            _parts.update(dict.fromkeys(own, (option, cls.__name__)))
 
         @functools.wraps(constructor)
         def checking(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -18,7 +18,7 @@
     ├── TraceError             a file that is no trace, or traces that cannot be merged
     ├── CloseTimeoutError      a worker would not die
     ├── ResourceError          the system allows too few descriptors or processes
-    └── MissingFrameworkError  a face without what it stands for
+    └── MissingFrameworkError  an optional package is not installed: the framework of a face, torch, Ray, rich, moviepy
 
 The classes that are mistakes of the caller also derive from the built-in exception one would expect
 (`ValueError`, `TypeError`, `RuntimeError`); those of time, of the system and of what is installed too (`TimeoutError`,
@@ -101,7 +101,7 @@ class ResourceError(RemudaError, OSError):
 
 
 class MissingFrameworkError(RemudaError, ModuleNotFoundError):
-    """A face was asked for, and the framework that it stands for is not installed.
+    """A feature needs an optional package that is not installed. The message has the command that installs it.
 
     Attributes:
         name: The module that was not found.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
 from cluster_envs import Scripted, actions, told
+from gymnasium.vector.utils import batch_space
 
 import remuda
 from remuda import EnvError, InvalidActionError, Pool, StateError
@@ -35,6 +36,17 @@ def test_results_are_those_of_the_serial_backend(cluster: TwoNodes, shards: int,
         expected = course(twin)
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=shards, backend="serial"), **common) as pool:
         assert course(pool) == expected
+
+
+def test_batched_spaces_are_those_of_a_local_pool(cluster: TwoNodes) -> None:
+    with (
+        Pool([Scripted] * 4, backend="serial") as twin,
+        Pool([Scripted] * 4, backend=remuda.Ray(shards=2, backend="serial")) as pool,
+    ):
+        for part, n in [(pool, 4), *((part, 2) for part in pool.split(2))]:
+            space = batch_space(twin.single_observation_space, n)
+            assert (part.observation_space, part.single_observation_space) == (space, twin.single_observation_space)
+            assert part.action_space == batch_space(twin.single_action_space, n)
 
 
 def test_seeds_are_gymnasiums_by_default(cluster: TwoNodes) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import reprlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +281,37 @@ def test_a_misspelt_option_is_told_with_the_one_that_was_meant(face: str, pools:
         misspelt = option[:-2] + option[-1]
         with pytest.raises((TypeError, ValueError), match=f"'{misspelt}'.*; did you mean {option}="):
             FACES[face](**{"backend": "serial", misspelt: VALUES[option][0]})
+    assert not pools
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_keyword_of_an_options_value_is_told_with_the_option(face: str, pools: list[Pool], tmp_path: Path) -> None:
+    parts: list[Any] = [("faults", FaultPolicy(step_timeout=5)), ("record", remuda.Recording(tmp_path))]
+    for option, part in parts:
+        for field in fields(part):
+            value = getattr(part, field.name)
+            text = f"; did you mean {option}={type(part).__name__}({field.name}={reprlib.repr(value)})?"
+            with pytest.raises((TypeError, ValueError), match=re.escape(text)):
+                FACES[face](**{"backend": "serial", field.name: value})
+    with pytest.raises((TypeError, ValueError), match=re.escape("; did you mean faults=FaultPolicy(..., period=1)?")):
+        FACES[face](backend="serial", faults="restart", period=1)
+    assert not pools
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_other_libraries_words_are_told_with_the_option(face: str, pools: list[Pool]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"; did you mean num_workers=\?"):
+        FACES[face](backend="serial", workers=2)
+    assert not pools
+
+
+def test_who_counts_envs_is_sent_to_make_vec(pools: list[Pool]) -> None:
+    text = "write [make_env] * 4, or call remuda.make_vec(id, num_envs=4)"
+    for call in (Pool, AsyncVectorEnv):
+        with pytest.raises(TypeError, match=re.escape(text)):
+            call("CartPole-v1", num_envs=4)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"; did you mean num_envs=\?"):
+        remuda.make_vec("CartPole-v1", n_envs=4, backend="serial")
     assert not pools
 
 

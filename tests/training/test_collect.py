@@ -138,6 +138,32 @@ def test_there_is_nothing_to_choose_where_the_caller_steps() -> None:
             assert (collector.parts, collector.min_envs) == (1, None)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"policy": 3}, TypeError, "expected policy to be a function of observations"),
+        ({"steps": 0}, ValueError, "expected steps to be an int from 1 up, got 0"),
+        ({"steps": "2"}, TypeError, "expected steps to be an int from 1 up, got '2'"),
+        ({"parts": 5}, ValueError, "expected parts to be an int from 1 to 4, got 5"),
+        ({"parts": True}, ValueError, "expected parts to be an int from 1 to 4, got True"),
+        ({"min_envs": 5}, ValueError, "expected min_envs to be an int from 1 to 4, got 5"),
+        ({"min_envs": 0}, ValueError, "expected min_envs to be an int from 1 to 4, got 0"),
+    ],
+)
+def test_what_cannot_be_is_told_at_once(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with Pool(counting(4), num_workers=2) as pool, pytest.raises(error, match=message):
+        remuda.collect(pool, **{"policy": policy, "steps": 2, **arguments})
+
+
+def test_pools_without_rollouts_are_told_at_once() -> None:
+    with Pool(counting(4), num_workers=2, autoreset="disabled") as pool, pytest.raises(ValueError, match="autoreset"):
+        remuda.collect(pool, policy, steps=2)
+    with pytest.raises(remuda.ClosedError):
+        remuda.collect(pool, policy, steps=2)
+    with Pool(counting(4), num_workers=2) as pool, pytest.raises(ValueError, match="only a whole pool can be divided"):
+        remuda.collect(pool.split(2)[0], policy, steps=2, parts=2)
+
+
 def test_what_goes_wrong_is_told_and_the_pool_goes_on() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         with pytest.raises(ValueError, match="expected parts or min_envs, got both"):

@@ -60,6 +60,33 @@ class Failing(Lottery):
         return super().step(action)
 
 
+class Frail(Lottery):
+    """Its worker ends in the fourth step of each episode, so often; its episodes have five steps."""
+
+    def __init__(self, folder: Path, deaths: int) -> None:
+        super().__init__()
+        self._folder, self._deaths = folder, deaths
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        begun = super().reset(seed=seed)
+        self.length, self._died = 5, self._folder / f"died-{seed}"
+        return begun
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        before = self._died.stat().st_size if self._died.exists() else 0
+        if self.steps == 3 and before < self._deaths:
+            self._died.write_bytes(b"x" * (before + 1))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class Long(Lottery):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        begun = super().reset(seed=seed)
+        self.length = 20
+        return begun
+
+
 class Letters(gymnasium.Env[Any, Any]):
     """Observations and actions of several leaves, some of them without a column."""
 
@@ -164,6 +191,25 @@ def test_an_episode_that_always_ends_in_a_fault_is_given_up() -> None:
     with pytest.raises(RestartLimitError, match="the playing of one episode") as raised:
         evaluate(never, [lambda: Failing(None)], episodes=9, seed=3, faults=FaultPolicy("restart", backoff=0))
     assert len(raised.value.faults) == 3
+
+
+ENDLESS = FaultPolicy("restart", backoff=0, max_restarts=1000)
+
+
+def test_what_a_neighbour_causes_is_no_reason_to_give_an_episode_up(tmp_path: Path) -> None:
+    fns = [lambda: Frail(tmp_path, deaths=2), Long]
+    result = evaluate(never, fns, episodes=6, seed=3, num_workers=1, faults=ENDLESS)
+    assert result.lengths.tolist() == [5, 20] * 3
+    cut_off = [fault for fault in result.faults if fault.env_id == 1]
+    assert len(cut_off) > 3 and all(fault.shared for fault in cut_off)
+
+
+def test_the_error_names_the_episode_and_its_own_faults_alone(tmp_path: Path) -> None:
+    fns = [Long, lambda: Frail(tmp_path, deaths=3)]
+    with pytest.raises(RestartLimitError, match=r"the playing of one episode") as raised:
+        evaluate(never, fns, episodes=6, seed=3, num_workers=1, faults=ENDLESS)
+    assert f"here episode 1, which env 1 plays from seed {seed_of(3, 1)})" in str(raised.value)
+    assert [(fault.env_id, fault.shared) for fault in raised.value.faults] == [(1, False)] * 3
 
 
 def test_without_a_seed_one_is_drawn_that_makes_it_repeatable() -> None:
@@ -292,6 +338,64 @@ def test_a_bar_that_nobody_asked_for_needs_nothing(monkeypatch: pytest.MonkeyPat
 def test_what_cannot_be_is_told(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate(never, [Lottery] * 2, backend="thread", **arguments)
+
+
+def built(folder: Path) -> Any:
+    """A factory that leaves a file when it is called."""
+
+    def build() -> Any:
+        (folder / "built").touch()
+        return Lottery("rgb_array")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"policy": None}, TypeError, "expected policy to be a function of observations .* got None"),
+        ({"episodes": "2"}, TypeError, "expected episodes to be an int from 1 up, got '2'"),
+        ({"video_episodes": 0}, TypeError, r"expected video_episodes to be .* from 0 to 1, got 0; write \[0\]"),
+        ({"video_episodes": ["a"]}, TypeError, r"expected video_episodes to be .* got \['a'\]"),
+        ({"video_folder": "videos", "video_episodes": [2]}, ValueError, r"from 0 to 1, got \[2\]"),
+        ({"video_folder": "file"}, NotADirectoryError, "expected video_folder to be a folder, .* got the file"),
+        ({"progress": "yes"}, TypeError, "expected progress to be True, False or None, got 'yes'"),
+        ({"spares": 1}, ValueError, "expected a pool without spares"),
+        ({"autoreset": "background"}, ValueError, "expected a pool without autoreset="),
+        ({"seeding": "per_episode"}, ValueError, "expected a pool without seeding="),
+        ({"vector_size": 2}, ValueError, "expected a pool without vector_size"),
+        ({"video_episode": [0]}, TypeError, r"evaluate\(\) got .* 'video_episode'; did you mean video_episodes=\?"),
+        ({"step_timeout": 5}, TypeError, r"evaluate\(\) got .*; did you mean faults=FaultPolicy\(step_timeout=5\)\?"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_built(
+    arguments: dict[str, Any], error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    call = {"policy": never, "envs": [built(tmp_path)] * 2, "episodes": 2, "backend": "thread", **arguments}
+    with pytest.raises(error, match=message):
+        evaluate(**call)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("envs", "message"),
+    [
+        (Lottery, r"expected envs to be a remuda.Pool, or a sequence of functions .* write \[Lottery\] \* 8"),
+        ("CartPole-v1", r"expected envs to be .* call remuda.make_vec\('CartPole-v1', num_envs=8\)"),
+        (gymnasium.make_vec("CartPole-v1", 2, "sync"), r"expected envs to be .*SyncVectorEnv.*; write \[make_env\]"),
+        (None, "expected envs to be a remuda.Pool, or .* got None"),
+    ],
+)
+def test_what_is_neither_a_pool_nor_factories_is_told(envs: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        evaluate(never, envs, episodes=1)
+
+
+def test_fewer_episodes_than_workers_need_fewer_workers() -> None:
+    result = evaluate(never, [Lottery] * 4, episodes=2, seed=3, num_workers=4)
+    assert [*result.returns] == [alone(0)[0], alone(1)[0]]
 
 
 def test_options_are_for_the_pool_that_is_made() -> None:

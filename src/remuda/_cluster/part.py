@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import Space
 
 from remuda import Batch, Call, EnvError, InvalidActionError, Part, RestartLimitError, StateError, WorkerDiedError
 from remuda._cluster.calls import ShardCall
@@ -56,6 +57,16 @@ class ClusterPart(Part):
         raise NotImplementedError(
             "expected a pool on this machine: this is not to be had with backend=remuda.Ray(...); see docs/ray.md"
         )
+
+    @property
+    def single_observation_space(self) -> Space[Any]:
+        """The observation space of one env."""
+        return self._cluster.observation_space
+
+    @property
+    def single_action_space(self) -> Space[Any]:
+        """The action space of one env. With `seeding="per_episode"` each seed of env 0 seeds it."""
+        return self._cluster.action_spaces.single
 
     # -- sending -----------------------------------------------------------------------------------------
 

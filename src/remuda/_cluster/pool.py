@@ -28,8 +28,8 @@ from remuda._engine.pool.options import EnvFn
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
-from remuda._engine.startup.start import check_env_fns
 from remuda._engine.stats.joining import ShardStats, join_stats
+from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda.errors import RemudaError, WorkerDiedError
 
@@ -65,8 +65,6 @@ class ClusterPool(ClusterPart, Pool):
         self.backend, self.start_method = cluster.options.where, settings.start_method  # type: ignore[assignment]
         self.autoreset, self.spares, self.seeding = settings.autoreset, 0, settings.seeding
         self.options = {**settings.options, "backend": cluster.options.where, "num_workers": self.num_workers}
-        self.single_observation_space = cluster.observation_space
-        self.single_action_space = cluster.action_spaces.single
         self.choice = None
         self.metadata, self.render_mode, self.spec = dict(first.metadata), first.render_mode, first.spec
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+from remuda.errors import MissingFrameworkError
+
 PATIENCE = 2.0  # seconds before a bar shows that nobody has asked for
 INTERVAL = 0.2  # seconds between two drawings
 _SWITCH = "REMUDA_PROGRESS"
@@ -24,6 +26,11 @@ def is_watched() -> bool:
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return os.environ.get(_SWITCH) != "0" and find_spec("rich") is not None
+
+
+def check_rich() -> None:
+    """Raises MissingFrameworkError if no bar can be drawn."""
+    _bars("", stays=False)
 
 
 def make_way() -> None:
@@ -60,7 +67,7 @@ class Bar:
             at_once: It is drawn each time from its first on: the next call may be far.
 
         Raises:
-            ImportError: rich is not installed.
+            MissingFrameworkError: rich is not installed.
         """
         now = clock()
         if now < self._due and not (at_once and self._bars is not None):
@@ -103,9 +110,10 @@ def _bars(what: str, *, stays: bool) -> Any:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
         from rich.progress import TimeRemainingColumn as TimeLeftColumn
     except ModuleNotFoundError as missing:
-        raise ImportError(
-            "progress=True needs rich, which is not installed: pip install rich", name="rich"
-        ) from missing
+        if (missing.name or "").partition(".")[0] != "rich":  # a package that rich needs: its own error names it
+            raise
+        text = "a progress bar needs rich, which is not installed: pip install rich"
+        raise MissingFrameworkError(text, name="rich") from missing
     columns = [TextColumn(what), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn()]
     columns.append(TimeLeftColumn() if stays else TextColumn("{task.fields[told]}", markup=False))
     console = Console(stderr=True)

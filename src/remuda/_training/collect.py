@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from remuda import Part, Pool, Rollout, RolloutStep
+from remuda._training.arguments import check_count, check_policy
 
 Policy: TypeAlias = Callable[[Any], Any]
 
@@ -69,19 +70,26 @@ def collect(
         An iterator of rollouts, each full. It never ends by itself.
 
     Raises:
-        ValueError: Both `parts` and `min_envs`.
-        TypeError: No pool, nor a vector env of ours.
-        NotImplementedError: A manager of DI-engine or ML-Agents, or ALF's envs; says why.
+        ValueError, TypeError: An argument that cannot be: both `parts` and `min_envs`, say, or neither a pool nor a
+            vector env of ours; a pool that has no rollouts, as `Pool.rollout` says.
+        NotImplementedError: A manager of DI-engine or ML-Agents, ALF's envs, or a pool on a cluster; says why.
+        ClosedError: The pool is closed.
         Exception: While it is iterated over: what `Pool.rollout` and the policy raise. Then it has ended.
     """
-    _part_of(pool)
+    envs = _part_of(pool)
+    check_policy(policy)
+    count = check_count("steps", steps)
     if parts is not None and min_envs is not None:
         raise ValueError(f"expected parts or min_envs, got both ({parts} and {min_envs})")
+    width = envs._engine.layout.vector_size or 1
+    divisions = 1 if parts is None else check_count("parts", parts, envs.num_envs // width)
+    envs._check_rollout(count, divisions)
     if min_envs is not None:
-        return Collector(pool, policy, steps, [Way(min_envs=min_envs)])
-    if parts is not None:
-        return Collector(pool, policy, steps, [Way(parts)])
-    return Collector(pool, policy, steps, _ways_of(pool))
+        least = check_count("min_envs", min_envs, envs.num_envs)
+        if least % width:
+            raise ValueError(f"expected min_envs to be a multiple of vector_size={width}, got {least}")
+        return Collector(pool, policy, count, [Way(min_envs=least)])
+    return Collector(pool, policy, count, _ways_of(pool) if parts is None else [Way(divisions)])
 
 
 def _ways_of(pool: Steps) -> list[Way]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import secrets
 from collections import deque
@@ -11,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda import Batch, Fault, Part, Pool, PoolOptions, RestartLimitError
+from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError, WorkerDiedError
 from remuda._seeds import derive_seed
+from remuda._training.arguments import (
+    check_count,
+    check_envs,
+    check_policy,
+    check_progress,
+    check_seed,
+    check_videos,
+)
 from remuda._training.evaluation import Evaluation
 from remuda._training.progress import Progress, progress_of
 from remuda._training.videos import Videos
@@ -68,47 +77,33 @@ def evaluate(
 
     Raises:
         ValueError, TypeError: An argument that cannot be; a pool with spares, vector envs, background autoreset or
-            per-episode seeds, which would decide by themselves who plays what. Nothing was played.
-        RestartLimitError: An episode ended by a fault three times.
-        ImportError: rich, for `progress`, or moviepy, for videos, is not installed.
+            per-episode seeds, which would decide by themselves who plays what. Nothing was started.
+        RestartLimitError: An episode ended three times by a fault of its own env; names both. What another env of the
+            same worker has caused does not count.
+        MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
         Exception: All that `Pool` raises.
     """
-    if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
-        raise ValueError(f"expected episodes to be an int from 1 up, got {episodes!r}")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0):
-        raise ValueError(f"expected seed to be an int from 0 up, or None, got {seed!r}")
-    entropy = secrets.randbits(64) if seed is None else int(seed)
-    with _pool_of(envs, int(episodes), options) as pool:
-        _check(pool)
-        videos = Videos(pool, video_folder, video_episodes, int(episodes))
-        with progress_of(int(episodes), progress) as bar:
-            return _Play(pool, policy, int(episodes), entropy, videos, bar).play()
+    check_policy(policy)
+    count, given = check_count("episodes", episodes), check_seed(seed)
+    shown = check_videos(video_folder, video_episodes, count)
+    source = check_envs(envs, options, [name for name in inspect.signature(evaluate).parameters if name != "options"])
+    check_progress(progress)
+    entropy = secrets.randbits(64) if given is None else given
+    with _pool_of(source, count, options) as pool:
+        videos = Videos(pool, video_folder, shown)
+        with progress_of(count, progress) as bar:
+            return _Play(pool, policy, count, entropy, videos, bar).play()
 
 
-def _pool_of(envs: Pool | Sequence[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
+def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
     """A context manager, which closes the pool if it was made here."""
-    if isinstance(getattr(envs, "pool", None), Part):
-        raise TypeError(f"expected a Pool or factories, got {type(envs).__name__}: give its `pool`")
-    if isinstance(envs, Part) and not isinstance(envs, Pool):
-        raise TypeError("expected a whole pool, got a part of one, whose other envs would play nothing")
-    if not isinstance(envs, Pool):
-        options.setdefault("autoreset", "disabled")
-        return Pool(list(envs)[:episodes], **options)  # more would have nothing to play
-    if options:
-        raise TypeError(f"expected no options for a pool that there is already, got {sorted(options)}")
-    return nullcontext(envs)
-
-
-def _check(pool: Pool) -> None:
-    wrong = {
-        "spares": pool.spares,
-        "vector_size": pool.vector_size is not None,
-        'autoreset="background"': pool.autoreset == "background",
-        'seeding="per_episode"': pool.seeding == "per_episode",
-    }
-    for option, is_on in wrong.items():
-        if is_on:
-            raise ValueError(f"expected a pool without {option}, since here each env plays episodes that are its own")
+    if isinstance(envs, Pool):
+        return nullcontext(envs)
+    options.setdefault("autoreset", "disabled")
+    factories = envs[:episodes]  # more would have nothing to play, and neither would more workers
+    if isinstance(workers := options.get("num_workers"), int) and workers <= len(envs):
+        options["num_workers"] = min(workers, len(factories))
+    return Pool(factories, **options)
 
 
 class _Play:
@@ -128,7 +123,8 @@ class _Play:
         self._seeds = np.array([derive_seed(entropy, episode) for episode in range(episodes)], np.int64)
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
-        self._faults, self._attempts = list[Fault](), [0] * episodes
+        self._faults = list[Fault]()
+        self._own_faults = [list[Fault]() for _ in range(episodes)]  # of each episode, those that its env caused
         n = pool.num_envs
         self._ahead = [deque(range(env, episodes, n)) for env in range(n)]  # of each env, the one under way first
         self._stepping, self._beginning = list[int](), [env for env in range(n) if self._ahead[env]]
@@ -223,11 +219,22 @@ class _Play:
         self._progress.note_episode()
 
     def _again(self, episode: int, fault: Fault) -> None:
+        """The episode is played once more. It is given up for the faults of its own env alone."""
         self._faults.append(fault)
-        self._attempts[episode] += 1
-        if self._attempts[episode] == _MAX_ATTEMPTS:
-            raise RestartLimitError(f"the playing of one episode ({_MAX_ATTEMPTS - 1})", self._faults)
+        if not _is_of_a_neighbour(fault):
+            self._own_faults[episode].append(fault)
+        if len(self._own_faults[episode]) == _MAX_ATTEMPTS:
+            raise RestartLimitError(
+                f"the playing of one episode ({_MAX_ATTEMPTS - 1} at most; here episode {episode}, which env "
+                f"{fault.env_id} plays from seed {self._seeds[episode]})",
+                self._own_faults[episode],
+            )
         self._returns[episode], self._lengths[episode] = 0, 0
+
+
+def _is_of_a_neighbour(fault: Fault) -> bool:
+    """Whether another env of the worker is known to have caused the fault."""
+    return fault.shared and not (isinstance(fault.error, WorkerDiedError) and fault.error.where is None)
 
 
 class _Observations:

@@ -45,7 +45,7 @@ def progress_of(episodes: int, shown: bool | None) -> Iterator[Progress]:
         shown: True: a bar at once. None: a bar where it takes longer, and somebody watches; see `bar.is_watched`.
 
     Raises:
-        ImportError: It is True, and rich is not installed.
+        MissingFrameworkError: It is True, and rich is not installed.
     """
     if shown is False or (shown is None and not bar.is_watched()):
         yield Progress()

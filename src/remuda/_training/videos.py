@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 
 from remuda import Pool, RemudaError
 from remuda._videos.album import Album
 from remuda._videos.attached import detach, expect
-from remuda._videos.recording import EveryNth, check_moviepy, new_scratch
+from remuda._videos.recording import EveryNth, new_scratch
 
 _NAME = "evaluation"
 
@@ -23,28 +23,22 @@ class Videos:
         written: The files, when `finish` has returned.
     """
 
-    def __init__(
-        self, pool: Pool, folder: str | os.PathLike[str] | None, episodes: Iterable[int], num_episodes: int
-    ) -> None:
-        """`folder`: None for no videos at all.
+    def __init__(self, pool: Pool, folder: str | os.PathLike[str] | None, episodes: Set[int]) -> None:
+        """`episodes`: none for no videos at all, for which there may be no folder.
 
         Raises:
-            ValueError: An episode that there is not; envs that do not render frames.
-            MissingFrameworkError: moviepy is not installed.
+            ValueError: Envs that do not render frames.
             OSError: The folder cannot be made.
         """
-        self._pool, self._chosen = pool, set(episodes) if folder is not None else set[int]()
+        self._pool, self._chosen = pool, episodes
         self._ended: list[int] = []
         self._albums: dict[int, Album] = {}  # by env
         self._scratch: Path | None = None
         self.written: tuple[Path, ...] = ()
-        if folder is None or not self._chosen:
+        if folder is None or not episodes:
             return
-        if unknown := [episode for episode in self._chosen if episode not in range(num_episodes)]:
-            raise ValueError(f"expected video_episodes from 0 to {num_episodes - 1}, got {sorted(unknown)}")
         if pool.render_mode != "rgb_array":
             raise ValueError(f"expected envs with render_mode='rgb_array' for videos, got {pool.render_mode!r}")
-        check_moviepy()
         self._scratch = new_scratch(folder)
         for env in {episode % pool.num_envs for episode in self._chosen}:
             self._albums[env] = Album(Path(folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from remuda._factories import check_env_fns
 from remuda._videos.album import Album
 from remuda._videos.recorder import recorder_of
 from remuda.errors import MissingFrameworkError
@@ -57,15 +58,16 @@ def record_video(
         MissingFrameworkError: moviepy is not installed.
         OSError: The folder cannot be made.
     """
-    chosen = _chosen(envs, len(env_fns))
+    check_moviepy()  # Gymnasium's schedule, the default trigger, cannot be imported without it
+    factories = check_env_fns(env_fns)
+    chosen = _chosen(envs, len(factories))
     trigger = _trigger(episode_trigger)
     if os.sep in name_prefix:
         raise ValueError(f"expected a name_prefix without {os.sep!r}, got {name_prefix!r}")
     if fps is not None and not fps > 0:
         raise ValueError(f"expected fps above 0, or None, got {fps!r}")
-    check_moviepy()
     album = Album(Path(folder).absolute(), new_scratch(folder), chosen, trigger, name_prefix, fps)
-    return [_Recorded(fn, album, i) if i in chosen else fn for i, fn in enumerate(env_fns)]
+    return [_Recorded(fn, album, i) if i in chosen else fn for i, fn in enumerate(factories)]
 
 
 def check_moviepy() -> None:

@@ -16,7 +16,7 @@ from remuda._watch.starting_pool import StartingPool
 from remuda._watch.watched_pool import WatchedPool
 
 _PATIENCE = 30.0  # seconds for py-spy, which reads the symbols of every library
-_INSTALL = "pip install remuda[stacks] for the stacks of native code, and of the program itself"
+_INSTALL = 'pip install "remuda[stacks]" for the stacks of native code, and of the program itself'
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchErr
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import never_the_caller
 from remuda._faces.pools import KeepsPool
+from remuda._factories import check_env_fns
 from remuda.alf import worker
 from remuda.alf.arguments import action_reader
 from remuda.alf.configuration import Configuration
@@ -46,6 +47,7 @@ class ParallelEnvironment(KeepsPool, AlfEnvironment):  # type: ignore[misc]  # A
         **options: Unpack[FaceOptions],
     ) -> None:
         """`options`: for the pool."""
+        constructors = check_env_fns(env_constructors, "env_constructors", are_gymnasiums=False)
         super().__init__()
         self._closed = False
         options["name"] = options.get("name") or "ProcessEnvironment"
@@ -63,7 +65,7 @@ class ParallelEnvironment(KeepsPool, AlfEnvironment):  # type: ignore[misc]  # A
         )
         self._num_spares = num_spares
         self._pool = _start_pool(
-            [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(env_constructors)],
+            [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(constructors)],
             start_method=start_method,
             max_concurrency=max_concurrency,
             **options,

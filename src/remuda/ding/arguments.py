@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -64,13 +64,13 @@ class ManagerOptions:
         return {**options, "faults": policy}
 
 
-def _check_names(given: Iterable[str]) -> None:
+def _check_names(given: Mapping[str, Any]) -> None:
     known = [name for name in PoolOptions.__annotations__ if name not in REFUSED]
     for name in given:
         if name in REFUSED:
             raise ValueError(f"expected cfg.remuda without {name!r}, which the manager decides on: {REFUSED[name]}")
         if name not in known:
-            hint = did_you_mean(name, known) or f": there are {', '.join(known)}"
+            hint = did_you_mean(name, known, given) or f": there are {', '.join(known)}"
             raise ValueError(f"expected cfg.remuda to have options of remuda.Pool, got {name!r}{hint}")
 
 

@@ -16,6 +16,7 @@ from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda._faces.pools import KeepsPool
+from remuda._factories import check_env_fns
 from remuda.ding.arguments import ManagerOptions
 from remuda.ding.errors import translate
 from remuda.ding.in_flight import InFlight
@@ -81,7 +82,8 @@ class AsyncSubprocessEnvManager(KeepsPool, BaseEnvManager):  # type: ignore[misc
         self._in_flight: InFlight | None = None
         self._env_dynamic_seed: bool | None = None
         self._env_seed: Any = None
-        super().__init__(env_fn, EasyDict({**self.config, **(cfg or {})}))
+        factories = check_env_fns(env_fn, "env_fn", are_gymnasiums=False)
+        super().__init__(factories, EasyDict({**self.config, **(cfg or {})}))
         self._shared_memory = self._cfg.shared_memory
         self._copy_on_get = self._cfg.copy_on_get
         self._context = self._cfg.context

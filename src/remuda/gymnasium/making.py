@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -89,7 +89,7 @@ def make_vec(
     try:
         envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{**defaults, **options})
     except TypeError as error:
-        if misspelt := _misspelt_option(error, kwargs):
+        if misspelt := _misspelt_option(error, kwargs, options):
             raise TypeError(misspelt) from error
         raise
     envs.spec = _record(spec, num_envs, env_kwargs, options, wrappers)
@@ -104,14 +104,15 @@ def _open_layout(faults: Any) -> dict[str, Any]:
     return {"num_workers": "auto"}
 
 
-def _misspelt_option(error: TypeError, kwargs: Iterable[str]) -> str | None:
+def _misspelt_option(error: TypeError, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
     """What to say where the env does not know a keyword that is nearly one of the vector env's; else None."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown is None or unknown[1] not in kwargs:
         return None
+    known = ["num_envs", *sorted(_KEYWORDS - _REFUSED.keys())]
     if unknown[1] in _OPTIONS:
         hint = "; the workers' goes into vector_kwargs"
-    elif not (hint := did_you_mean(unknown[1], _KEYWORDS - _REFUSED.keys())):
+    elif not (hint := did_you_mean(unknown[1], known, {**options, **kwargs})):
         return None
     return f"make_vec() got an unexpected keyword argument {unknown[1]!r}, which the env does not know either{hint}"
 

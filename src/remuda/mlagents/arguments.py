@@ -32,6 +32,15 @@ REFUSED = {
 """Options of the pool that make no sense here, and why."""
 
 
+def check_env_factory(env_factory: Any) -> None:
+    """Raise ``TypeError`` for what is no function."""
+    if not callable(env_factory):
+        raise TypeError(
+            "expected env_factory to be a function of a worker's number and a list of side channels that returns an "
+            f"env, got {env_factory!r}; pass one function, and the number of envs as n_env="
+        )
+
+
 def check_num_workers(num_workers: Any, n_env: int) -> None:
     """Raise ``ValueError`` for what is no number of workers; the pool's own error would offer "auto"."""
     if num_workers is None or (isinstance(num_workers, int) and 1 <= num_workers <= n_env):

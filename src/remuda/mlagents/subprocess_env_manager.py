@@ -23,7 +23,14 @@ from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import never_the_caller
 from remuda._faces.pools import KeepsPool
 from remuda._keywords import names_keywords
-from remuda.mlagents.arguments import REFUSED, check_num_workers, factories, policy_of, run_options_of
+from remuda.mlagents.arguments import (
+    REFUSED,
+    check_env_factory,
+    check_num_workers,
+    factories,
+    policy_of,
+    run_options_of,
+)
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
 from remuda.mlagents.told import Told
@@ -94,6 +101,7 @@ class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-A
         **options: Unpack[FaceOptions],
     ) -> None:
         super().__init__()
+        check_env_factory(env_factory)
         check_num_workers(options.get("num_workers"), n_env)
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None

@@ -12,6 +12,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from remuda import InvalidActionError
+from remuda._factories import check_env_fns
 
 Indices: TypeAlias = int | Iterable[int] | None
 StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
@@ -37,13 +38,7 @@ def factories(env_fns: Any, build: Callable[..., Any]) -> list[Callable[[], Any]
     Raises:
         TypeError: They are no functions, but an env, say.
     """
-    if not isinstance(env_fns, Iterable):
-        raise TypeError(f"expected env_fns to be a sequence of functions that build an env each, got {env_fns!r}")
-    own = list(env_fns)
-    for i, env_fn in enumerate(own):
-        if not callable(env_fn):
-            raise TypeError(f"expected env_fns[{i}] to be a function that builds an env, got {env_fn!r}")
-    return [functools.partial(build, env_fn) for env_fn in own]
+    return [functools.partial(build, env_fn) for env_fn in check_env_fns(env_fns)]
 
 
 def env_ids(indices: Indices, num_envs: int) -> list[int]:

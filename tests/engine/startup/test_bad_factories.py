@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,32 @@ from old_gymnasium import discrete, needs_dtypes
 from pairs import each
 from pool_envs import CountingEnv, SampleEnv
 
-from remuda import (
-    InvalidEnvError,
-    Pool,
-    SpaceMismatchError,
-)
+from remuda import InvalidEnvError, Pool, SpaceMismatchError, record_video
+from remuda.gymnasium import AsyncVectorEnv
 
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
+
+
+def test_what_is_no_list_of_functions_is_told_with_what_to_write() -> None:
+    env, instead = CountingEnv(), "write [make_env] * 8, where make_env is a function that returns a new env"
+    by_id = "write [lambda: gymnasium.make('CartPole-v1')] * 8, or call remuda.make_vec('CartPole-v1', num_envs=8)"
+    sequence = "expected env_fns to be a sequence of functions that build an env each, got "
+    for given, message in (
+        ("CartPole-v1", f"{sequence}'CartPole-v1'; {by_id}"),
+        (["CartPole-v1"] * 2, f"expected env_fns[0] to be a function that builds an env, got 'CartPole-v1'; {by_id}"),
+        (None, f"{sequence}None; {instead}"),
+        (CountingEnv, f"{sequence}{CountingEnv!r}; write [CountingEnv] * 8"),
+        (lambda: env, "; write [make_env] * 8"),
+        (env, f"{sequence}{env!r}; {instead}"),
+        ([CountingEnv, env], f"expected env_fns[1] to be a function that builds an env, got {env!r}; {instead}"),
+        ({"a": CountingEnv}, f"{sequence}a dict; write list(env_fns.values())"),
+        ([[CountingEnv]], "; write one flat list, without lists in it"),
+        (3, f"{sequence}3; {instead}"),
+    ):
+        for take in (Pool, lambda env_fns: record_video(env_fns, "not-made"), AsyncVectorEnv):
+            with pytest.raises(TypeError, match=re.escape(message) + "$"):
+                take(given)
+    assert not Path("not-made").exists()
 
 
 @each(

@@ -238,6 +238,13 @@ def test_a_misspelt_keyword_is_told_with_the_one_that_was_meant(kind: Any, given
         kind(counting(1), **{given: 1})
 
 
+@pytest.mark.parametrize(("given", "name"), [("suite", r"env_constructors"), (["suite"], r"env_constructors\[0\]")])
+@pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
+def test_what_is_no_list_of_constructors_is_told_with_what_to_write(kind: Any, given: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^expected {name} to be .*, got 'suite'; write \[make_env\] \* 8, where"):
+        kind(given)
+
+
 def test_no_envs() -> None:
     with pytest.raises(ValueError, match="at least one env"):
         FastParallelEnvironment([])

@@ -89,6 +89,12 @@ def test_options_that_cannot_be_are_refused_when_they_are_read(options: Any, err
         ours.SyncSubprocessEnvManager([DriftEnv], {"remuda": options})
 
 
+@pytest.mark.parametrize("given", ["pong", DriftEnv, ["pong"]], ids=repr)
+def test_what_is_no_list_of_functions_is_told_with_what_to_write(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected env_fn.* to be .*; write \["):
+        ours.SyncSubprocessEnvManager(given)
+
+
 @pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
 def test_contexts(context: str) -> None:
     manager = ours.SyncSubprocessEnvManager([DriftEnv], {"context": context})

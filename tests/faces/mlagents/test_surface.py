@@ -413,6 +413,11 @@ def test_what_an_env_raises_when_it_closes_is_logged(caplog: pytest.LogCaptureFi
     assert "not now" in caplog.text
 
 
+def test_what_is_no_factory_is_told_with_what_to_pass() -> None:
+    with pytest.raises(TypeError, match="expected env_factory to be a function .*; pass one function"):
+        SubprocessEnvManager([TestEnv] * 2, RunOptions(), 2)  # type: ignore[arg-type]
+
+
 def test_options_that_there_are_not() -> None:
     with pytest.raises(TypeError, match="autoreset"):
         SubprocessEnvManager(TestEnv, RunOptions(), 1, autoreset="disabled")  # type: ignore[call-arg]

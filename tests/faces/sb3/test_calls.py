@@ -68,6 +68,8 @@ def test_envs_in_the_place_of_factories() -> None:
         TypeError, match="expected env_fns to be a sequence of functions that build an env each, got <Tim"
     ):
         SubprocVecEnv(env)
+    with pytest.raises(TypeError, match=r"write \[lambda: gymnasium.make\('CartPole-v1'\)\] \* 8"):
+        SubprocVecEnv("CartPole-v1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"expected env_fns\[1\] to be a function that builds an env, got <TimeLimit"):
         SubprocVecEnv([lambda: env, env])
 

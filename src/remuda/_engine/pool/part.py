@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, NoReturn
 
 import numpy as np
+from gymnasium import Space
+from gymnasium.vector.utils import batch_space
 
 from remuda import _core
 from remuda._engine.pool.arguments import (
     check_limit,
     check_order,
     check_padding,
+    check_rollout,
     check_timeout,
     check_whole,
     dump_objects,
@@ -46,6 +50,8 @@ class Part(Stateful):
     Attributes:
         env_ids: (n,) int64, ascending.
         num_envs: n.
+        observation_space, action_space: Of n envs, batched; they are built when they are first used.
+        single_observation_space, single_action_space: Of one env.
     """
 
     def __init__(self, engine: Engine, part: int, pool: Part | None = None) -> None:
@@ -57,12 +63,41 @@ class Part(Stateful):
         self._has_objects = engine.layout.action.num_objects > 0  # parts of actions that the core cannot write
         self._failed_after: int | None = None  # so many batches, the last time that faults were raised
 
+    @property
+    def single_observation_space(self) -> Space[Any]:
+        """The observation space of one env."""
+        return self._engine.layout.observation_space
+
+    @property
+    def single_action_space(self) -> Space[Any]:
+        """The action space of one env. With `seeding="per_episode"` each seed of env 0 seeds it."""
+        return self._engine.action_spaces.single
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """The space of `obs` in a batch of all `num_envs` envs: Gymnasium's `batch_space` of the single one."""
+        return self._batched_spaces[0]
+
+    @property
+    def action_space(self) -> Space[Any]:
+        """The space of actions for all `num_envs` envs: `pool.step(pool.action_space.sample())`.
+
+        It is Gymnasium's `batch_space` of the single one. No reset seeds it; its own `seed` does.
+        """
+        return self._batched_spaces[1]
+
+    @cached_property
+    def _batched_spaces(self) -> tuple[Space[Any], Space[Any]]:
+        """The same objects each time, since a space keeps its seed."""
+        single = self.single_observation_space, self.single_action_space
+        return batch_space(single[0], self.num_envs), batch_space(single[1], self.num_envs)
+
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Hands envs their next action and returns at once.
 
         Args:
-            actions: An element of `batch_space(single_action_space, n)`: arrays of n rows, dicts or tuples of
-                such, and for spaces without a fixed size a sequence of n. They are copied.
+            actions: An element of `action_space`, or for n envs of `batch_space(single_action_space, n)`: arrays of n
+                rows, dicts or tuples of such, and for spaces without a fixed size a sequence of n. They are copied.
             env_ids: The n envs, in the order of the actions; None for all. Of a vector env all, in their order.
 
         Raises:
@@ -309,6 +344,13 @@ class Part(Stateful):
         self._check_open()
         self._exchange.discard(self._part)
         self._failed_after = None
+
+    def _check_rollout(self, steps: int, parts: int) -> None:
+        """Raises as `rollout` does for arguments that cannot be, and for a pool that has no rollouts."""
+        self._check_open()
+        check_rollout(steps, parts, self._engine.layout)
+        if parts > 1 and self._pool is not None:
+            raise ValueError(f"expected parts=1 for a part of a pool, got {parts}: only a whole pool can be divided")
 
     # -- inside ------------------------------------------------------------------------------------------
 

@@ -29,10 +29,11 @@ from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.startup.advice import ADVISER, advice
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.running import Running
-from remuda._engine.startup.start import Settings, check_env_fns, start
+from remuda._engine.startup.start import Settings, start
 from remuda._engine.startup.start_site import StartSite
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
+from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
@@ -74,6 +75,7 @@ class Pool(Part):
         choice: Where that was left to "auto": how many workers there are, and why; a `Choice`. Else None.
         num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The same, of these options.
         single_observation_space, single_action_space: Of one env: gymnasium.Space.
+        observation_space, action_space: Of all envs: Gymnasium's `batch_space` of these, built when first used.
         metadata, render_mode, spec: Env 0's.
 
     Raises:
@@ -115,8 +117,6 @@ class Pool(Part):
         self.num_workers, self.vector_size = settings.num_workers, settings.vector_size
         self.backend, self.start_method = settings.backend, settings.start_method
         self.autoreset, self.spares, self.seeding = settings.autoreset, settings.spares, settings.seeding
-        self.single_observation_space = running.layout.observation_space
-        self.single_action_space = self._engine.action_spaces.single
         self.choice = settings.choice
         self.metadata = dict(running.reports[0].metadata)
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec

@@ -14,8 +14,8 @@ from remuda._engine.pool.answers import Answers
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.startup.autoreset_checks import check_autoreset
 from remuda._engine.startup.running import Running
-from remuda._engine.startup.start import check_env_fns
 from remuda._engine.supervision.changes import Changes
+from remuda._factories import check_env_fns
 from remuda._progress import bar
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.failures import build_error

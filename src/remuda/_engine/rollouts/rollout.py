@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda import _core
-from remuda._engine.pool.arguments import check_rollout
 from remuda._engine.pool.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._engine.rollouts.steps import RolloutStep, lockstep, partial_batches
 from remuda._system.memory import check_memory
@@ -370,10 +369,7 @@ def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
 
 def make_rollout(part: Part, steps: int, columns: Mapping[str, ColumnType] | None, parts: int) -> Rollout:
     """See `Part.rollout`."""
-    part._check_open()
-    check_rollout(steps, parts, part._engine.layout)
-    if parts > 1 and part._pool is not None:
-        raise ValueError(f"expected parts=1 for a part of a pool, got {parts}: only a whole pool can be divided")
+    part._check_rollout(steps, parts)
     part._check_quiet()
     part._engine.faults.check_reset(part._ids)
     shares: Sequence[Part] = (part,) if parts == 1 else part.split(parts)  # type: ignore[attr-defined]  # a pool is asked

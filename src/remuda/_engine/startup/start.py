@@ -343,19 +343,6 @@ def _default_num_workers(options: PoolOptions, faults: FaultPolicy) -> Literal["
     return None if one_each else DEFAULT_NUM_WORKERS
 
 
-def check_env_fns(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
-    try:
-        factories = list(env_fns)
-    except TypeError:
-        raise TypeError(
-            f"expected env_fns to be a sequence of functions that build an env each, got {env_fns!r}"
-        ) from None
-    for i, env_fn in enumerate(factories):
-        if not callable(env_fn):
-            raise TypeError(f"expected env_fns[{i}] to be a function that builds an env, got {env_fn!r}")
-    return factories
-
-
 def check_vector_size(vector_size: Any) -> int | None:
     if vector_size is not None and not (_is_int(vector_size) and vector_size >= 1):
         raise ValueError(f"expected vector_size to be an int from 1 up, or None, got {vector_size!r}")

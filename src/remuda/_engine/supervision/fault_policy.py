@@ -12,7 +12,7 @@ OnFault: TypeAlias = Literal["raise", "restart"]
 _CHOICES = ("raise", "restart")
 
 
-@names_keywords()
+@names_keywords(option="faults")
 @dataclass(frozen=True)
 class FaultPolicy:
     """What counts as a fault besides crashes and exceptions, and what follows from one.

@@ -13,7 +13,7 @@ from remuda._keywords import names_keywords
 from remuda._system.directories import make_writable
 
 
-@names_keywords()
+@names_keywords(option="record")
 @dataclass(frozen=True)
 class Recording:
     """Where, and how much of, what is needed to see an env fail again is kept.

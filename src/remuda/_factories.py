@@ -1,0 +1,59 @@
+"""Checks the functions that build envs: those of a pool, and those of whatever passes them on to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+
+
+def check_env_fns(
+    env_fns: Any, name: str = "env_fns", *, or_else: str = "", are_gymnasiums: bool = True
+) -> list[Callable[..., Any]]:
+    """Returns the functions as a list.
+
+    Args:
+        env_fns: A sequence or an iterator of functions.
+        name: Of the argument.
+        or_else: What else the argument may be, for the error.
+        are_gymnasiums: Whether they build envs that Gymnasium can make by an id.
+
+    Raises:
+        TypeError: It is something else, or contains something else. The error has the code to write instead.
+    """
+    expected = f"expected {name} to be {or_else}a sequence of functions that build an env each"
+    if isinstance(env_fns, Mapping):
+        raise TypeError(f"{expected}, got a {type(env_fns).__name__}; write list({name}.values())")
+    if isinstance(env_fns, (str, bytes)) or not _is_iterable(env_fns):
+        raise TypeError(f"{expected}, got {env_fns!r}; {_instead(env_fns, are_gymnasiums)}")
+    factories = list(env_fns)
+    for i, env_fn in enumerate(factories):
+        if not callable(env_fn) or _is_env(env_fn):
+            instead = _instead(env_fn, are_gymnasiums)
+            raise TypeError(f"expected {name}[{i}] to be a function that builds an env, got {env_fn!r}; {instead}")
+    return factories
+
+
+def _is_iterable(given: Any) -> bool:
+    try:
+        iter(given)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_env(given: Any) -> bool:
+    return isinstance(given, (gymnasium.Env, gymnasium.vector.VectorEnv))
+
+
+def _instead(given: Any, are_gymnasiums: bool) -> str:
+    """Returns what to write for eight envs instead of one thing that is no function, or not in a list."""
+    if isinstance(given, str) and are_gymnasiums:
+        return f"write [lambda: gymnasium.make({given!r})] * 8, or call remuda.make_vec({given!r}, num_envs=8)"
+    if isinstance(given, (list, tuple)):
+        return "write one flat list, without lists in it"
+    if callable(given) and not _is_env(given):
+        name = getattr(given, "__name__", "")
+        return f"write [{name if name.isidentifier() else 'make_env'}] * 8"
+    return "write [make_env] * 8, where make_env is a function that returns a new env"

@@ -1,0 +1,119 @@
+"""Checks the arguments of `evaluate` and `collect` before anything is started or sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from remuda import Part, Pool, PoolOptions
+from remuda._factories import check_env_fns
+from remuda._keywords import check_keywords
+from remuda._progress import bar
+from remuda._videos.recording import check_moviepy
+
+
+def check_policy(policy: Any) -> None:
+    if not callable(policy):
+        raise TypeError(
+            f"expected policy to be a function of observations that returns actions, got {policy!r}; a model of "
+            "Stable-Baselines3 becomes one by lambda obs: model.predict(obs)[0]"
+        )
+
+
+def check_count(name: str, value: Any, most: int | None = None) -> int:
+    """Returns an int from 1 up, or from 1 to `most`."""
+    upper = "up" if most is None else f"to {most}"
+    if not _is_int(value) or value < 1 or (most is not None and value > most):
+        kind = ValueError if isinstance(value, (int, float)) else TypeError
+        raise kind(f"expected {name} to be an int from 1 {upper}, got {value!r}")
+    return int(value)
+
+
+def check_seed(seed: Any) -> int | None:
+    if seed is not None and (not _is_int(seed) or seed < 0):
+        raise ValueError(f"expected seed to be an int from 0 up, or None, got {seed!r}")
+    return None if seed is None else int(seed)
+
+
+def check_progress(progress: Any) -> None:
+    """Raises MissingFrameworkError if a bar is asked for that cannot be drawn."""
+    if progress is not None and not isinstance(progress, bool):
+        raise TypeError(f"expected progress to be True, False or None, got {progress!r}")
+    if progress:
+        bar.check_rich()
+
+
+def check_videos(folder: str | os.PathLike[str] | None, episodes: Iterable[int], num_episodes: int) -> frozenset[int]:
+    """Returns the episodes to record: none without a folder.
+
+    Raises:
+        TypeError: The folder is no path, or the episodes are no numbers.
+        ValueError: There is no such episode.
+        MissingFrameworkError: moviepy is not installed.
+        OSError: The folder cannot be made.
+    """
+    expected = f"expected video_episodes to be numbers of episodes from 0 to {num_episodes - 1}"
+    if isinstance(episodes, str) or not isinstance(episodes, Iterable):
+        raise TypeError(f"{expected}, got {episodes!r}; write [{episodes!r}] for one of them")
+    chosen = list(episodes)
+    if not all(map(_is_int, chosen)):
+        raise TypeError(f"{expected}, got {chosen}")
+    if folder is None or not chosen:
+        return frozenset()
+    _check_folder(Path(folder))
+    if unknown := sorted({episode for episode in chosen if episode not in range(num_episodes)}):
+        raise ValueError(f"expected video_episodes from 0 to {num_episodes - 1}, got {unknown}")
+    check_moviepy()
+    return frozenset(int(episode) for episode in chosen)
+
+
+def _check_folder(folder: Path) -> None:
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(f"expected video_folder to be a folder, or one that can be made, got the file {there}")
+    if not os.access(there, os.W_OK):
+        raise PermissionError(f"expected video_folder to be a folder that can be written to, got {folder} in {there}")
+
+
+def check_envs(envs: Any, options: PoolOptions, keywords: Iterable[str]) -> Pool | list[Callable[[], Any]]:
+    """Returns the pool to play in, or the factories to make one of.
+
+    Args:
+        envs: A pool, or factories.
+        options: Of the pool to make.
+        keywords: Those that `evaluate` has itself.
+    """
+    if isinstance(getattr(envs, "pool", None), Part):
+        raise TypeError(f"expected a Pool or factories, got {type(envs).__name__}: give its `pool`")
+    if isinstance(envs, Part) and not isinstance(envs, Pool):
+        raise TypeError("expected a whole pool, got a part of one, whose other envs would play nothing")
+    if isinstance(envs, Pool):
+        if options:
+            raise TypeError(f"expected no options for a pool that there is already, got {sorted(options)}")
+        _check_suits(lambda option: getattr(envs, option))
+        return envs
+    check_keywords("evaluate", options, [*keywords, *PoolOptions.__annotations__])
+    factories = check_env_fns(envs, "envs", or_else="a remuda.Pool, or ")
+    _check_suits(options.get)
+    return factories
+
+
+def _check_suits(value_of: Callable[[str], Any]) -> None:
+    """Checks that each env plays episodes of its own. `value_of`: the value of an option."""
+    wrong = {
+        "spares": value_of("spares"),
+        "vector_size": value_of("vector_size") is not None,
+        'autoreset="background"': value_of("autoreset") == "background",
+        'seeding="per_episode"': value_of("seeding") == "per_episode",
+    }
+    for option, is_on in wrong.items():
+        if is_on:
+            raise ValueError(f"expected a pool without {option}, since here each env plays episodes that are its own")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,0 +1,50 @@
+"""The batched spaces of pools and of their parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.vector.utils import batch_space
+from pairs import each
+from pool_envs import CountingEnv, NestedEnv, counting
+
+from remuda import Part, Pool
+
+
+def check(envs: Part, n: int) -> None:
+    """What the envs take and return are elements of the batched spaces, for each of several steps."""
+    assert envs.observation_space == batch_space(envs.single_observation_space, n)
+    assert envs.action_space == batch_space(envs.single_action_space, n)
+    assert envs.reset(seed=1).obs in envs.observation_space
+    for _ in range(3):
+        assert envs.step(envs.action_space.sample()).obs in envs.observation_space
+
+
+@each(backend=["process", "thread", "serial"], env=[CountingEnv, NestedEnv])
+def test_batches_and_actions_are_elements_of_the_batched_spaces(backend: Any, env: Any) -> None:
+    with Pool([env] * 5, backend=backend, num_workers=2) as pool:
+        check(pool, 5)
+        for part in pool.split(2):
+            assert part.single_action_space == pool.single_action_space
+            check(part, part.num_envs)
+
+
+def test_sub_envs_of_vector_envs_are_counted() -> None:
+    fns = [lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")] * 2
+    with Pool(fns, vector_size=3, backend="serial") as pool:
+        check(pool, 6)
+
+
+@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
+def test_a_batched_space_is_the_same_object_each_time_and_keeps_its_seed(seeding: Any) -> None:
+    samples = []
+    with Pool(counting(3), backend="serial", seeding=seeding) as pool:
+        for _ in range(2):
+            pool.action_space.seed(7)
+            pool.reset(seed=3)
+            samples.append(pool.action_space.sample().tolist())
+        assert pool.observation_space is pool.observation_space
+    assert samples[0] == samples[1]
+    assert pool.action_space.shape == pool.observation_space.shape[:1] == (3,)  # also of a closed pool
