@@ -237,6 +237,14 @@ class Twins:
 
         course.send(send, list(actions))
 
+    def observe(self, slots: Sequence[int] = range(SLOTS)) -> None:
+        """Shows the last observations once more, of envs that nobody but us resets too."""
+        if slots := [slot for slot in slots if slot not in self.to_reset and slot not in self.owing]:
+            told = {slot: self.last[slot] for slot in slots}
+            self._both(lambda part, some: part.send_observe(some), slots)
+            assert {slot: self.last[slot].obs for slot in slots} == {slot: row.obs for slot, row in told.items()}
+            self.last.update(told)
+
     def compare(self) -> None:
         """Receives what is in flight in both."""
         for course in (self.ours, self.theirs):

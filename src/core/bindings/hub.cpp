@@ -103,6 +103,8 @@ void bind_hub(nb::module_& m) {
       .def("resend", &Hub::resend, "slot"_a)
       .def("repeat_last", &Hub::repeat_last, "slot"_a, "parts"_a)
       .def("is_fresh", &Hub::is_fresh, "slot"_a)
+      .def("last_sent", &Hub::last_sent, "slots"_a)
+      .def("set_fresh", &Hub::set_fresh, "slot"_a)
       .def("end_episode", &Hub::end_episode, "slot"_a, "parts"_a)
       .def("reset_into_row", &Hub::reset_into_row, "slot"_a, "terminal"_a.none(), "is_complete"_a)
       .def("defer_end", &Hub::defer_end, "slot"_a, "ending"_a, "into_reset"_a)

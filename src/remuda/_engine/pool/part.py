@@ -308,6 +308,12 @@ class Part(Stateful):
         self._exchange.discard(self._part)
         self._failed_after = None
 
+    @property
+    def last_sent(self) -> int:
+        """int, which grows with each command and call that is sent to these envs. Raises ClosedError."""
+        self._engine.check_open()
+        return self._engine.running.hub.last_sent(self._ids)
+
     # -- inside ------------------------------------------------------------------------------------------
 
     def _without_objects(
