@@ -250,11 +250,13 @@ class FusedEnv(CountingEnv):
     """A CountingEnv that raises in the method that its `fuse` names, and has a `mark` that it loses with its life.
 
     Where there was no action yet it observes the level that the options of its reset had; -1 where they have none.
+    Each observation is written to the same array.
     """
 
     def __init__(self, tag: int, length: int) -> None:
         super().__init__(tag, length)
         self.fuse, self.mark = "", 0
+        self._buffer = np.zeros(4, np.int64)
 
     def _burn(self, method: str) -> None:
         if self.fuse == method:
@@ -262,7 +264,8 @@ class FusedEnv(CountingEnv):
 
     def observe(self) -> Any:
         first = (self.last_options or {}).get("level", -1)
-        return np.array([self.tag, self.episodes, self.steps, self.last_action if self.steps else first])
+        self._buffer[:] = self.tag, self.episodes, self.steps, self.last_action if self.steps else first
+        return self._buffer
 
     def reset(self, **arguments: Any) -> Any:
         self._burn("reset")

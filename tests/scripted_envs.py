@@ -28,20 +28,28 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
 
     The reward is the action (modulo 100, as all that is seen of it) and `bonus`; infos tell what resets were given, and
     the steps. An episode has `length` steps. `builds`: a file, one byte for each env that was built for this place.
+    `reuses`: it writes all observations to one array.
     """
 
-    def __init__(self, tag: int, length: int, builds: Path) -> None:
+    def __init__(self, tag: int, length: int, builds: Path, *, reuses: bool) -> None:
         self.observation_space = spaces.Box(-1, 2**40, (5,), np.int64)
         self.action_space = spaces.Discrete(1000)
         self.tag, self.length, self.bonus = tag, length, 0
         self.episodes = self.steps = 0
         self.last_action, self._next_reset = -1, 0
+        self._buffer = np.zeros(5, np.int64) if reuses else None
         with builds.open("ab") as file:
             file.write(b".")
         self.life = builds.stat().st_size
 
     def _observe(self) -> Any:
         return np.array([self.tag, self.life, self.episodes, self.steps, self.last_action])
+
+    def _observe_again(self) -> Any:
+        if self._buffer is None:
+            return self._observe()
+        self._buffer[:] = self._observe()
+        return self._buffer
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
@@ -50,7 +58,7 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
             _ACTS[fail]()
         self.episodes = 1 if seed is not None else self.episodes + 1
         self.steps, self.last_action = 0, -1
-        return self._observe(), {"seed": -1 if seed is None else seed, "level": (options or {}).get("level", -1)}
+        return self._observe_again(), {"seed": -1 if seed is None else seed, "level": (options or {}).get("level", -1)}
 
     def step(self, action: Any) -> StepResult:
         code = int(action) // 100 * 100
@@ -61,7 +69,7 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
         self.steps += 1
         self.last_action = int(action) % 100
         return (
-            self._observe(),
+            self._observe_again(),
             float(self.last_action + self.bonus),
             is_last or self.steps >= self.length,
             False,
@@ -89,9 +97,20 @@ def seen(env: Any) -> Any:
     return env._observe()
 
 
+def take(env: Any) -> Any:
+    core = env.unwrapped
+    return core.episodes, core.steps, core.last_action, core._next_reset
+
+
+def put(env: Any, state: Any) -> None:
+    core = env.unwrapped
+    core.episodes, core.steps, core.last_action, core._next_reset = state
+
+
 def scripted(num_envs: int, directory: Path, width: int) -> list[EnvFn]:
     """Factories. `width` neighbours end their episodes together. `directory`: for the files that count builds."""
-    return [_make(tag, 2 + tag // width % 3, directory / f"builds-{tag}") for tag in range(num_envs)]
+    reuses = width == 1  # SyncVectorEnv does not copy the last observation of an episode before it resets
+    return [_make(tag, 2 + tag // width % 3, directory / f"builds-{tag}", reuses) for tag in range(num_envs)]
 
 
 def vectors(env_fns: list[EnvFn], width: int, mode: str) -> list[EnvFn]:
@@ -100,8 +119,8 @@ def vectors(env_fns: list[EnvFn], width: int, mode: str) -> list[EnvFn]:
     return [_vector(env_fns[first : first + width], mode) for first in range(0, len(env_fns), width)]
 
 
-def _make(tag: int, length: int, builds: Path) -> EnvFn:
-    return lambda: ScriptedEnv(tag, length, builds)
+def _make(tag: int, length: int, builds: Path, reuses: bool) -> EnvFn:
+    return lambda: ScriptedEnv(tag, length, builds, reuses=reuses)
 
 
 def _vector(env_fns: list[EnvFn], mode: str) -> EnvFn:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import EzPickle
-from pool_envs import DiceEnv, HookedEnv, Info, StepResult
+from gymnasium.vector import SyncVectorEnv
+from pool_envs import CountingEnv, DiceEnv, HookedEnv, Info, StepResult
 
 
 class WalkEnv(gymnasium.Env[Any, Any]):
@@ -65,6 +68,72 @@ class CloningWalkEnv(WalkEnv):
 
     def restore_state(self, state: Any) -> None:
         self.place, self.steps = state
+
+
+class BufferedEnv(CountingEnv):
+    """Observes by writing to one array, which it returns each time. `broken`: its steps write to it and raise."""
+
+    broken = False
+
+    def __init__(self, tag: int = 0, length: int = 1_000_000) -> None:
+        super().__init__(tag, length)
+        self.buffer = np.zeros(4, np.int64)
+
+    def observe(self) -> Any:
+        self.buffer[:] = super().observe()
+        return self.buffer
+
+    def spoil(self) -> None:
+        self.buffer[:] = -7
+
+    def step(self, action: Any) -> StepResult:
+        if self.broken:
+            self.spoil()
+            raise ValueError("broken")
+        return super().step(action)
+
+
+def shown(env: Any) -> Any:
+    """What a BufferedEnv would observe now."""
+    return CountingEnv.observe(env.unwrapped)
+
+
+class BufferedVector(SyncVectorEnv):
+    """A vector env that returns one array of observations each time."""
+
+    def __init__(self, tags: Sequence[int]) -> None:
+        super().__init__([partial(CountingEnv, tag) for tag in tags], copy=False)
+
+    def spoil(self) -> None:
+        self._observations[:] = -7
+
+
+class SizedEnv(WalkEnv):
+    """A WalkEnv that observes zeros behind, up to some size."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-100, 100, (size,), np.int64)
+        self.buffer = np.zeros(size, np.int64)
+
+    def _observe(self) -> Any:
+        self.buffer[:3] = self.tag, self.place, self.steps
+        return self.buffer
+
+
+class WritingEnv(CountingEnv):
+    """Holds an open text file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.log = path.open("w")
+
+    def close(self) -> None:
+        self.log.close()
+
+
+def take_log(env: Any) -> Any:
+    return env.log
 
 
 class EzEnv(EzPickle, DiceEnv):  # type: ignore[misc]

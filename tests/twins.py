@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from features import SLOTS, Combination
 from programs import kill
-from scripted_envs import FAIL, FAIL_NEXT_RESET, scripted, seen, vectors
+from scripted_envs import FAIL, FAIL_NEXT_RESET, put, scripted, seen, take, vectors
 
-from remuda import Batch, BrokenPoolError, EnvError, EnvTimeoutError, Pool, WorkerDiedError, load_record
+from remuda import Batch, BrokenPoolError, EnvError, EnvState, EnvTimeoutError, Pool, WorkerDiedError, load_record
 
 Send: TypeAlias = Callable[[Any, list[int]], None]  # to a part, and which of its slots
 
@@ -78,6 +78,7 @@ class Course:
     sent: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
     deaths: list[WorkerDiedError] = field(default_factory=list)
+    _states: dict[int, EnvState] = field(default_factory=dict)
     _held: list[tuple[Batch, Any]] = field(default_factory=list)
     _receives: int = 0
 
@@ -105,6 +106,16 @@ class Course:
                     self.failed.update(failure.env_id for failure in error.failures if failure.env_id is not None)
                 except WorkerDiedError as error:
                     self.deaths.append(error)
+
+    def keep_states(self, slots: Sequence[int]) -> None:
+        self._states = dict(zip(slots, self.pool.get_state(slots, state_fns=(take, put)), strict=True))
+
+    def put_states(self) -> None:
+        for number, group in enumerate(self.groups):
+            if some := [slot for slot in group if slot in self._states]:
+                part = self.parts[number % len(self.parts)]
+                self._note(part.set_state([self._states[slot] for slot in some], some))
+                self.sent.update(some)
 
     def _note(self, batch: Batch) -> None:
         np.testing.assert_array_equal(batch.extras["seen"], batch.obs)  # computed when that was observed
@@ -236,6 +247,34 @@ class Twins:
             part.send(array, None if len(some) == part.num_envs else np.array(some))
 
         course.send(send, list(actions))
+
+    def observe(self, slots: Sequence[int] = range(SLOTS)) -> None:
+        """Shows the last observations once more, of envs that nobody but us resets too."""
+        if slots := [slot for slot in slots if slot not in self.to_reset and slot not in self.owing]:
+            told = {slot: self.last[slot] for slot in slots}
+            self._both(lambda part, some: part.send_observe(some), slots)
+            assert {slot: self.last[slot].obs for slot in slots} == {slot: row.obs for slot, row in told.items()}
+            self.last.update(told)
+
+    def go_back(self, pick: int) -> None:
+        """Takes states of some envs, steps, and puts the envs back: they show again what they showed then."""
+        # The env of a slot changes with spares, a renewed one has no state, and records end there.
+        if self.width > 1 or any(self.combination[name] for name in ("spares", "renew_every", "record")):
+            return
+        slots = [slot for slot in range(SLOTS) if pick >> slot & 1 and not self.last[slot].has_fault]
+        slots = [slot for slot in slots if slot not in self.to_reset and slot not in self.owing]
+        told = {slot: self.last[slot] for slot in slots}
+        for course in (self.ours, self.theirs):
+            course.keep_states(slots)
+        self.step()
+        if self.to_reset.intersection(slots):
+            return
+        for course in (self.ours, self.theirs):
+            course.put_states()
+        self.compare()
+        for slot, row in told.items():
+            assert (self.last[slot].obs, self.last[slot].ends) == (row.obs, row.ends)
+        self.last.update(told)
 
     def compare(self) -> None:
         """Receives what is in flight in both."""

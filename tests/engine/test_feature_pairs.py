@@ -27,6 +27,8 @@ EVENTS = (
     "reset all",
     "tell",
     "ask",
+    "observe",
+    "go back",
     "split",
     "some",
     "fail in step",
@@ -85,6 +87,10 @@ def happen(twins: Twins, event: str, pick: int) -> None:
         twins.set_reset_options(pick)
     elif event == "some" and combination["partial"]:
         twins.step([slot for slot in range(SLOTS) if pick >> (slot // twins.width) & 1])
+    elif event == "observe":
+        twins.observe()
+    elif event == "go back":
+        twins.go_back(pick)
     elif combination["calls"] and event == "tell":
         twins.tell(pick)
     elif combination["calls"] and event == "ask":

@@ -138,6 +138,8 @@ void bind_hub(nb::module_& m) {
       .def("resend", from_within<&Hub::resend>, "slot"_a)
       .def("repeat_last", from_within<&Hub::repeat_last>, "slot"_a, "parts"_a)
       .def("is_fresh", &Hub::is_fresh, "slot"_a)
+      .def("last_sent", &Hub::last_sent, "slots"_a)
+      .def("set_fresh", from_within<&Hub::set_fresh>, "slot"_a)
       .def("end_episode", from_within<&Hub::end_episode>, "slot"_a, "parts"_a)
       .def("reset_into_row", from_within<&Hub::reset_into_row>, "slot"_a, "terminal"_a.none(), "is_complete"_a)
       .def("defer_end", from_within<&Hub::defer_end>, "slot"_a, "ending"_a, "into_reset"_a)

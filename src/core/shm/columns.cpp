@@ -223,11 +223,6 @@ bool Nest::is_plain(PyObject* value) const {
   return false;
 }
 
-bool Nest::has_objects() const {
-  return kind_ == Kind::kObject ||
-         std::any_of(children_.begin(), children_.end(), [](const Nest& child) { return child.has_objects(); });
-}
-
 bool Nest::split(nb::handle value, Objects& leaves) const {
   if (kind_ == Kind::kColumn) {
     leaves.push_back(nb::borrow(value));

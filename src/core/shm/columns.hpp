@@ -85,9 +85,6 @@ class Nest {
   // are arrays, and its dicts and tuples nothing but that.
   bool is_plain(PyObject* value) const;
 
-  // Whether anything in it has no column.
-  bool has_objects() const;
-
   // Takes a nested value apart that has no objects, and appends the leaves in the order of the columns.  A dict may be
   // any mapping, a tuple may be a list.  False when it has another structure.
   bool split(nb::handle value, Objects& leaves) const;

@@ -14,7 +14,8 @@ namespace remuda {
 struct HostedEnv {
   std::uint32_t index;  // in the pool
   nb::object env;
-  nb::object last_obs = {};                          // for kObserve
+  nb::object last_obs = {};                          // for kObserve; may be a buffer of the env's, see `own_obs`
+  nb::object own_obs = {};                           // a copy of ours; current while it is `last_obs` itself
   std::vector<std::byte> last_computed = {};         // of the computed columns, for the same
   bool terminated = false, truncated = false;        // by the last step; mean something while a reset is needed
   bool needs_reset = false;                          // the episode ended, and next_step autoreset is due
@@ -26,8 +27,8 @@ struct HostedEnv {
   nb::object ahead = {};                             // what that reset returned, until it is asked for
   std::optional<nb::python_error> ahead_error = {};  // ... or raised
   EnvCounts::Seeds seeds_before_ahead = {};
-  double reward = 0.0;               // of the episode so far
-  bool has_begun = false;            // was reset since it was made; of a vector env's first sub-env
+  double reward = 0.0;     // of the episode so far
+  bool has_begun = false;  // was reset, or put into a state, since it was made; of a vector env's first sub-env
   std::uint64_t reset_begin_ns = 0;  // of its latest reset
   std::uint64_t reset_end_ns = 0;
 
@@ -39,13 +40,13 @@ struct HostedEnv {
 
   // For Python's garbage collector.
   int visit(visitproc visit, void* arg) const {
-    for (const nb::object* one : {&env, &last_obs, &ahead}) Py_VISIT(one->ptr());
+    for (const nb::object* one : {&env, &last_obs, &own_obs, &ahead}) Py_VISIT(one->ptr());
     if (ahead_error) Py_VISIT(ahead_error->value().ptr());
     return 0;
   }
   void clear() {
     forget_reset_ahead();
-    for (nb::object* one : {&env, &last_obs}) *one = nb::object();
+    for (nb::object* one : {&env, &last_obs, &own_obs}) *one = nb::object();
   }
 };
 

@@ -162,7 +162,6 @@ Result WorkerLoop::begin_result(const Command& command, std::uint32_t count) {
 void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
   HostedEnv& place = env_at(index);
   place.env = std::move(env);
-  place.last_obs.reset();
   set_needs_reset(place, true);
   place.is_missing = place.is_unbuilt = place.has_begun = false;
   place.episodes = 0;
@@ -254,7 +253,7 @@ void WorkerLoop::set_needs_reset(HostedEnv& env, bool needs_reset) {
 }
 
 void WorkerLoop::observe(HostedEnv& env, Result& result) {
-  if (!env.last_obs.is_valid()) return observe_kept(env, result);
+  if (!env.last_obs.is_valid()) throw nb::value_error("there is no observation before the first reset");
   Objects objects;
   rows_.write_obs(env.last_obs, result.row, objects);
   rows_.repeat_computed(env.last_computed, result.row);
@@ -262,25 +261,29 @@ void WorkerLoop::observe(HostedEnv& env, Result& result) {
   post(result, rows_.write_info(objects, nb::dict(), {}, result.row, result.flags));
 }
 
-// Of an env that has taken the place of another, and has not been reset: what that one has shown last.
-void WorkerLoop::observe_kept(HostedEnv& env, Result& result) {
-  if (!plan_.keeps_last || env.results == 0 || rows_.has_objects())
-    throw nb::value_error("there is no observation before the first reset");
-  rows_.repeat(plan_.kept_row(env.index, env.results), result.row);
-  post(result, nb::object());
+// Envs may reuse the buffers of their observations: called before code of an env runs that is not its next step or
+// reset.
+void WorkerLoop::own_last_obs(HostedEnv& env) {
+  if (!env.last_obs.is_valid() || env.last_obs.is(env.own_obs)) return;
+  env.last_obs = env.own_obs = hooks_.attr("copy_obs")(env.last_obs);
 }
 
 void WorkerLoop::message(const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
   if (log_.is_on() && command.env != kWholeWorker) log_.count_call(command.env);
-  post(result, hooks_.attr("handle")(slot, read_blob(command)));
+  const nb::object parts = read_blob(command);
+  if (command.env != kWholeWorker) own_last_obs(env_of(command));
+  post(result, hooks_.attr("handle")(slot, parts));
 }
 
 void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
   result.flags = kIsFailure;
-  if (is_message(command.op)) result.flags |= kIsMessage;
+  if (is_message(command.op))
+    result.flags |= kIsMessage;
+  else
+    env_of(command).last_obs.reset();  // the env may have left its buffers half written
   post(result, describe(error, slot));
 }
 
@@ -305,10 +308,14 @@ void WorkerLoop::keep_last(HostedEnv& env, std::uint32_t row) {
   counts_.set_results(env.index, env.results);
 }
 
-// Last of all, keeps the row and posts it: a row is counted only once nothing of its result can fail any more, or what
-// is kept would be one ahead of what the pool has received.
 void WorkerLoop::finish_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
   rows_.write_computed(env.env, result.row, env.last_computed);
+  post_row(env, objects, info, end, result);
+}
+
+// Last of all, keeps the row and posts it: a row is counted only once nothing of its result can fail any more, or what
+// is kept would be one ahead of what the pool has received.
+void WorkerLoop::post_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
   nb::object rest = rows_.write_info(objects, info, end, result.row, result.flags);
   keep_last(env, result.row);
   post(result, rest);

@@ -13,6 +13,7 @@
 //   flatten(obs) -> (arrays, objects)            an observation that does not fit as it is, or raise
 //   pack(objects, info, wanted, final) -> parts
 //   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
+//   copy_obs(obs) -> obs                         shares no memory with the env
 //   reset_arguments(env, parts) -> dict          what the caller names for this reset; or a state, for `restore`
 //   restore(env, state) -> place                 puts the env into it; see `place_of`
 //   complete_reset(env, dict | None) -> (dict, additions to its info | None)   where that is on
@@ -93,8 +94,9 @@ class WorkerLoop {
   // wanted, and it is to be reset once more.
   void reset_anew(std::uint32_t index);
 
-  // Where an env is in its episode: (observation, terminated, truncated, steps, what it was reset to in advance |
-  // None). Raises before the first reset.
+  // The position of an env in its episode: (observation, terminated, truncated, steps, ahead).  `ahead`: None, or of a
+  // reset made in advance (observation, info, the bytes of the computed columns before it).  Raises before the first
+  // reset.
   nb::tuple place_of(std::uint32_t index) const;
 
   void add_info_column(const nb::tuple& path, nb::object type, Column column) {
@@ -117,7 +119,6 @@ class WorkerLoop {
   void finish_step(HostedEnv& env, nb::object outcome, Result& result);
   void set_needs_reset(HostedEnv& env, bool needs_reset);
   void observe(HostedEnv& env, Result& result);
-  void observe_kept(HostedEnv& env, Result& result);
   void reset_into_row(HostedEnv& env, Result& result);
   void finish_reset(HostedEnv& env, const nb::tuple& outcome, const End& end, Result& result);
   void message(const Command& command, Result& result);
@@ -137,17 +138,19 @@ class WorkerLoop {
   nb::tuple make_or_take_reset(HostedEnv& env, nb::object kwargs);
   nb::tuple call_reset(HostedEnv& env, nb::object kwargs);
   void restore(HostedEnv& env, const nb::object& state, Result& result);
-  void take_place(HostedEnv& env, const nb::tuple& place, std::uint32_t row);
+  bool take_place(HostedEnv& env, const nb::tuple& place, std::uint32_t row);
   bool reset_one_ahead();
   void reset_ahead(HostedEnv& env, nb::object kwargs);
   void catch_up(HostedEnv& env, const nb::object& kwargs);
   bool forget_ahead(HostedEnv& env);
+  void own_last_obs(HostedEnv& env);
   void renew(HostedEnv& env);
   std::uint32_t renewal_due(const HostedEnv& env);
   std::uint32_t successor_due(const HostedEnv& env);
   void log_action(const Command& command, nb::handle parts);
   void keep_last(HostedEnv& env, std::uint32_t row);
   void finish_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result);
+  void post_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result);
 
   nb::object read_blob(const Command& command);
   nb::object read_reset_arguments(const Command& command);

@@ -118,6 +118,7 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
   forget_ahead(env);
   env.seeds_before_ahead = counts_.seeds(env.index);
   try {
+    own_last_obs(env);
     env.ahead = call_reset(env, std::move(kwargs));
   } catch (nb::python_error& error) {
     env.ahead_error.emplace(error);
@@ -165,6 +166,7 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   env.reset_begin_ns = before;
   env.reset_end_ns = now_ns();
   meter_.note_reset(index, env.reset_end_ns - before);
+  env.has_begun = true;
   if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2)
     reject("reset() to return (observation, info)", result);
   auto outcome = nb::borrow<nb::tuple>(result);

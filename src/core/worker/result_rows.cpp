@@ -94,10 +94,4 @@ void ResultRows::keep(std::uint32_t row, std::uint32_t kept, bool is_over) const
   truncated_[kept] = is_over && truncated_[row];
 }
 
-void ResultRows::repeat(std::uint32_t kept, std::uint32_t row) {
-  copy(obs_, kept, row);
-  write_flags(row, 0.0, false, false);
-  info_mask_[row] = 0;
-}
-
 }  // namespace remuda

@@ -60,9 +60,6 @@ class ResultRows {
   // Keeps a row for the pool, see `Plan::kept_row`.  `is_over`: whether an episode that it ended is over for the next
   // command too; after a same-step autoreset it is not.
   void keep(std::uint32_t row, std::uint32_t kept, bool is_over) const;
-  // Shows the observation that was kept, and nothing else.
-  void repeat(std::uint32_t kept, std::uint32_t row);
-  bool has_objects() const { return obs_nest_.has_objects(); }
 
   void add_info_column(const nb::tuple& path, nb::object type, Column column) {
     infos_.add(path, std::move(type), std::move(column));

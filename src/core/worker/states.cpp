@@ -6,10 +6,16 @@ namespace remuda {
 
 nb::tuple WorkerLoop::place_of(std::uint32_t index) const {
   const HostedEnv& env = envs_[index - spec_.first_env];
-  if (!env.last_obs.is_valid()) throw nb::value_error("there is no state before the first reset");
+  if (!env.last_obs.is_valid() || !env.has_begun) throw nb::value_error("there is no state before the first reset");
   const bool is_over = env.needs_reset;
+  nb::object ahead = nb::none();
+  if (env.ahead.is_valid()) {
+    const auto outcome = nb::borrow<nb::tuple>(env.ahead);
+    const auto& computed = env.last_computed;
+    ahead = nb::make_tuple(item(outcome, 0), item(outcome, 1), nb::bytes(computed.data(), computed.size()));
+  }
   return nb::make_tuple(env.last_obs, is_over && env.terminated, is_over && env.truncated,
-                        is_over ? 0 : counts_.steps(index), env.ahead.is_valid() ? env.ahead : nb::none());
+                        is_over ? 0 : counts_.steps(index), ahead);
 }
 
 // In the place of a reset, but no episode begins: seeds and renewals are counted on as if nothing had been.
@@ -23,25 +29,39 @@ void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result
     counts_.count_reset(env.index);
     counts_.keep_seed(env.index);
   }
-  take_place(env, nb::borrow<nb::tuple>(hooks_.attr("restore")(env.index, state)), result.row);
+  const bool has_computed =
+      take_place(env, nb::borrow<nb::tuple>(hooks_.attr("restore")(env.index, state)), result.row);
   Objects objects;
   rows_.write_obs(env.last_obs, result.row, objects);
-  finish_row(env, objects, nb::dict(), {}, result);
+  if (!has_computed) return finish_row(env, objects, nb::dict(), {}, result);
+  rows_.repeat_computed(env.last_computed, result.row);
+  post_row(env, objects, nb::dict(), {}, result);
 }
 
-void WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_t row) {
+// Returns whether the computed columns came with it: those of an env that has begun its next episode cannot be
+// computed.
+bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_t row) {
   env.last_obs = nb::borrow(item(place, 0));
   env.terminated = truth(item(place, 1), "terminated");
   env.truncated = truth(item(place, 2), "truncated");
   set_needs_reset(env, env.terminated || env.truncated);
   counts_.set_steps(env.index, nb::cast<std::uint64_t>(item(place, 3)));
+  env.has_begun = true;
+  nb::object computed = nb::none();
   if (!item(place, 4).is_none()) {
-    env.ahead = nb::borrow(item(place, 4));
+    const auto ahead = nb::borrow<nb::tuple>(item(place, 4));
+    env.ahead = nb::make_tuple(item(ahead, 0), item(ahead, 1));
+    computed = nb::borrow(item(ahead, 2));
     env.seeds_before_ahead = counts_.seeds(env.index);
     counts_.count_reset(env.index);  // as of any reset in advance
   }
   env.is_due = env.needs_reset && !env.ahead.is_valid();
   rows_.write_flags(row, 0.0, env.terminated, env.truncated);
+  if (computed.is_none()) return false;
+  const auto bytes = nb::cast<nb::bytes>(computed);
+  const auto* first = static_cast<const std::byte*>(bytes.data());
+  env.last_computed.assign(first, first + bytes.size());
+  return true;
 }
 
 }  // namespace remuda

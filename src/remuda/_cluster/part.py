@@ -279,7 +279,8 @@ class ClusterPart(Part):
         """Puts each env into a state, wherever that was taken. See `Part.set_state`."""
         cluster, ids = self._cluster, self._targets(env_ids)
         autoreset = cluster.options.settings.autoreset
-        checked = check_states(states, ids.tolist(), cluster.support_of, autoreset, cluster.vector_size)
+        codecs = cluster.observation, cluster.action
+        checked = check_states(states, ids.tolist(), cluster.support_of, codecs, autoreset, cluster.vector_size)
         self._check_quiet()
         self._check_can_be_sent(ids)
         seeds = cluster.ledger.seeds([None] * len(ids), ids)  # of envs that were never reset
@@ -288,6 +289,12 @@ class ClusterPart(Part):
         batch = self._received(ids)
         cluster.ledger.progress.put(ids, [state.steps for state in checked])
         return batch
+
+    @property
+    def last_sent(self) -> int:
+        """int, which grows with each command and call that is sent to any shard. Raises ClosedError."""
+        self._cluster.check_open()
+        return sum(station.num_sent for station in self._cluster.fleet.stations)
 
     # -- inside ------------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ class Station:
         node: Of the one before, while this one builds.
         error: Why there is nobody, and will be nobody.
         starts: How many in a row never ran, with this one.
+        num_sent: How many commands were sent so far.
     """
 
     share: Share
@@ -59,11 +60,13 @@ class Station:
     node: str = "unknown"
     error: RemudaError | None = None
     starts: int = 0
+    num_sent: int = 0
     _kept: list[Sent] | None = field(default_factory=list)
 
     def send(self, method: str, *arguments: Any) -> Sent:
         """To the actor that is there now. What is sent first is done first."""
         sent = Sent(self, method, arguments)
+        self.num_sent += 1
         self._pass_on(sent)
         if self._kept is not None:
             self._kept.append(sent)

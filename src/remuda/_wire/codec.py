@@ -7,6 +7,7 @@ The order is depth first, and a Dict's keys come in the space's own order.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
+Leaves: TypeAlias = tuple[Any, ...]  # (path, dtype, shape) or (path, class) of each
 Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
 
 
@@ -61,6 +63,7 @@ class SpaceCodec:
         columns: The array leaves, in order.
         nest: The tree, as the core takes it.
         objects: The path and the class of each leaf that has no column.
+        leaves: The path, dtype and shape of each column, and the path and class of each object, as plain values.
     """
 
     def __init__(self, space: Space[Any]) -> None:
@@ -68,6 +71,8 @@ class SpaceCodec:
         self.objects: list[tuple[str, type[Space[Any]]]] = []
         self.nest: Nest = self._plan(space, "")
         self.is_single_column = self.nest == ("column", 0)
+        columns = ((column.path, column.dtype.str, column.shape) for column in self.columns)
+        self.leaves: Leaves = (*columns, *((path, kind.__qualname__) for path, kind in self.objects))
 
     def _plan(self, space: Space[Any], path: str) -> Nest:
         if isinstance(space, spaces.Dict):
@@ -136,6 +141,11 @@ class SpaceCodec:
     def build_one(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Any:
         """One element from its leaves; arrays are copied."""
         return _build(self.nest, lambda i: leaves[i].copy(), lambda j: objects[j])
+
+    def copy_one(self, value: Any, name: str = "obs") -> Any:
+        """One element that shares no memory with `value`. Raises ValueError if the value does not fit."""
+        leaves, objects = self.flatten(value, name)
+        return self.build_one(leaves, copy.deepcopy(objects))
 
     def split_batch(
         self, batch: Any, n: int, error: Callable[[str], Exception]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from remuda._wire.codec import Leaves
+
 StateFns: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any, Any], None]] | Literal['attributes'] | None"
 """How a state is taken: a function of the env that returns it, and one of env and state that puts it there;
 "attributes": all attributes of the env; None: as the env itself offers it."""
@@ -22,6 +24,7 @@ class EnvState:
         steps: int, of the episode so far; 0 after its end.
         terminated, truncated: bool, whether the episode has ended, and the next one has not begun.
         layers: The classes of the env's wrappers and of the env itself, from outside.
+        leaves: The leaves of its observations and of its actions: the path, dtype and shape of each array.
         method: How it was taken: "get_state", "clone_state", "mujoco", "attributes", or "state_fns" for functions of
             the caller's.
         content: bytes, all the rest: the state, the attributes of wrappers, the last observation.
@@ -31,6 +34,7 @@ class EnvState:
     terminated: bool
     truncated: bool
     layers: tuple[str, ...]
+    leaves: tuple[Leaves, Leaves]
     method: str
     content: bytes = field(repr=False)
 

@@ -130,10 +130,8 @@ class Layout:
     @property
     def row_bytes(self) -> int:
         """Of an env in a rollout: its result and its action."""
-        columns = [column.nbytes for column in self.observation.columns]
-        finals = columns if self.autoreset == "same_step" else []
         actions = [column.nbytes for column in self.action.columns]
-        return sum([*(size for _, size in _FIXED), self.info_bytes, *columns, *finals, *actions])
+        return sum([*self._column_bytes(), *actions])
 
     @property
     def num_slots(self) -> int:
@@ -163,11 +161,15 @@ class Layout:
         """The one that hosts it."""
         return bisect.bisect_right(list(itertools.accumulate(self.envs_of_worker)), env)
 
-    def plan_arguments(self) -> dict[str, Any]:
-        """What the plan is made of."""
+    def _column_bytes(self) -> list[int]:
+        """Of one row, per column of results."""
         leaves = [column.nbytes for column in self.observation.columns]
         computed = [column.nbytes for column in self.computed]
         final_leaves = leaves if self.autoreset == "same_step" else []
+        return [*(size for _, size in _FIXED), self.info_bytes, *leaves, *computed, *final_leaves]
+
+    def plan_arguments(self) -> dict[str, Any]:
+        """What the plan is made of."""
         log_entries, log_object_bytes = self._divide_log()
         return {
             "workers": len(self.envs_of_worker),
@@ -177,7 +179,7 @@ class Layout:
             "ring_capacity": _power_of_two(64 + 2 * max(self.envs_of_worker)),
             "blob_bytes": self.blob_bytes,
             "action_bytes": [column.nbytes for column in self.action.columns],
-            "column_bytes": [*(size for _, size in _FIXED), self.info_bytes, *leaves, *computed, *final_leaves],
+            "column_bytes": self._column_bytes(),
             "width": self.width,
             "keeps_last": self.keeps_last,
             "log_entries": log_entries,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -36,8 +38,21 @@ def dump_whole(value: Any) -> bytes:
             return whole
     except Exception:  # as in `dump`
         pass
-    by_value: bytes = cloudpickle.dumps(value, protocol=5)
-    return by_value
+    file = io.BytesIO()
+    ByValue(file).dump(value)
+    return file.getvalue()
+
+
+class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Pickles as cloudpickle does, but refuses open files, of which that would make copies in memory."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, io.TextIOWrapper) and value not in (sys.stdin, sys.stdout, sys.stderr):
+            raise pickle.PicklingError(f"an open file cannot be pickled: {value!r}")
+        return super().reducer_override(value)
 
 
 def _dump_with(dumps: Callable[..., bytes], value: Any) -> Parts:

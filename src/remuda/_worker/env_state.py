@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import io
+import itertools
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +12,21 @@ from enum import Enum
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
-import cloudpickle
 import numpy as np
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 
+from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
-from remuda._wire.pickling import dump_whole
+from remuda._wire.layout import Layout
+from remuda._wire.pickling import ByValue, dump_whole
 from remuda._wire.texts import text_of
-from remuda._worker import mujoco_state
+from remuda._worker import atari_state, mujoco_state
 
-# Of the worker's loop: observation, terminated, truncated, steps, and the outcome of a reset in advance or None.
-Place: TypeAlias = "tuple[Any, bool, bool, int, tuple[Any, Any] | None]"
+# As the worker's loop has it (`WorkerLoop::place_of`): observation, terminated, truncated, steps, and of a reset in
+# advance the observation, the info, and the bytes of the computed columns before it, None if there are other columns.
+Place: TypeAlias = "tuple[Any, bool, bool, int, tuple[Any, Any, bytes | None] | None]"
 
 _Reference: TypeAlias = "tuple[int, str | None]"  # a layer, by its depth, or an attribute of one
 
@@ -59,8 +62,8 @@ def support_of(env: Any) -> StateSupport:
     return StateSupport(_names(layers), None if method is None else method.name)
 
 
-def take_state(env: Any, fns: StateFns, place: Place) -> EnvState:
-    """The state of an env.
+def take_state(env: Any, fns: StateFns, place: Place, layout: Layout) -> EnvState:
+    """Takes the state of an env.
 
     Raises:
         TypeError: It cannot be pickled, or there is no way to take it.
@@ -71,14 +74,15 @@ def take_state(env: Any, fns: StateFns, place: Place) -> EnvState:
     if method is None:
         raise TypeError(f"expected an env whose state can be taken, got {type(layers[-1]).__qualname__}")
     state = method.get(env if method.name == "state_fns" else layers[method.depth])
-    own = dump_whole((method.put if method.name == "state_fns" else None, state, place))
+    own = dump_whole((method.put if method.name == "state_fns" else None, state, place, layout.computed))
     content = pickle.dumps((own, _dump_attributes(layers, method)), protocol=5)
     _, terminated, truncated, steps, _ = place
-    return EnvState(steps, terminated, truncated, _names(layers), method.name, content)
+    leaves = layout.observation.leaves, layout.action.leaves
+    return EnvState(steps, terminated, truncated, _names(layers), leaves, method.name, content)
 
 
-def put_state(env: Any, state: EnvState) -> Place:
-    """Puts an env into a state, and returns where it is then.
+def put_state(env: Any, state: EnvState, computed: Sequence[ColumnSpec]) -> Place:
+    """Puts an env into a state, and returns where it is then. `computed`: the columns of its pool's caller.
 
     Raises:
         ValueError: It is another kind of env.
@@ -88,14 +92,24 @@ def put_state(env: Any, state: EnvState) -> Place:
     if _names(layers) != state.layers:
         raise ValueError(f"expected a state of {_names(layers)}, got one of {state.layers}")
     own, attributes = pickle.loads(state.content)
-    put, its_own, place = pickle.loads(own)
+    put, its_own, place, its_computed = pickle.loads(own)
     method = _find_method(layers, _FNS_OF.get(state.method))
     assert method is not None  # an env of these classes had one
     (put or method.put)(env if put else layers[method.depth], its_own)
     for depth, kept in enumerate(_Unpickler(io.BytesIO(attributes), layers).load()):
         _replace_attributes(layers[depth], _keeps(method, depth), kept)
-    found: Place = place
-    return found
+    *moment, ahead = place
+    if ahead is not None:
+        obs, info, columns = ahead
+        ahead = obs, info, _rearranged(columns, its_computed, computed)
+    return (*moment, ahead)
+
+
+def _rearranged(row: bytes, columns: Sequence[ColumnSpec], wanted: Sequence[ColumnSpec]) -> bytes | None:
+    """Returns the bytes of the wanted columns of a row; None if it lacks one of them."""
+    ends = itertools.accumulate(column.nbytes for column in columns)
+    values = {column: row[end - column.nbytes : end] for column, end in zip(columns, ends, strict=True)}
+    return b"".join(values[column] for column in wanted) if values.keys() >= set(wanted) else None
 
 
 # -- layers ------------------------------------------------------------------------------------------------
@@ -126,6 +140,8 @@ def _offered(layers: Sequence[Any]) -> _Method | None:
         if _has_methods(layer, "get_state", "set_state"):
             return _Method("get_state", depth, lambda env: env.get_state(), lambda env, state: env.set_state(state))
     if _has_methods(core, "clone_state", "restore_state"):
+        if atari_state.is_emulated(core):
+            return _Method("clone_state", last, atari_state.take, atari_state.put, _is_random)
         return _Method("clone_state", last, _clone, lambda env, state: env.restore_state(state), _is_random)
     if mujoco_state.is_simulated(core):
         return _Method("mujoco", last, mujoco_state.take, mujoco_state.put, mujoco_state.is_beside)
@@ -154,7 +170,7 @@ def _has_methods(layer: Any, *names: str) -> bool:
 
 
 def _clone(env: Any) -> Any:
-    """As ale_py's env has it: with its random numbers, if it can tell them apart."""
+    """Clones an env with its random numbers, if its method has that argument of ale_py's."""
     try:
         return env.clone_state(include_rng=True)
     except TypeError:
@@ -227,11 +243,11 @@ def _culprit(
     return None
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+class _Pickler(ByValue):
     """Refers to what the env that is to be put into the state has itself, instead of copying it."""
 
-    def __init__(self, file: Any, references: Mapping[int, _Reference]) -> None:
-        super().__init__(file, protocol=5)
+    def __init__(self, file: io.BytesIO, references: Mapping[int, _Reference]) -> None:
+        super().__init__(file)
         self._references = references
 
     def persistent_id(self, value: Any) -> _Reference | None:

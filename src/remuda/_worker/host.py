@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -36,6 +35,7 @@ from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.missing_env import Missing
+from remuda._worker.named_pickles import dump_named, not_pickled
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import WorkerInfo, worker_context
 from remuda.errors import InvalidEnvError
@@ -247,6 +247,9 @@ class EnvHost:
         except Exception as error:
             raise not_pickled("a terminal observation and info", (obs, info), error) from error
 
+    def copy_obs(self, obs: Any) -> Any:
+        return self._get_layout().observation.copy_one(obs)
+
     def pack(
         self,
         objects: list[Any],
@@ -276,7 +279,7 @@ class EnvHost:
         if wanted.seed is not None:
             self._defaults.give_later(env, wanted.seed)
             self._get_loop().complete_resets(True)
-        return put_state(self._env_at(env), wanted.state)
+        return put_state(self._env_at(env), wanted.state, self._get_layout().computed)
 
     def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
         completed = self._defaults.complete(env, named, self._get_loop())
@@ -312,7 +315,8 @@ class EnvHost:
         if self._env_at(slot) is None:
             self.renew(slot)
         if isinstance(call, TakeState):
-            return dump(take_state(self._env_at(slot), call.fns, self._get_loop().place_of(slot)))
+            place = self._get_loop().place_of(slot)
+            return dump(take_state(self._env_at(slot), call.fns, place, self._get_layout()))
         result = call.run(self._env_at(slot))
         answer = dump_named("a result", result)
         if call.about is not None:
@@ -485,16 +489,3 @@ class EnvHost:
     def _get_loop(self) -> _core.WorkerLoop:
         assert self._loop is not None  # it asks
         return self._loop
-
-
-def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
-    """As `dump`; an error says what it is that cannot be pickled. `shown`: it shows so many of the values only."""
-    try:
-        return dump(value)
-    except Exception as error:
-        raise not_pickled(what, value if shown is None else value[:shown], error) from error
-
-
-def not_pickled(what: str, value: Any, error: Exception) -> TypeError:
-    """An error that says what it is that cannot be pickled, instead of only the innermost type."""
-    return TypeError(f"expected {what} that can be pickled, got {text_of(value, reprlib.repr)} ({text_of(error)})")

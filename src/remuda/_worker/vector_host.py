@@ -6,6 +6,7 @@ import functools
 import operator
 import reprlib
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -65,7 +66,8 @@ class VectorHost(EnvHost):
     def __init__(self, info: WorkerInfo, channel: Channel, vector_size: int, **options: Any) -> None:
         super().__init__(info, channel, **options)
         self.width = vector_size
-        self._last_obs: dict[int, Any] = {}  # by first slot: as the vector env has returned it
+        self._last_obs: dict[int, Any] = {}  # by first slot: as the vector env has returned it, or a copy
+        self._own_obs: dict[int, Any] = {}  # ... copies, each of an observation that may not be the last by now
         self._last_computed: dict[int, list[Array]] = {}  # ... and what was computed then
         self._rows: VectorRows | None = None
         self._infos: VectorInfos | None = None
@@ -92,18 +94,13 @@ class VectorHost(EnvHost):
         self._infos = VectorInfos(self.width, self._rows.info_mask)
         return super().start(layout, arena, defaults)
 
-    def _put(self, slot: int, env: Any) -> None:
-        super()._put(slot, env)
-        self._last_obs.pop(slot, None)
-        self._last_computed.pop(slot, None)
-
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         rows: Any = place.view(self._get_layout().plan.rows)
         self._dealer.add_column(self._info_columns, column, rows)
 
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         errors = super().close_quietly()
-        self._last_obs, self._last_computed = {}, {}
+        self._last_obs, self._own_obs, self._last_computed = {}, {}, {}
         self._rows = self._infos = None  # they keep the memory of the pool
         return errors
 
@@ -171,6 +168,26 @@ class VectorHost(EnvHost):
         self._table.write_flags(row, 0.0, False, False)
         self._dealer.write(told, row)
         return extra
+
+    def handle(self, slot: int | None, parts: Parts) -> Parts:
+        if slot is not None:
+            self._own_last_obs(slot)
+        return super().handle(slot, parts)
+
+    def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
+        if slot is not None and operation != "call":
+            self._last_obs.pop(slot, None)  # the vector env may have left its buffers half written
+        return super().describe(error, slot, operation)
+
+    def _own_last_obs(self, slot: int) -> None:
+        """Copies an observation before code of the vector env runs that may write to the buffers of it."""
+        obs = self._last_obs.get(slot)
+        if obs is not None and obs is not self._own_obs.get(slot):
+            leaves, objects = self._flatten(obs)
+            copied = self._get_layout().observation.build_batch(
+                [leaf.copy() for leaf in leaves], deepcopy(objects or [])
+            )
+            self._last_obs[slot] = self._own_obs[slot] = copied
 
     # -- in and out --------------------------------------------------------------------------------------
 

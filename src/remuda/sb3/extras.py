@@ -13,7 +13,7 @@ _ALIASES = {"action_masks": "action_mask"}  # what sb3-contrib asks for, and wha
 
 
 class Extras:
-    """What the latest reset or step has computed of the envs, and whether that still holds.
+    """The columns of the latest reset or step, which hold until anything else is sent to the envs.
 
     Attributes:
         columns: By name, of the latest reset or step; empty before the first one.
@@ -23,15 +23,11 @@ class Extras:
     def __init__(self, functions: Mapping[str, Callable[[Any], Any]]) -> None:
         self.functions = functions
         self.columns: dict[str, npt.NDArray[Any]] = {}
-        self._hold = False
+        self._last_sent = 0
 
-    def note(self, batch: Batch) -> None:
-        """The envs have been reset or stepped."""
-        self.columns, self._hold = batch.extras, True
-
-    def outdate(self) -> None:
-        """The envs are asked for something that may change what is computed of them."""
-        self._hold = False
+    def note(self, batch: Batch, last_sent: int) -> None:
+        """Takes the columns of a reset or step. `last_sent`: as `Part.last_sent` is now."""
+        self.columns, self._last_sent = batch.extras, last_sent
 
     def let_go(self) -> None:
         """Hold no shared memory any more."""
@@ -41,8 +37,8 @@ class Extras:
         """The column that answers a question for this attribute or method; None: there is none."""
         return next((name for name in (asked, _ALIASES.get(asked)) if name in self.functions), None)
 
-    def rows(self, name: str, envs: Sequence[int]) -> list[Any] | None:
-        """Copies of the rows of these envs; None where they may be out of date."""
-        if not self._hold:
+    def rows(self, name: str, envs: Sequence[int], last_sent: int) -> list[Any] | None:
+        """Returns copies of the rows of these envs; None if they may be out of date."""
+        if last_sent != self._last_sent or not self.columns:
             return None
         return [self.columns[name][env].copy() for env in envs]

@@ -173,7 +173,7 @@ class SubprocVecEnv(HasPool, VecEnv):
         batch = self._envs.reset(seed=seeds, options=options)
         self._under_way = False
         if self._extras.functions:
-            self._extras.note(batch)
+            self._extras.note(batch, self._envs.last_sent)
         self.reset_infos = tuple(batch.infos)  # type: ignore[assignment]  # a tuple, as the original's
         self._reset_seeds()
         self._reset_options()
@@ -252,7 +252,7 @@ class SubprocVecEnv(HasPool, VecEnv):
 
     def _read(self, batch: Batch) -> VecEnvStepReturn:
         if self._extras.functions:
-            self._extras.note(batch)
+            self._extras.note(batch, self._envs.last_sent)
         rewards, dones, infos, self.reset_infos = read_step(batch, self.reset_infos)  # type: ignore[assignment]
         return batch.obs, rewards, dones, infos  # type: ignore[return-value]
 
@@ -355,7 +355,6 @@ class SubprocVecEnv(HasPool, VecEnv):
 
         Raises: as :meth:`get_attr`.
         """
-        self._outdate_extras()
         self._envs.apply_async(
             worker.set_attribute,
             (attr_name, value),
@@ -386,7 +385,6 @@ class SubprocVecEnv(HasPool, VecEnv):
         name = None if method_args or method_kwargs else self._extras.name_of(method_name)
         if name is not None:
             return self._computed(name, indices)
-        self._outdate_extras()
         return self._apply(worker.call_method, method_name, method_args, method_kwargs, indices=indices)
 
     def env_is_wrapped(
@@ -397,12 +395,11 @@ class SubprocVecEnv(HasPool, VecEnv):
 
     def _computed(self, name: str, indices: Indices) -> list[Any]:
         """A column of ``extras=``; asked of the envs where something has been done to them since it was computed."""
-        rows = None if self._under_way or self.closed else self._extras.rows(name, env_ids(indices, self.num_envs))
-        return self._apply(self._extras.functions[name], indices=indices) if rows is None else rows
-
-    def _outdate_extras(self) -> None:
-        for envs in (self, *self._split_off):
-            envs._extras.outdate()
+        if not self._under_way and not self.closed:
+            rows = self._extras.rows(name, env_ids(indices, self.num_envs), self._envs.last_sent)
+            if rows is not None:
+                return rows
+        return self._apply(self._extras.functions[name], indices=indices)
 
     @translated
     def replace(self, indices: Indices, env_fns: Sequence[Callable[[], Env[Any, Any]]]) -> None:
@@ -425,7 +422,6 @@ class SubprocVecEnv(HasPool, VecEnv):
             raise StateError("expected no step under way when envs are replaced; call step_wait first")
         if self._under_way:
             self._drop_what_is_under_way()
-        self._outdate_extras()
         self._envs.replace(self._env_ids(indices), factories(env_fns, worker.build))
 
     @translated
@@ -467,7 +463,6 @@ class SubprocVecEnv(HasPool, VecEnv):
             if share.pending:  # what an error or an interruption has left, or was given up with the part
                 share.discard()
         self._shares, self._under_way = self._pool.split(parts), False
-        self._extras.outdate()
         if len(self._shares) == 1:
             return (self,)
         split_off = tuple(SubprocVecEnvPart(self, share) for share in self._shares)

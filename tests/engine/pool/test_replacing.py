@@ -17,7 +17,7 @@ import pytest
 from gymnasium import spaces
 from old_gymnasium import in_mode, require_mode
 from pairs import each
-from pool_envs import CountingEnv, HookedEnv, counting
+from pool_envs import CountingEnv, Gate, HookedEnv, counting
 from programs import kill, pids_of
 from vector_envs import PlainVector
 
@@ -328,6 +328,34 @@ def test_an_episode_in_advance_is_forgotten() -> None:
         pool.step([1, 1])
         batch = pool.step([1, 1])
         assert [batch.infos[i]["episode_seed"] for i in range(2)] == seeds
+
+
+def interrupted(signum: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+def test_a_reset_after_an_interrupt_is_not_asked_for_again(mode: Any, tmp_path: Path) -> None:
+    gate, main = Gate(tmp_path), os.getpid()
+
+    def close(env: Any) -> None:  # of the old env, when the new one takes its place
+        os.kill(main, signal.SIGUSR1)
+        gate.wait()
+
+    before = signal.signal(signal.SIGUSR1, interrupted)
+    try:
+        with Pool([other(0), partial(HookedEnv, 1, close=close)], autoreset=mode) as pool:
+            pool.reset()
+            with pytest.raises(KeyboardInterrupt):
+                pool.replace([1], [other(10)])
+            with pytest.raises(StateError, match="got env 1; call reset first"):
+                pool.step([1, 1])
+            pool.send_reset()  # before the late answer has come
+            gate.let_pass()
+            assert pool.recv(order="slot").obs[:, 0].tolist() == [0, 10]
+            assert pool.step([1, 1]).obs[:, 2].tolist() == [1, 1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_parts_replace_their_own() -> None:

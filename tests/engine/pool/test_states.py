@@ -13,7 +13,18 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 from pairs import each
 from pool_envs import CountingEnv, Gate, assert_same, counting, gated
-from state_envs import CloningWalkEnv, EzEnv, Recent, SavingWalkEnv, WalkEnv, put, take
+from state_envs import (
+    CloningWalkEnv,
+    EzEnv,
+    Recent,
+    SavingWalkEnv,
+    SizedEnv,
+    WalkEnv,
+    WritingEnv,
+    put,
+    take,
+    take_log,
+)
 from vector_envs import synced
 
 from remuda import Batch, EnvError, InvalidEnvError, Pool, StateError
@@ -338,6 +349,8 @@ def test_an_env_that_is_still_at_it_is_not_waited_for(tmp_path: Path) -> None:
         (lambda pool, states: pool.get_state(state_fns=3), TypeError, "expected state_fns to be a pair of functions"),
         (lambda pool, states: pool.get_state(state_fns=(take,)), TypeError, "expected state_fns to be a pair"),
         (lambda pool, states: pool.fork_state([0, 1], [0]), ValueError, "expected one env, or 1, to copy into"),
+        (lambda pool, states: pool.fork_state(0, []), ValueError, "expected at least one env to copy into, got none"),
+        (lambda pool, states: pool.set_state([], []), ValueError, "expected at least one env to put into a state"),
     ],
 )
 def test_bad_arguments_are_told_before_anything_is_sent(call: Any, error: type[Exception], says: str) -> None:
@@ -356,6 +369,39 @@ def test_a_state_of_another_kind_of_env_is_refused() -> None:
         says = "expected a state of WalkEnv for env 0, got one of TimeLimit<SavingWalkEnv>"
         with pytest.raises(ValueError, match=says):
             other.set_state(pool.get_state())
+
+
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+def test_a_state_of_an_env_of_another_shape_is_refused_and_costs_no_env(faults: Any) -> None:
+    with Pool([lambda: SizedEnv(3)], num_workers=1) as other:
+        other.reset()
+        states = other.get_state(state_fns="attributes")
+    with Pool([lambda: SizedEnv(5)], num_workers=1, faults=faults) as pool:
+        pool.reset()
+        with pytest.raises(ValueError, match=r"expected a state of an env with the observations <i8 \(5,\) for env 0"):
+            pool.set_state(states)
+        assert pool.step([1]).obs[0, 2] == 1
+        assert pool.stats().restarts == 0
+
+
+@pytest.mark.parametrize("fns", ["attributes", (take_log, put)])
+def test_an_open_file_is_no_state(fns: Any, tmp_path: Path) -> None:
+    with Pool([lambda: WritingEnv(tmp_path / "log")], num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match="open file"):
+            pool.get_state(state_fns=fns)
+        assert pool.step([1]).obs[0, 2] == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_env_that_was_replaced_has_no_state_before_its_reset(backend: Any) -> None:
+    with Pool(walks(2), backend=backend) as pool:
+        pool.reset()
+        pool.replace([1], walks(1))
+        with pytest.raises(StateError, match="got env 1, built anew and not reset yet"):
+            pool.get_state()
+        pool.step([0, 0])
+        assert len(pool.get_state()) == 2
 
 
 def test_vector_envs_are_refused() -> None:

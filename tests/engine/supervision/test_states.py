@@ -12,7 +12,7 @@ from pool_envs import hooked
 from programs import kill
 from state_envs import Putting, take_counts
 
-from remuda import EnvError, FaultPolicy, Pool, StateError, load_record
+from remuda import EnvError, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
 from remuda.errors import RecordError
 
 ACTS = {"death": accidents.kill_myself, "exception": accidents.raise_value_error}
@@ -50,6 +50,48 @@ def test_an_idle_death_after_it_does_so_too() -> None:
         batch = pool.step([0, 0])
         assert batch.truncated.tolist() == [False, True]
         assert batch.obs[1].tolist() == put.obs[1].tolist()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_an_env_that_was_built_anew_has_no_state_before_its_reset(mode: Any, is_idle: bool, tmp_path: Path) -> None:
+    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
+    policy = FaultPolicy("restart", backoff=0)
+    fns = take_counts, Putting()
+    with Pool(hooked(2, step=fail), autoreset=mode, faults=policy) as pool:
+        pool.reset(seed=0)
+        if is_idle:
+            kill(pool, 1)
+            with pytest.raises((StateError, WorkerDiedError)):
+                pool.get_state([1], state_fns=fns)
+        else:
+            assert pool.step([0, 9]).truncated.tolist() == [False, True]
+        if mode != "same_step" or is_idle:  # else the row of the fault has begun the next episode
+            for _ in range(2):
+                with pytest.raises(StateError, match="env 1"):
+                    pool.get_state(state_fns=fns)
+        if is_idle:
+            assert pool.step([0, 0]).truncated.tolist() == [False, True]
+            if mode != "same_step":
+                with pytest.raises(StateError, match="env 1"):
+                    pool.get_state([1], state_fns=fns)
+        if mode == "disabled":
+            pool.reset(env_ids=[1])
+        pool.step([0, 0])
+        assert len(pool.get_state(state_fns=fns)) == 2
+
+
+def test_a_renewed_env_has_no_state_before_its_reset() -> None:
+    fns = take_counts, Putting()
+    with Pool(hooked(2, length=1), faults=FaultPolicy(renew_every=1)) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        with pytest.raises(StateError, match="got envs 0, 1, built anew and not reset yet"):
+            pool.get_state(state_fns=fns)
+        pool.send_observe()
+        assert pool.recv(order="slot").obs[:, 2].tolist() == [1, 1]
+        pool.step([0, 0])
+        assert len(pool.get_state(state_fns=fns)) == 2
 
 
 @pytest.mark.parametrize("kind", ACTS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from pool_envs import counting
+from state_envs import BufferedEnv, shown
 from vector_envs import synced
 
 import remuda
@@ -81,5 +83,18 @@ def test_make_vec_takes_them() -> None:
     try:
         envs.reset()
         assert envs.extras["mask"].tolist() == [[True, True]] * 2
+    finally:
+        envs.close()
+
+
+def test_a_masked_reset_shows_the_others_as_they_were() -> None:
+    envs = AsyncVectorEnv([partial(BufferedEnv, tag, 1) for tag in range(2)], resets_ahead=True, extras={"seen": shown})
+    try:
+        envs.reset()
+        last = envs.step([5, 6])[0].copy()
+        obs, _ = envs.reset(options={"reset_mask": np.array([True, False])})
+        assert obs[0, 2] == 0
+        assert obs[1].tolist() == last[1].tolist()
+        np.testing.assert_array_equal(envs.extras["seen"][1], last[1])
     finally:
         envs.close()

@@ -66,6 +66,37 @@ def test_masks_come_from_the_columns_and_nobody_is_asked(name: str, messages: li
         asking.close()
 
 
+def now(envs: SubprocVecEnv) -> Any:
+    return np.array(envs.pool.apply(masks_of))
+
+
+def test_masks_are_those_of_the_moment_while_a_rollout_is_iterated() -> None:
+    envs = make(extras={"action_masks": masks_of})
+    try:
+        envs.reset()
+        for step in envs.rollout(6):
+            assert_same(np.array(envs.env_method("action_masks")), step.extras["action_masks"].copy())
+            step.act([int(np.flatnonzero(mask)[-1]) for mask in step.extras["action_masks"]])
+        assert_same(np.array(envs.env_method("action_masks")), now(envs))
+    finally:
+        envs.close()
+
+
+def test_masks_are_those_of_the_moment_after_the_pool_was_used() -> None:
+    envs = make(extras={"action_masks": masks_of})
+    try:
+        envs.seed(0)
+        envs.reset()
+        states = envs.pool.get_state(state_fns="attributes")
+        first = now(envs)
+        for _ in range(2):
+            envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in envs.env_method("action_masks")]))
+        envs.pool.set_state(states)
+        assert_same(np.array(envs.env_method("action_masks")), first)
+    finally:
+        envs.close()
+
+
 def test_what_is_returned_is_the_callers() -> None:
     envs = make(extras={"action_masks": masks_of})
     try:

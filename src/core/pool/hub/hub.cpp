@@ -82,6 +82,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       obstacles_(std::make_shared<Obstacles>(plan_.slots, plan_.envs)),
       parts_(slots_, plan_.frames),
       last_results_(plan_, rows_of(columns), rows_of(final_columns), rows_of(computed)),
+      last_messages_(plan_.envs),
       last_parts_(plan_.envs),
       resolution_(slots_, seating_, last_results_, parts_, plan_.width),
       actions_(std::move(actions), action_nest),
@@ -290,11 +291,18 @@ std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, 
 std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts) {
   const std::uint64_t sequence = outbox_.next_sequence();
   ports_[worker].messages.push_back(sequence);
+  if (env != kWholeWorker) last_messages_[env] = sequence;
   inbox_.await_answer();
   push(worker, {op, env, 0, 1, sequence, 0, 0}, parts);
   TimeOfCall now;
   outbox_.publish(worker, now);
   return sequence;
+}
+
+std::uint64_t Hub::last_sent(const std::vector<std::uint32_t>& slots) const {
+  std::uint64_t last = 0;
+  for (std::uint32_t slot : slots) last = std::max({last, slots_[slot].sequence, last_messages_[env_of(slot)]});
+  return last;
 }
 
 bool Hub::has_room(std::uint32_t worker) const {

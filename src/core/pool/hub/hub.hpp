@@ -89,6 +89,8 @@ class Hub {
   void set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array);
   void look_at(std::uint64_t number) { look_at_ = number; }
   std::uint64_t batches() const { return caller_meter_.batches(); }  // that were handed out
+  // The number of the latest command or message for the env of any of these slots.
+  std::uint64_t last_sent(const std::vector<std::uint32_t>& slots) const;
   // Is called before each wait, where workers run in the caller's thread.
   void set_pump(nb::object pump) { callbacks_.pump = std::move(pump); }
   const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
@@ -236,6 +238,7 @@ class Hub {
   // Whether its env was built anew since its last result and has not reset yet, so that it knows of no observation: an
   // observe is answered by `repeat_last`, with the parts it was sent with.
   bool is_fresh(std::uint32_t slot) const { return last_results_.is_fresh(env_of(slot)); }
+  void set_fresh(std::uint32_t slot) { last_results_.set_fresh(env_of(slot)); }
 
   // The last observation of a slot: (the row of the columns where it is kept, the parts that came with it | None).
   // With `keeps_last` only, as what follows.
@@ -369,6 +372,7 @@ class Hub {
   Parts parts_;
   std::vector<PartObjects> part_objects_;  // by their order
   LastResults last_results_;
+  std::vector<std::uint64_t> last_messages_;  // by env: the number of the latest
   std::vector<nb::object> last_parts_;  // by env: of its last result, where observations have parts without a column
   Resolution resolution_;
 

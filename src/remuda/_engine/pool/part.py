@@ -345,14 +345,20 @@ class Part(Stateful):
         self._exchange.discard(self._part)
         self._failed_after = None
 
+    @property
+    def last_sent(self) -> int:
+        """int, which grows with each command and call that is sent to these envs. Raises ClosedError."""
+        self._engine.check_open()
+        return self._engine.running.hub.last_sent(self._ids)
+
+    # -- inside ------------------------------------------------------------------------------------------
+
     def _check_rollout(self, steps: int, parts: int) -> None:
         """Raises as `rollout` does for arguments that cannot be, and for a pool that has no rollouts."""
         self._check_open()
         check_rollout(steps, parts, self._engine.layout)
         if parts > 1 and self._pool is not None:
             raise ValueError(f"expected parts=1 for a part of a pool, got {parts}: only a whole pool can be divided")
-
-    # -- inside ------------------------------------------------------------------------------------------
 
     def _without_objects(
         self, actions: Any, env_ids: Iterable[int] | None

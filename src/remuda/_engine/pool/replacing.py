@@ -49,6 +49,7 @@ class Replacing:
             self._check_fit(envs, reports)
             notes = [partial(self._take_note, *each) for each in zip(envs, factories, carried, reports, strict=True)]
             takes = [dump(TakeReplacement(True))] * len(envs)
+            self._note_fresh(slots)
             self._exchange.ask(envs, takes, heard=lambda call, i: _Taking(call, notes[i])).result()
         except BaseException:
             self._drop(envs)
@@ -63,6 +64,11 @@ class Replacing:
         for slot in ids:
             self._running.reports[slot] = report
             self._action_spaces.replace(slot, report.action_space)
+
+    def _note_fresh(self, slots: Sequence[int]) -> None:
+        """Called before workers are told: after an interrupt their answers may come when a reset was sent already."""
+        for slot in slots:
+            self._running.hub.set_fresh(slot)
             if self._layout.autoreset != "next_step":  # with that the next step resets it
                 self._exchange.faults.obstacles.require_reset(slot)
 

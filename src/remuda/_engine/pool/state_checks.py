@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from remuda._wire.codec import Leaves, SpaceCodec
 from remuda._wire.env_state import EnvState, StateSupport
 from remuda.errors import InvalidEnvError
 
@@ -39,9 +40,14 @@ def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_si
 
 
 def check_states(
-    states: Any, slots: Sequence[int], support_of: SupportOf, autoreset: str, vector_size: int | None
+    states: Any,
+    slots: Sequence[int],
+    support_of: SupportOf,
+    codecs: tuple[SpaceCodec, SpaceCodec],
+    autoreset: str,
+    vector_size: int | None,
 ) -> list[EnvState]:
-    """The states, which fit these envs.
+    """Returns the states, which fit these envs. `codecs`: of the pool's observations and actions.
 
     Raises:
         TypeError, ValueError: They do not.
@@ -49,12 +55,22 @@ def check_states(
     _check_single("set", vector_size)
     if not isinstance(states, Sequence) or not all(isinstance(state, EnvState) for state in states):
         raise TypeError(f"expected a sequence of states that get_state has returned, got {states!r}")
+    if not slots:
+        raise ValueError(
+            "expected at least one env to put into a state, got none at env_ids; name some, or None for all"
+        )
     if len(states) != len(slots):
         raise ValueError(f"expected {len(slots)} states, one for each env, got {len(states)}")
     for state, slot in zip(states, slots, strict=True):
         layers = support_of(slot).layers
         if state.layers != layers:
             raise ValueError(f"expected a state of {_text(layers)} for env {slot}, got one of {_text(state.layers)}")
+        for kind, codec, leaves in zip(("observations", "actions"), codecs, state.leaves, strict=True):
+            if leaves != codec.leaves:
+                raise ValueError(
+                    f"expected a state of an env with the {kind} {_shapes(codec.leaves)} for env {slot}, got one with "
+                    f"{_shapes(leaves)}; put it into an env that is made as the one that it was taken of"
+                )
         if state.is_over and autoreset == "same_step":
             raise ValueError(
                 f"expected a state within an episode for env {slot}, got one after its end: with "
@@ -69,6 +85,10 @@ def _check_single(what: str, vector_size: int | None) -> None:
             f"expected envs whose states are {what} one by one, got vector_size={vector_size}: where a vector env is "
             "in the episodes of its envs only itself knows; use call() with methods of its own"
         )
+
+
+def _shapes(leaves: Leaves) -> str:
+    return ", ".join(" ".join(map(str, leaf)).strip() for leaf in leaves)
 
 
 def _text(layers: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from remuda._engine.pool.state_checks import check_states, check_taken
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.pickling import dump_for_worker
 from remuda._wire.requests import TakeState
+from remuda._wording import name_some
 from remuda.errors import StateError
 
 
@@ -37,7 +38,8 @@ class Stateful(Callee):
 
         Raises:
             InvalidEnvError: An env that offers none of this, without `state_fns`. Nothing was sent.
-            StateError: An env has not been reset, or is in flight. Nothing was sent.
+            StateError: An env has not been reset, is in flight, or was built anew and has not been reset since. Nothing
+                was sent.
             ValueError, TypeError: Arguments of another form; with `vector_size` always. Nothing was sent.
             EnvError: A function raised, or the state cannot be pickled. The episode goes on.
             WorkerDiedError, BrokenPoolError, ClosedError: It cannot answer.
@@ -47,6 +49,7 @@ class Stateful(Callee):
         check_taken(state_fns, targets, self._support_of, self._engine.layout.vector_size)
         self._engine.faults.check_reset(targets)
         self._check_idle(targets)
+        self._check_in_episode(targets)
         messages = [dump_for_worker(TakeState(state_fns))] * len(targets)
         return self._engine.exchange.call(targets, messages).result()
 
@@ -73,7 +76,8 @@ class Stateful(Callee):
         """
         self._engine.check_open()
         layout, targets = self._engine.layout, self._targets(env_ids)
-        checked = check_states(states, targets, self._support_of, layout.autoreset, layout.vector_size)
+        codecs = layout.observation, layout.action
+        checked = check_states(states, targets, self._support_of, codecs, layout.autoreset, layout.vector_size)
         self._check_quiet()
         self._engine.resets.restore(targets, checked, self._part, to_all=env_ids is None)
         return self._receive(env_ids=targets)
@@ -91,6 +95,8 @@ class Stateful(Callee):
         Returns, raises: As `set_state`, and as `get_state` does.
         """
         into = _ids(targets)
+        if not into:
+            raise ValueError("expected at least one env to copy into, got none at targets; name some")
         several = isinstance(source, Sequence) or hasattr(source, "__len__")
         sources = _ids(source) if several else _ids(source) * len(into)
         if len(sources) != len(into):
@@ -105,6 +111,16 @@ class Stateful(Callee):
         running = self._engine.running
         if (busy := next((slot for slot in slots if not running.hub.is_idle(slot)), None)) is not None:
             raise StateError(f"expected envs whose last result was received, but env {busy} is in flight")
+
+    def _check_in_episode(self, slots: Sequence[int]) -> None:
+        hub, supervisor = self._engine.running.hub, self._engine.exchange.supervisor
+        if fresh := [
+            slot for slot in slots if hub.is_fresh(slot) or not supervisor.takes_messages(hub.worker_of(slot))
+        ]:
+            raise StateError(
+                f"expected envs in an episode, or at its end, got {name_some('env', fresh)}, built anew and not reset "
+                "yet; step it, or call reset"
+            )
 
     def _support_of(self, slot: int) -> StateSupport:
         running = self._engine.running

@@ -41,12 +41,21 @@ class FaultResolution:
             self._defer_end(slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
-        """What an observe of the slots of each env is answered with by the hub, for it knows of none; else None."""
+        """Returns the parts of the hub's answers to an observe of envs that were built anew; None if workers answer."""
+        if not self._layout.keeps_last:
+            return None
         known = [
             self._parts(self._last_row_parts(slot) for slot in its) if self._running.hub.is_fresh(its[0]) else None
             for its in self._layout.by_env(slots)
         ]
         return known if any(known) else None
+
+    def send_on(self, slot: int, changes: Changes) -> None:
+        """Sends the command of an env whose episode is over to its successor, or answers an observe."""
+        slots = self._layout.ids_with(slot)
+        if self._running.hub.last_op(slot) == _core.Op.OBSERVE:
+            return self._repeat_last(slots, (), changes)
+        return changes.do(self._running.hub.resend, slot)
 
     def _choose(self, op: _core.Op, over: bool) -> Callable[[Sequence[int], Sequence[Fault], Changes], None]:
         """What to do about a command. `over`: the episodes were over before."""

@@ -160,7 +160,7 @@ class Supervisor:
     def _closed_to_be_replaced(self, index: int, orphaned: Sequence[int], changes: Changes) -> RemudaError:
         self._replace(index, time.monotonic(), changes)
         for slot in orphaned:
-            changes.do(self._running.hub.resend, slot)
+            self.resolution.send_on(slot, changes)
         return self._deaths.of_closing(index)
 
     def _lost(self, index: int, orphaned: Sequence[int], changes: Changes, *, tell: bool) -> RemudaError:

@@ -1,0 +1,168 @@
+"""Envs that write each observation to the same array: the last one is shown as it was, whatever the env does next."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from pairs import each
+from state_envs import BufferedEnv, BufferedVector, shown
+
+from remuda import Batch, EnvError, FaultPolicy, Pool
+
+BACKENDS = ("process", "thread", "serial")
+EXTRAS = {"seen": shown}
+AHEAD: list[Any] = [{"resets_ahead": True}, {"spares": 2}]
+
+
+def buffered(num_envs: int, length: int = 1_000_000) -> list[Any]:
+    return [partial(BufferedEnv, tag, length) for tag in range(num_envs)]
+
+
+def observed(pool: Pool) -> Batch:
+    pool.send_observe()
+    return pool.recv(order="slot")
+
+
+def check(batch: Batch, obs: Any) -> None:
+    np.testing.assert_array_equal(batch.obs, obs)
+    np.testing.assert_array_equal(batch.extras["seen"], obs)
+
+
+def ended(pool: Pool) -> Any:
+    """Every env has ended its episode, and the next ones have been begun ahead. Returns the last observations."""
+    batch = pool.step([5, 6])
+    assert batch.terminated.all()
+    obs = batch.obs.copy()
+    pool.apply(repr)  # the reset that is due is made before it, or before the next message
+    pool.apply(repr)
+    return obs
+
+
+@each(backend=BACKENDS, options=AHEAD)
+def test_an_observe_after_the_end_shows_the_end(backend: Any, options: Any) -> None:
+    with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
+        pool.reset(seed=0)
+        for _ in range(2):
+            obs = ended(pool)
+            check(observed(pool), obs)
+            pool.step([1, 1])
+
+
+@each(backend=BACKENDS, options=AHEAD)
+def test_a_rollout_after_the_end_begins_with_the_end(backend: Any, options: Any) -> None:
+    with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
+        pool.reset(seed=0)
+        obs = ended(pool)
+        rollout = pool.rollout(2)
+        for step in rollout:
+            step.act([1, 1])
+        np.testing.assert_array_equal(rollout.obs[0], obs)
+        np.testing.assert_array_equal(rollout.extras["seen"][0], obs)
+
+
+@each(backend=BACKENDS, options=AHEAD)
+def test_a_state_after_the_end_is_one_of_the_end(backend: Any, options: Any) -> None:
+    with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
+        pool.reset(seed=0)
+        obs = ended(pool)
+        states = pool.get_state(state_fns="attributes")
+        pool.step([1, 1])
+        for _ in range(2):
+            batch = pool.set_state(states)
+            assert batch.terminated.all()
+            check(batch, obs)
+            check(observed(pool), obs)
+            assert [state.is_over for state in pool.get_state(state_fns="attributes")] == [True, True]
+
+
+def test_columns_that_a_state_lacks_are_computed_of_the_env() -> None:
+    with Pool(buffered(2, 1), num_workers=1, extras=EXTRAS, resets_ahead=True) as pool:
+        pool.reset()
+        obs = ended(pool)
+        states = pool.get_state(state_fns="attributes")
+    both = {"tag": lambda env: env.tag, **EXTRAS}
+    for extras, names in ((both, ["tag"]), ({}, []), (EXTRAS, ["seen"])):
+        with Pool(buffered(2, 1), num_workers=1, extras=extras, resets_ahead=True) as pool:
+            batch = pool.set_state(states)
+            np.testing.assert_array_equal(batch.obs, obs)
+            if "tag" in names:
+                assert batch.extras["tag"].tolist() == [0, 1]
+            if "seen" in names:
+                check(batch, obs)
+
+
+@each(backend=BACKENDS, restarts=[False, True])
+def test_an_observe_after_replace_shows_what_the_env_before_has_shown(backend: Any, restarts: bool) -> None:
+    faults = FaultPolicy("restart") if restarts else FaultPolicy()
+    with Pool(buffered(2), backend=backend, extras=EXTRAS, faults=faults) as pool:
+        pool.reset()
+        obs = pool.step([5, 6]).obs.copy()
+        pool.replace([1], [partial(BufferedEnv, 10)])
+        check(observed(pool), obs)
+        rollout = pool.rollout(1)
+        for step in rollout:
+            step.act([1, 1])
+        np.testing.assert_array_equal(rollout.obs[0], obs)
+        np.testing.assert_array_equal(rollout.extras["seen"][0], obs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_so_it_does_after_a_vector_env_was_replaced_or_called(backend: Any) -> None:
+    make = partial(Pool, vector_size=2, backend=backend)
+    with make([partial(BufferedVector, [0, 1]), partial(BufferedVector, [2, 3])]) as pool:
+        pool.reset()
+        obs = pool.step([5, 6, 7, 8]).obs.copy()
+        pool.call("spoil")
+        pool.replace([2, 3], [partial(BufferedVector, [10, 11])])
+        np.testing.assert_array_equal(observed(pool).obs, obs)
+
+
+@pytest.mark.parametrize("backend", ["thread", "serial"])
+def test_so_it_does_after_an_env_was_renewed_ahead(backend: Any) -> None:
+    faults = FaultPolicy(renew_every=1)
+    with Pool(buffered(2, 1), backend=backend, extras=EXTRAS, faults=faults, resets_ahead=True) as pool:
+        pool.reset()
+        obs = ended(pool)
+        check(observed(pool), obs)
+        states = pool.get_state(state_fns="attributes")
+        check(pool.set_state(states), obs)
+        assert pool.step([1, 1]).obs[:, 2].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_calls_do_not_change_what_was_shown(backend: Any) -> None:
+    with Pool(buffered(2), backend=backend, extras=EXTRAS) as pool:
+        pool.reset()
+        obs = pool.step([5, 6]).obs.copy()
+        pool.call("spoil")
+        check(observed(pool), obs)
+        check(pool.set_state(pool.get_state(state_fns="attributes")), obs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_failed_step_has_written_is_not_shown(backend: Any) -> None:
+    with Pool(buffered(2), backend=backend, extras=EXTRAS, faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset()
+        obs = pool.step([5, 6]).obs.copy()
+        pool.set_attr("broken", True, [1])
+        batch = pool.step([5, 6])
+        assert batch.truncated.tolist() == [False, True]
+        assert batch.obs[1].tolist() == obs[1].tolist()
+        again = observed(pool)
+        check(again, batch.obs)
+        assert pool.step([1, 1]).obs[1].tolist() == [1, 1, 0, -1]
+
+
+def test_an_env_that_has_failed_can_be_called() -> None:
+    with Pool(buffered(2), num_workers=1) as pool:
+        pool.reset()
+        pool.set_attr("broken", True, [1])
+        with pytest.raises(EnvError):
+            pool.step([5, 6])
+        pool.set_attr("broken", False, [1])
+        assert pool.get_attr("tag") == [0, 1]
+        pool.discard()
+        assert pool.reset().obs[:, 2].tolist() == [0, 0]
