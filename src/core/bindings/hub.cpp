@@ -28,7 +28,9 @@ void bind_hub(nb::module_& m) {
   nb::class_<Obstacles>(m, "Obstacles")
       .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
       .def("require_reset", &Obstacles::require_reset, "slot"_a)
+      .def("require_beginning", &Obstacles::require_beginning, "slot"_a)
       .def("must_reset", &Obstacles::must_reset, "slot"_a)
+      .def("is_unshown", &Obstacles::is_unshown, "slot"_a)
       .def("lose", &Obstacles::lose, "env"_a)
       .def("set_untold", &Obstacles::set_untold, "any"_a);
 
@@ -45,6 +47,7 @@ void bind_hub(nb::module_& m) {
       .def("begin_rollout", &Hub::begin_rollout, "part"_a, "parts"_a, "steps"_a, "extras"_a,
            nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))
       .def("end_rollout", &Hub::end_rollout, "part"_a, "parts"_a)
+      .def("cut_off_in_rollout", &Hub::cut_off_in_rollout, "slot"_a)
       .def("bytes_for_rollout", &Hub::bytes_for_rollout, "rows"_a)
       .def("needs_reset", &Hub::needs_reset, "slot"_a)
       .def("has_begun", &Hub::has_begun, "slot"_a)

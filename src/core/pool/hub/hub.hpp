@@ -101,6 +101,8 @@ class Hub {
   nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
   // Steps of these parts fill it no more.
   void end_rollout(std::uint32_t first_part, std::uint32_t parts);
+  // An idle slot goes on with another env: where its steps fill a rollout, its episode there was cut off by that.
+  void cut_off_in_rollout(std::uint32_t slot);
   // How many bytes the next one, of so many rows, has to reserve.
   std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
   // Whether the episode of a slot is over, and the next one has not begun; whether its last observation is the first of
@@ -202,11 +204,8 @@ class Hub {
   std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
   std::uint32_t worker_of(std::uint32_t slot) const { return workers_[env_of(slot)]; }
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
-  // The row of a slot's action.
-  std::uint32_t action_row(std::uint32_t slot) const {
-    const Slots::Slot& its = slots_[slot];
-    return parts_.of(slot).action_row(its.row, its.position);
-  }
+  // The row of the action that a slot was sent last.
+  std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].action_row; }
   // Whether nothing that a slot was sent is pending.
   bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
   // The op that a slot was sent last.
@@ -336,6 +335,7 @@ class Hub {
   std::vector<Run> take_ready(Part& part, std::uint32_t limit);
   nb::object take_extras(const std::vector<Run>& runs);
   void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
+  void keep_last_actions(const std::vector<std::uint32_t>& slots);
   void forget_rollout(std::uint32_t number);
   std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 
 namespace remuda {
@@ -35,6 +36,13 @@ void RolloutStore::give_back(std::uint32_t first) {
   for (Piece& piece : pieces_)
     if (piece.first == first) piece.is_taken = false;
   merge_free();
+}
+
+void RolloutStore::clear(std::uint32_t first, std::uint32_t rows) const {
+  std::lock_guard lock(mutex_);
+  for (const Rows& column : columns_)
+    if (column.is_cleared)
+      std::memset(arena_->at<std::byte>(column.offset + first * column.bytes), 0, rows * column.bytes);
 }
 
 std::uint64_t RolloutStore::bytes_to_reserve(std::uint32_t rows) const {

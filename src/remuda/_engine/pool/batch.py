@@ -11,6 +11,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._engine.pool.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
+from remuda._spellings import InPlural
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded
 from remuda.errors import EnvError
@@ -40,13 +41,14 @@ class Source:
     extras: tuple[str, ...] = ()
 
 
-class Batch(_core.Batch):
+class Batch(_core.Batch, InPlural):
     """One result from each of n envs.
 
     Arrays are views of the pool's shared memory wherever possible. They are yours for as long as you keep
     them, or any view of them, or the batch: the pool never writes to a frame that somebody holds (it copies when all
     frames are held). You may write to them. One that nobody holds any more comes back as the array of a later batch, so
-    `id(batch.obs)` tells nothing apart, and a weak reference to it ends with the next step.
+    `id(batch.obs)` tells nothing apart, and a weak reference to it ends with the next step. Names in the plural, as
+    rollouts have them (`rewards`, `terminations`), work too.
 
     Attributes:
         env_ids: (n,) int64. All envs in ascending order, or some in the order of their arrival.

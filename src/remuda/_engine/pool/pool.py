@@ -24,6 +24,7 @@ from remuda._engine.pool.part import Part
 from remuda._engine.pool.partition import divide
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
+from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.startup.advice import ADVISER, advice
 from remuda._engine.startup.auto import settle
@@ -118,6 +119,7 @@ class Pool(Part):
         self.choice = settings.choice
         self.metadata = dict(running.reports[0].metadata)
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
+        self._divided_for: weakref.ref[Rollout] | None = None
         self._before: PoolStats | None = None
         is_open = settings.choice is None and not self.spares and self.backend != "serial"
         if settings.advise and is_open:  # else there is no choice, or it was made well
@@ -162,14 +164,65 @@ class Pool(Part):
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
         if engine.running.hub.any_pending:
-            raise StateError("expected no env in flight when a pool is split; call recv or discard first")
+            raise StateError(
+                "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
+            )
         divided = divide([engine.running.hub.worker_of(its[0]) for its in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
-        first = engine.divide(shares)
+        first, self._divided_for = engine.divide(shares), None
         if parts > 1:
-            return tuple(Part(engine, first + part, self) for part in range(parts))
+            return self._parts
         self._part = first
         return (self,)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        """Of the latest division."""
+        return tuple(Part(self._engine, number, self) for number in self._engine.part_numbers)
+
+    @property
+    def _is_divided(self) -> bool:
+        hub = self._engine.hub
+        return hub is not None and not hub.has_part(self._part)
+
+    def _join(self, first: int) -> None:
+        """Makes the pool whole, if nothing is in flight and the part of this number is still there."""
+        hub = self._engine.hub
+        if hub is not None and hub.has_part(first) and not hub.any_pending:
+            self.split(1)
+
+    def _join_dropped(self) -> bool:
+        is_dropped = self._is_divided and self._divided_for is not None and self._divided_for() is None
+        for part in self._parts if is_dropped else ():
+            if part.pending:
+                part.recv()  # as the rollout's close() does
+        if is_dropped:
+            self.split(1)
+        return is_dropped
+
+    def _check_open(self) -> None:
+        self._join_dropped()
+        super()._check_open()
+
+    @property
+    def pending(self) -> int:
+        """How many envs have been sent something whose result has not been received, or whose error not been raised.
+        Those of all parts, where it is divided."""
+        return sum(part.pending for part in self._parts) if self._is_divided else super().pending
+
+    def discard(self) -> None:
+        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset. A pool that is
+        divided is made whole.
+
+        Raises:
+            ClosedError: The pool is closed.
+        """
+        self._engine.check_open()
+        if self._is_divided:
+            for part in self._parts:
+                part.discard()
+            self.split(1)
+        super().discard()
 
     def send_reset(
         self,
@@ -191,6 +244,8 @@ class Pool(Part):
         """
         if reseat and env_ids is not None:
             raise ValueError("expected env_ids=None with reseat=True: envs take their places together")
+        if env_ids is None and self._is_divided:
+            self.split(1)
         if not self.spares or env_ids is not None:
             return super().send_reset(seed=seed, options=options, env_ids=env_ids)
         self._check_open()

@@ -63,7 +63,10 @@ class Replacing:
         for slot in ids:
             self._running.reports[slot] = report
             self._action_spaces.replace(slot, report.action_space)
-            if self._layout.autoreset != "next_step":  # with that the next step resets it
+            if self._layout.autoreset == "next_step":  # the next step resets it
+                self._running.hub.cut_off_in_rollout(slot)
+                self._exchange.faults.obstacles.require_beginning(slot)
+            else:
                 self._exchange.faults.obstacles.require_reset(slot)
 
     def _check(self, slots: Sequence[int], num_envs: int, num_factories: int) -> None:

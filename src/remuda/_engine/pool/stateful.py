@@ -37,7 +37,7 @@ class Stateful(Callee):
 
         Raises:
             InvalidEnvError: An env that offers none of this, without `state_fns`. Nothing was sent.
-            StateError: An env has not been reset, or is in flight. Nothing was sent.
+            StateError: An env has not been reset, nor since `replace`; or it is in flight. Nothing was sent.
             ValueError, TypeError: Arguments of another form; with `vector_size` always. Nothing was sent.
             EnvError: A function raised, or the state cannot be pickled. The episode goes on.
             WorkerDiedError, BrokenPoolError, ClosedError: It cannot answer.
@@ -45,7 +45,7 @@ class Stateful(Callee):
         self._engine.check_open()
         targets = self._named(env_ids)
         check_taken(state_fns, targets, self._support_of, self._engine.layout.vector_size)
-        self._engine.faults.check_reset(targets)
+        self._engine.faults.check_shown(targets)
         self._check_idle(targets)
         messages = [dump_for_worker(TakeState(state_fns))] * len(targets)
         return self._engine.exchange.call(targets, messages).result()
