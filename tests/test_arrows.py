@@ -20,7 +20,7 @@ ARROWS = {
     "errors": {"_wording"},
     "_keywords": set(),
     "_error_frames": set(),
-    "_spellings": set(),
+    "_spellings": {"_error_frames"},
     "_seeds": set(),
     "_core": set(),
     "__main__": {"cli"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
+from remuda._error_frames import holds_nothing
+
 _SPELLINGS = (
     ("reward", "rewards"),
     ("terminated", "terminations", "terminateds"),
@@ -28,6 +30,7 @@ class OtherSpellings:
 
     if not TYPE_CHECKING:  # so that type checkers still find a name that is not there
 
+        @holds_nothing
         def __getattr__(self, name: str) -> Any:
             if name in dir(type(self)):  # a property that has raised AttributeError itself
                 return object.__getattribute__(self, name)
@@ -36,7 +39,8 @@ class OtherSpellings:
                     return object.__getattribute__(self, spelling)
                 except AttributeError:
                     continue
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{_advice(self, name)}")
+            text = f"{type(self).__name__!r} object has no attribute {name!r}{_advice(self, name)}"
+            raise AttributeError(text, name=name)  # without a name Python would have the error hold the object
 
 
 class InSingular(OtherSpellings):

@@ -228,6 +228,8 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
         self._assert_nothing_pending("reset_async")
         mask, options = arguments.split_mask(options, self.num_envs)
         self._drop_unclaimed()
+        if self._envs.pending:  # what a rollout has left that was not filled to the end
+            self._envs.discard()
         if mask is None:
             self._envs.send_reset(seed=seed, options=options)
         else:

@@ -350,6 +350,7 @@ class Rollout(HasAdvantages, InSingular):
         lists = memory.columns(), memory.finals(), memory.computed(), memory.actions(), memory.infos()
         return [array for arrays in lists for array in self._framed(arrays)]
 
+    @holds_nothing
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"expected something that can be pickled or copied, got a rollout of {self.steps} steps of {self.num_envs} "

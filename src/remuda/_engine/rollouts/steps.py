@@ -65,10 +65,12 @@ class RolloutStep(OtherSpellings):
         if (rollout := self._rollout()) is None:
             raise StateError("expected a turn of a rollout that is held, got one of a rollout that was dropped")
         rollout.check_turn(*self.rows)
-        checked = {name: rollout._columns.check(name, value, len(self.env_ids)) for name, value in columns.items()}
+        checked = []
+        for name, value in columns.items():  # no comprehension: the frame of one keeps what it refers to
+            checked.append((name, *rollout._columns.check(name, value, len(self.env_ids))))
         self._part.send(actions, self._some)
         self._has_acted = True
-        for name, (column, values) in checked.items():
+        for name, column, values in checked:
             column[self.rows] = values
             rollout.columns[name] = column
 
