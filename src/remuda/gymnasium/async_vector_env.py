@@ -150,7 +150,7 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
             self._pool.close(terminate=True)
             raise
         self._begin(self._pool)
-        self._shares: tuple[Part, ...] = (self._pool,)
+        self._shares = (self._pool,)
         self._split_off: weakref.WeakSet[AsyncVectorEnv[ObsType, ActType]] = weakref.WeakSet()
 
     def _begin(self, envs: Part) -> None:
@@ -226,6 +226,7 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
         self._assert_is_running()
         arguments.check_seeds(seed, self.num_envs)
         self._assert_nothing_pending("reset_async")
+        self._check_whole()
         mask, options = arguments.split_mask(options, self.num_envs)
         self._drop_unclaimed()
         if self._envs.pending:  # what a rollout has left that was not filled to the end
@@ -476,8 +477,9 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
 
     def _drop_unclaimed(self) -> None:
         """Wait for what an earlier call left in flight and drop it, so that answers meet their questions."""
-        if self._unclaimed:
+        if self._unclaimed and not self._is_split:  # else `split` has dropped it
             self._envs.discard()
+        if self._unclaimed:
             self._settle()
 
     def _receive(self, timeout: float | None) -> Results:
