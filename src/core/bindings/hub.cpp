@@ -46,7 +46,7 @@ void bind_hub(nb::module_& m) {
       .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
       .def("begin_rollout", &Hub::begin_rollout, "part"_a, "parts"_a, "steps"_a, "extras"_a,
            nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))
-      .def("end_rollout", &Hub::end_rollout, "part"_a, "parts"_a)
+      .def("end_rollout", &Hub::end_rollout, "part"_a, "rollout"_a)
       .def("cut_off_in_rollout", &Hub::cut_off_in_rollout, "slot"_a)
       .def("bytes_for_rollout", &Hub::bytes_for_rollout, "rows"_a)
       .def("needs_reset", &Hub::needs_reset, "slot"_a)

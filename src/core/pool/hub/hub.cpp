@@ -133,7 +133,7 @@ std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
   keep_last_actions(all);  // the slots' positions are others now
-  part_objects_.clear();  // what is held yet of their frames comes back by itself
+  part_objects_.clear();   // what is held yet of their frames comes back by itself
   for (std::uint32_t i = 0; i < divisions.size(); ++i)
     part_objects_.push_back({.env_ids = read_only_ids(parts_.at(first + i).slots())});
   return first;

@@ -99,8 +99,8 @@ class Hub {
   // times, or until they are sent a reset.  First they are to be sent an observe.  What has no column is put into
   // `extras`, as `take` has it, by row.  Returns the lease.  Throws std::system_error when there is no memory.
   nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
-  // Steps of these parts fill it no more.
-  void end_rollout(std::uint32_t first_part, std::uint32_t parts);
+  // Steps of a part fill this rollout no more.  Returns whether results that fill it are still to come.
+  bool end_rollout(std::uint32_t part, const RolloutViews& rollout);
   // An idle slot goes on with another env: where its steps fill a rollout, its episode there was cut off by that.
   void cut_off_in_rollout(std::uint32_t slot);
   // How many bytes the next one, of so many rows, has to reserve.
@@ -336,6 +336,7 @@ class Hub {
   nb::object take_extras(const std::vector<Run>& runs);
   void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
   void keep_last_actions(const std::vector<std::uint32_t>& slots);
+  void end_rollout_of(std::uint32_t number);
   void forget_rollout(std::uint32_t number);
   std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
 

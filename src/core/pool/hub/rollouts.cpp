@@ -53,11 +53,15 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
   return views;
 }
 
-void Hub::end_rollout(std::uint32_t first_part, std::uint32_t count) {
-  for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    parts_.at(number).end_rollout();
-    forget_rollout(number);
-  }
+bool Hub::end_rollout(std::uint32_t number, const RolloutViews& rollout) {
+  if (!has_part(number) || !rollout.are_of(parts_.at(number).rollout())) return false;
+  end_rollout_of(number);
+  return parts_.at(number).is_filling();
+}
+
+void Hub::end_rollout_of(std::uint32_t number) {
+  parts_.at(number).end_rollout();
+  forget_rollout(number);
 }
 
 // Unless results that fill it are still to come.
@@ -91,7 +95,7 @@ void Hub::cut_off_in_rollout(std::uint32_t slot) {
 
 std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part) {
   if (op == Op::kReset) {
-    end_rollout(parts_.number_of(targets[0]), 1);
+    end_rollout_of(parts_.number_of(targets[0]));
     return {};
   }
   return part.send_to_rollout(op, targets, slots_);

@@ -45,9 +45,9 @@ class Slots {
     std::uint32_t position = 0;  // of its row in a frame
     SlotState state = SlotState::kIdle;
     Episode episode = Episode::kGoesOn;
-    Op op = Op::kReset;          // of its last command
-    std::uint32_t row = 0;       // ... and where the result goes
-    std::uint64_t sequence = 0;  // ... and when it was sent, among others
+    Op op = Op::kReset;            // of its last command
+    std::uint32_t row = 0;         // ... and where the result goes
+    std::uint64_t sequence = 0;    // ... and when it was sent, among others
     std::uint32_t action_row = 0;  // of its last step
   };
 

@@ -187,8 +187,8 @@ class Pool(Part):
 
     def _join(self, first: int) -> None:
         """Makes the pool whole, if nothing is in flight and the part of this number is still there."""
-        hub = self._engine.hub
-        if hub is not None and hub.has_part(first) and not hub.any_pending:
+        engine = self._engine
+        if engine.hub is not None and engine.hub.has_part(first) and not engine.hub.any_pending:
             self.split(1)
 
     def _join_dropped(self) -> bool:

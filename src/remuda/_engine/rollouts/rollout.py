@@ -68,8 +68,7 @@ class Rollout(HasAdvantages, InSingular):
         self.columns: dict[str, np.ndarray[Any, Any]] = self._columns.arrays
         self._pickled: dict[int, RawRow] = {}  # by row
         self._source = self._engine.batches.source
-        self._is_open, self._iterates = True, False
-        self._to_receive: list[Part] = []  # before it is closed
+        self._iterates = self._has_ended = False
         self._memory = self._reserve()
         self._take_views()
 
@@ -119,9 +118,8 @@ class Rollout(HasAdvantages, InSingular):
             for part in self._parts:
                 part._receive()
         except BaseException:
-            self._is_open = False
-            if self._engine.hub is not None:
-                self._engine.hub.end_rollout(self._first, len(self._parts))
+            for part in self._parts:
+                self._end(part)
             raise
         ids = self.env_ids.tolist()
         self._over = np.array([self._engine.running.hub.needs_reset(env_id) for env_id in ids])
@@ -166,7 +164,7 @@ class Rollout(HasAdvantages, InSingular):
         return self._turns(partial_batches(self, self._parts[0], min_envs))
 
     def _turns(self, turns: Iterator[RolloutStep]) -> Iterator[RolloutStep]:
-        if self._iterates or not self._is_open:
+        if self._iterates or self._has_ended:
             raise StateError("expected a rollout that was just made, got one that was filled before: make another")
         self._iterates = True
         return Turns(turns)
@@ -174,7 +172,7 @@ class Rollout(HasAdvantages, InSingular):
     @property
     def is_open(self) -> bool:
         """Whether steps of its envs still go into it."""
-        return self._is_open and bool(self._is_wanting.any())
+        return not self._has_ended and bool(self._is_wanting.any())
 
     @property
     def _is_wanting(self) -> Flags:
@@ -209,28 +207,21 @@ class Rollout(HasAdvantages, InSingular):
             Exception: What `Pool.recv` raises. It has ended all the same. What is still in flight is for the pool's
                 next `recv`, and fills its rows; closing again waits for it.
         """
-        if self._is_open:
-            self._is_open = False
-            self._to_receive = self._wanting_parts()
-            for part in self._to_receive:
-                if self._engine.hub is not None:
-                    self._engine.hub.end_rollout(part._part, 1)
-        while self._to_receive:
-            part = self._to_receive[0]
-            if part.pending:
+        self._has_ended = True
+        for part in self._parts:
+            self._end(part)
+        for part in self._parts:
+            if self._end(part):
                 part.recv()
-            self._to_receive.pop(0)
         self._rejoin()
 
-    def _wanting_parts(self) -> list[Part]:
-        """Those whose steps still go into it. Others may fill another one."""
-        ends = np.cumsum([part.num_envs for part in self._parts])[:-1]
-        shares = np.split(self._is_wanting, ends)
-        return [part for part, its in zip(self._parts, shares, strict=True) if its.any()]
+    def _end(self, part: Part) -> bool:
+        """Has no further steps of the part go into it. Returns whether results that fill it are still to come."""
+        return self._engine.hub is not None and self._engine.hub.end_rollout(part._part, self._memory)
 
     def _complete(self) -> None:
         """It is full."""
-        self._is_open = False
+        self._has_ended = True
         self._rejoin()
 
     def _rejoin(self) -> None:
