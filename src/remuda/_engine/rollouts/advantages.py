@@ -37,7 +37,7 @@ class HasAdvantages:
 
     @holds_nothing
     def gae(
-        self: Filled, values: Any, gamma: float = 0.99, lam: float = 0.95, *, final_values: Any = None
+        self: Filled, values: Any, gamma: float = 0.99, lam: float = 0.95, final_values: Any = None
     ) -> tuple[Floats, Floats]:
         """Estimates advantages by GAE (Schulman et al. 2015, equation 16), and returns for the critic to learn::
 
