@@ -19,6 +19,7 @@ std::uint32_t RolloutStore::take(std::uint32_t rows) {
   }
   drop_free();
   const Piece piece{find_gap(rows), rows, true};
+  pieces_.reserve(pieces_.size() + 1);  // before there is memory that a failure would leave behind
   try {
     reserve(piece);
   } catch (...) {
