@@ -43,6 +43,7 @@ void bind_hub(nb::module_& m) {
            "spins_heedlessly"_a = false)
       .def("split", &Hub::split, "parts"_a)
       .def("has_part", &Hub::has_part, "part"_a)
+      .def_prop_ro("part_numbers", &Hub::part_numbers)
       .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
       .def("begin_rollout", &Hub::begin_rollout, "part"_a, "parts"_a, "steps"_a, "extras"_a,
            nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))

@@ -81,6 +81,7 @@ class Hub {
   // Until then all slots are part 0.
   std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
   bool has_part(std::uint32_t number) const { return parts_.has(number); }
+  std::vector<std::uint32_t> part_numbers() const { return parts_.numbers(); }
   // The slots of a part: an array of int64 that cannot be written to.
   nb::object env_ids(std::uint32_t part) const { return part_objects_.at(parts_.index(part)).env_ids; }
   // Batches are objects of `type`, `Batch` or a subclass, and know `source`.  `look(batch)` is called with each that

@@ -40,7 +40,6 @@ class Engine:
         running: What runs. It is the engine's own: all others only borrow it.
         owner: The process that made it.
         parts: How many there are.
-        part_numbers: Those of the parts, as the hub gives them.
         closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
         tracer: For traces of it.
         fault_log: What faults are logged by.
@@ -51,7 +50,7 @@ class Engine:
     def __init__(self, settings: Settings, running: Running) -> None:
         self.settings, self.owner = settings, os.getpid()
         self.closed = self.is_copy = False
-        self.parts, self.part_numbers = 1, range(1)
+        self.parts = 1
         self.hub: _core.Hub | None = running.hub
         self.running, self.backend, self.layout = running, running.backend, running.layout
         self.faults = Faults(running, in_callers_thread=settings.backend == "serial")
@@ -128,7 +127,7 @@ class Engine:
         """Makes these parts of the pool's slots, and returns the number of the first; there are none besides."""
         first = self.running.hub.split(shares)
         self.faults.divide(first, shares)
-        self.parts, self.part_numbers = len(shares), range(first, first + len(shares))
+        self.parts = len(shares)
         self.publish()
         return first
 

@@ -21,10 +21,9 @@ from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.naming import owns_methods
 from remuda._engine.pool.options import EnvFn, PoolOptions
 from remuda._engine.pool.part import Part
-from remuda._engine.pool.partition import divide
+from remuda._engine.pool.partition import Division, divide
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
-from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.startup.advice import ADVISER, advice
 from remuda._engine.startup.auto import settle
@@ -119,7 +118,7 @@ class Pool(Part):
         self.choice = settings.choice
         self.metadata = dict(running.reports[0].metadata)
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
-        self._divided_for: weakref.ref[Rollout] | None = None
+        self._divided_for: weakref.ref[Division] | None = None
         self._before: PoolStats | None = None
         is_open = settings.choice is None and not self.spares and self.backend != "serial"
         if settings.advise and is_open:  # else there is no choice, or it was made well
@@ -157,6 +156,10 @@ class Pool(Part):
             ValueError: Not from 1 to `num_envs`, or to the number of vector envs, which are never divided.
             StateError: An env is in flight.
         """
+        return self._divide(parts, None)
+
+    def _divide(self, parts: int, division: Division | None) -> tuple[Part, ...]:
+        """`division`: what the parts are for; when that is gone the pool may be made whole."""
         engine = self._engine
         engine.check_open()
         envs, what = engine.layout.by_env(self._ids), "envs" if self.vector_size is None else "vector envs"
@@ -169,7 +172,9 @@ class Pool(Part):
             )
         divided = divide([engine.running.hub.worker_of(its[0]) for its in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
-        first, self._divided_for = engine.divide(shares), None
+        # First: whatever interrupts us leaves a pool that can see whether anything needs its parts.
+        self._divided_for = None if division is None else weakref.ref(division)
+        first = engine.divide(shares)
         if parts > 1:
             return self._parts
         self._part = first
@@ -178,7 +183,7 @@ class Pool(Part):
     @property
     def _parts(self) -> tuple[Part, ...]:
         """Of the latest division."""
-        return tuple(Part(self._engine, number, self) for number in self._engine.part_numbers)
+        return tuple(Part(self._engine, number, self) for number in self._engine.running.hub.part_numbers)
 
     @property
     def _is_divided(self) -> bool:
@@ -192,13 +197,19 @@ class Pool(Part):
             self.split(1)
 
     def _join_dropped(self) -> bool:
-        is_dropped = self._is_divided and self._divided_for is not None and self._divided_for() is None
-        for part in self._parts if is_dropped else ():
+        if not self._is_divided or self._needs_parts:
+            return False
+        for part in self._parts:
             if part.pending:
                 part.recv()  # as the rollout's close() does
-        if is_dropped:
-            self.split(1)
-        return is_dropped
+        self.split(1)
+        return True
+
+    @property
+    def _needs_parts(self) -> bool:
+        """Whether what the pool was divided for may still be there. Nothing is where joining it was interrupted."""
+        is_there = self._divided_for is None or self._divided_for() is not None
+        return is_there and len(self._engine.running.hub.part_numbers) > 1
 
     def _check_open(self) -> None:
         self._join_dropped()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -11,6 +10,7 @@ import numpy as np
 from remuda import _core
 from remuda._engine.pool.arguments import check_rollout
 from remuda._engine.pool.infos import RawRow, rows_of_envs, stack_rollout
+from remuda._engine.pool.partition import Division
 from remuda._engine.rollouts.advantages import HasAdvantages
 from remuda._engine.rollouts.columns import Columns, ColumnType, Declared, check_columns
 from remuda._engine.rollouts.steps import RolloutStep, Turns, lockstep, partial_batches
@@ -59,8 +59,9 @@ class Rollout(HasAdvantages, InSingular):
         columns: dict of (T, n, ...): what you have given to `act` besides. These are memory of this process alone.
     """
 
-    def __init__(self, parts: Sequence[Part], steps: int, columns: Declared) -> None:
-        """Of all envs of these parts, neighbours, of which nothing is pending."""
+    def __init__(self, parts: Sequence[Part], steps: int, columns: Declared, division: Division) -> None:
+        """Of all envs of these parts, neighbours, of which nothing is pending. `division`: into these."""
+        self._division = division
         self._parts, self._first, self._engine = parts, parts[0]._part, parts[0]._engine
         self.env_ids: np.ndarray[Any, np.dtype[np.int64]] = np.concatenate([part.env_ids for part in parts])
         self.steps, self.num_envs = steps, len(self.env_ids)
@@ -375,11 +376,10 @@ def make_rollout(part: Part, steps: int, columns: Mapping[str, ColumnType] | Non
         raise ValueError(f"expected parts=1 for a part of a pool, got {parts}: only a whole pool can be divided")
     part._check_quiet()
     part._engine.faults.check_shown(part._ids)
-    shares: Sequence[Part] = (part,) if parts == 1 else part.split(parts)  # type: ignore[attr-defined]  # a pool is asked
+    division = Division()
+    shares: Sequence[Part] = (part,) if parts == 1 else part._divide(parts, division)  # type: ignore[attr-defined]
     try:
-        rollout = Rollout(shares, steps, declared)
-        if parts > 1:
-            part._divided_for = weakref.ref(rollout)  # type: ignore[attr-defined]
+        rollout = Rollout(shares, steps, declared, division)
         rollout.begin()
     except BaseException:
         if parts > 1:
