@@ -45,6 +45,18 @@ class ImageEnv(CountingEnv):
         return np.full((64, 64, 3), self.steps % 256, np.uint8)
 
 
+class CutOffEnv(CountingEnv):
+    """Truncates its episodes after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.most = steps
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, _, info = super().step(action)
+        return obs, reward, terminated, self.steps == self.most, info
+
+
 class FailingEnv(CountingEnv):
     """Raises where it is told to do 4."""
 

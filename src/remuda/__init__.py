@@ -13,7 +13,7 @@ from remuda._engine.pool.infos import Infos
 from remuda._engine.pool.options import FaceOptions, PoolOptions
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
-from remuda._engine.rollouts.rollout import ColumnType as ColumnType
+from remuda._engine.rollouts.columns import ColumnType as ColumnType
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._engine.rollouts.steps import RolloutStep

@@ -1,7 +1,10 @@
 // A rollout's rows are nobody else's while it is held, have memory from then on, and are used again.
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <system_error>
 #include <vector>
 
@@ -18,7 +21,14 @@ namespace {
 constexpr std::uint32_t kRows = 1000;
 constexpr std::uint64_t kRowBytes = 4096;
 
+// So many allocations succeed; below 0: all of them.
+int fails_after = -1;
+
 struct Memory {
+  Memory() = default;
+  explicit Memory(std::vector<RolloutStore::Rows> columns)
+      : store(std::make_shared<RolloutStore>(arena, kRows, std::move(columns))) {}
+
   std::shared_ptr<Arena> arena = Arena::create(64 + 2 * kRows * kRowBytes, {{0, 64}});
   std::shared_ptr<RolloutStore> store = std::make_shared<RolloutStore>(
       arena, kRows, std::vector<RolloutStore::Rows>{{4096, kRowBytes}, {4096 + kRows * kRowBytes - 4096, 64}});
@@ -32,6 +42,15 @@ struct Memory {
 };
 
 }  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (fails_after == 0) throw std::bad_alloc();
+  if (fails_after > 0) --fails_after;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 TEST(pieces_do_not_overlap_and_are_used_again) {
   Memory memory;
@@ -136,4 +155,49 @@ TEST(a_part_keeps_its_rollout_until_what_fills_it_has_been_dealt_with) {
   part.drop(first + 3);
   CHECK(held.expired());
   CHECK_EQ(memory.store->bytes_to_reserve(4), 0u);
+}
+
+TEST(rows_without_a_result_are_zeros_where_that_is_asked_for) {
+  Memory memory({{4096, 8, true}, {4096 + 8 * kRows, 8, false}});
+  auto* rewards = memory.arena->at<std::uint64_t>(4096);
+  auto* others = memory.arena->at<std::uint64_t>(4096 + 8 * kRows);
+  memory.store->give_back(memory.store->take(10));  // so that there is memory to write to
+  std::fill_n(rewards, 10, 7);
+  std::fill_n(others, 10, 7);
+  const TakenRows taken(memory.store, 4);
+  CHECK_EQ(taken.first(), 0u);
+  CHECK(std::all_of(rewards, rewards + 4, [](auto reward) { return reward == 0; }));
+  CHECK(std::all_of(rewards + 4, rewards + 10, [](auto reward) { return reward == 7; }));
+  CHECK(std::all_of(others, others + 10, [](auto other) { return other == 7; }));
+  std::fill_n(rewards, 4, 7);
+  taken.clear(1, 2);
+  CHECK(rewards[0] == 7 && rewards[1] == 0 && rewards[2] == 0 && rewards[3] == 7);
+}
+
+TEST(a_row_whose_result_was_dropped_is_cleared_and_one_that_was_filled_is_not) {
+  Memory memory({{4096, 8, true}});
+  auto* rewards = memory.arena->at<std::uint64_t>(4096);
+  auto rollout = std::make_shared<Rollout>(memory.store, 0, 0, 2, 2);
+  std::fill_n(rewards, 6, 7);
+  rollout->fill(2, 1);
+  rollout->settle(2, 2);
+  CHECK(rewards[2] == 7 && rewards[3] == 0 && rewards[4] == 7);
+}
+
+TEST(rows_are_given_back_where_a_rollout_cannot_be_made) {
+  bool is_made = false;
+  int failures = 0;
+  while (!is_made) {
+    Memory memory;
+    fails_after = failures;
+    try {
+      const Rollout rollout(memory.store, 0, 0, 2, kRows / 2 - 1);
+      is_made = true;
+    } catch (const std::bad_alloc&) {
+      ++failures;
+    }
+    fails_after = -1;
+    CHECK_EQ(memory.store->take(kRows), 0u);
+  }
+  CHECK(failures >= 3);  // for the store's list of pieces, and for two columns of its own
 }

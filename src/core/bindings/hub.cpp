@@ -58,7 +58,9 @@ void bind_hub(nb::module_& m) {
   nb::class_<Obstacles>(m, "Obstacles")
       .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
       .def("require_reset", &Obstacles::require_reset, "slot"_a)
+      .def("require_beginning", &Obstacles::require_beginning, "slot"_a)
       .def("must_reset", &Obstacles::must_reset, "slot"_a)
+      .def("is_unshown", &Obstacles::is_unshown, "slot"_a)
       .def("lose", &Obstacles::lose, "env"_a)
       .def("set_untold", &Obstacles::set_untold, "any"_a);
 
@@ -71,10 +73,12 @@ void bind_hub(nb::module_& m) {
            "spins_heedlessly"_a = false)
       .def("split", from_outside<&Hub::split>, "parts"_a)
       .def("has_part", &Hub::has_part, "part"_a)
+      .def_prop_ro("part_numbers", &Hub::part_numbers)
       .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
       .def("begin_rollout", from_outside<&Hub::begin_rollout>, "part"_a, "parts"_a, "steps"_a, "extras"_a,
            nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))
-      .def("end_rollout", from_outside<&Hub::end_rollout>, "part"_a, "parts"_a)
+      .def("end_rollout", from_outside<&Hub::end_rollout>, "part"_a, "rollout"_a)
+      .def("cut_off_in_rollout", from_within<&Hub::cut_off_in_rollout>, "slot"_a)
       .def("bytes_for_rollout", &Hub::bytes_for_rollout, "rows"_a)
       .def("needs_reset", &Hub::needs_reset, "slot"_a)
       .def("has_begun", &Hub::has_begun, "slot"_a)

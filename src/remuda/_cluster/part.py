@@ -208,11 +208,13 @@ class ClusterPart(Part):
     def discard(self) -> None:
         """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset."""
         self._check_open()
-        mail = self._mail
+        self._drop(self._mail)
+        self._left_over = False
+
+    def _drop(self, mail: Mail) -> None:
         while mail.commands:
             self._cluster.driver.collect_all(mail)
         self._cluster.driver.forget(mail)
-        self._left_over = False
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -320,11 +322,16 @@ class ClusterPart(Part):
     def _is_left_over(self) -> bool:
         return self._left_over
 
+    @property
+    def _is_divided(self) -> bool:
+        return self._is_whole and not self._cluster.closed and self._epoch != self._cluster.epoch
+
     def _check_open(self) -> None:
         self._cluster.check_open()
         if self._epoch != self._cluster.epoch:
             raise StateError(
-                "the pool has been split since: use what the latest split() returned, or make it whole with split(1)"
+                "the pool has been split since: use what the latest split() returned, or make it whole with split(1), "
+                "or with reset() or discard(), which drop what is in flight"
             )
 
 

@@ -14,6 +14,7 @@ from gymnasium import Space
 
 from remuda import EnvError, Pool, PoolOptions, PoolStats, StateError
 from remuda._cluster import actors
+from remuda._cluster.driver import Mail
 from remuda._cluster.engine import ClusterEngine
 from remuda._cluster.fleet import Fleet
 from remuda._cluster.options import ClusterOptions
@@ -57,6 +58,7 @@ class ClusterPool(ClusterPart, Pool):
             self, _stop_abandoned, cluster.fleet, os.getpid()
         )
         ClusterPart.__init__(self, cluster, np.arange(cluster.shares.num_envs))
+        self._mails = list[Mail]()  # of the parts that it is divided into
         self._take_on(cluster)
 
     def _take_on(self, cluster: ClusterEngine) -> None:
@@ -96,14 +98,34 @@ class ClusterPool(ClusterPart, Pool):
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= len(each):
             raise ValueError(f"expected parts to be an int from 1 to {len(each)} (the number of shards), got {parts!r}")
         if cluster.ledger.in_flight.any():
-            raise StateError("expected no env in flight when a pool is split; call recv or discard first")
+            raise StateError(
+                "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
+            )
         cluster.epoch += 1
+        self._mails = []
         if parts == 1:
             self._epoch = cluster.epoch
             return (self,)
         groups = np.array_split(np.arange(len(each)), parts)
         ids = [np.concatenate([np.array(each[shard].env_ids, np.int64) for shard in group]) for group in groups]
-        return tuple(ClusterPart(cluster, its, self) for its in ids)
+        shares = tuple(ClusterPart(cluster, its, self) for its in ids)
+        self._mails = [share._mail for share in shares]
+        return shares
+
+    @property
+    def pending(self) -> int:
+        """How many envs have been sent something whose result has not been received, or whose error not been raised.
+        Those of all parts, where it is divided."""
+        return sum(mail.pending for mail in self._mails) if self._is_divided else super().pending
+
+    def discard(self) -> None:
+        """Waits for whatever is in flight and drops it, faults included. A pool that is divided is made whole."""
+        self._cluster.check_open()
+        if self._is_divided:
+            for mail in self._mails:
+                self._drop(mail)
+            self.split(1)
+        super().discard()
 
     def send_reset(
         self,
@@ -116,6 +138,8 @@ class ClusterPool(ClusterPart, Pool):
         """Tells envs to reset and returns at once; arguments as in `reset`. `reseat`: spares there are none."""
         if reseat and env_ids is not None:
             raise ValueError("expected env_ids=None with reseat=True: envs take their places together")
+        if env_ids is None and self._is_divided:
+            self.split(1)
         ClusterPart.send_reset(self, seed=seed, options=options, env_ids=env_ids)
 
     def resize(self, shards: int, timeout: float | None = None) -> None:

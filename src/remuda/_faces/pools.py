@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from remuda._faces.stats import HasStats
+from remuda.errors import StateError
 
 if TYPE_CHECKING:
     from remuda import Part
@@ -14,6 +15,18 @@ class HasPool(HasStats):
     """What a face gets `pool` and `stats` from whose envs are stepped together, row by row."""
 
     _envs: Part
+    _shares: tuple[Part, ...] = ()  # what `split` has divided the envs into
+
+    @property
+    def _is_split(self) -> bool:
+        return len(self._shares) > 1
+
+    def _check_whole(self) -> None:
+        """Raises StateError where the envs are reset and stepped in parts."""
+        if self._is_split:
+            raise StateError(
+                "the vector env has been split: use what the latest split() returned, or make it whole with split(1)"
+            )
 
     @property
     def pool(self) -> Part:

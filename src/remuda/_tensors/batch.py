@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from remuda._spellings import InPlural
 from remuda._tensors.moving import to_torch
 
 if TYPE_CHECKING:
@@ -12,10 +13,11 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class TensorBatch:
+class TensorBatch(InPlural):
     """A batch whose arrays are torch tensors: what `Batch.to` returns.
 
-    On the CPU they share the batch's memory; elsewhere they are copies, and keep nothing of the pool.
+    On the CPU they share the batch's memory; elsewhere they are copies, and keep nothing of the pool. Names in the
+    plural, as rollouts have them, work too.
 
     Attributes:
         env_ids: (n,) int64.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from remuda._spellings import InSingular
 from remuda._tensors.moving import to_torch
 
 if TYPE_CHECKING:
@@ -12,11 +13,11 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class TensorRollout:
+class TensorRollout(InSingular):
     """A rollout whose arrays are torch tensors: what `Rollout.to` returns.
 
     On the CPU they share the rollout's memory, but for `valid` and `episode_starts`; elsewhere they are copies, and
-    keep nothing of the pool.
+    keep nothing of the pool. Names in the singular, as batches have them, work too.
 
     Attributes:
         obs: (T + 1, n, ...), or a dict or tuple of such.

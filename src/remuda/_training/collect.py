@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from remuda import Part, Pool, Rollout, RolloutStep
+from remuda._error_frames import holds_nothing
 from remuda._training.arguments import check_count, check_policy
 
 Policy: TypeAlias = Callable[[Any], Any]
@@ -140,6 +141,7 @@ class Collector(Iterator[Rollout]):
         """How many envs each turn of the next rollout has at least; None: all, or all of a part."""
         return self._next_way.min_envs
 
+    @holds_nothing
     def __next__(self) -> Rollout:
         way = self._next_way
         begin = time.perf_counter()

@@ -16,23 +16,11 @@ from gymnasium.error import NoAsyncCallError
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import (
-    Batch,
-    Call,
-    EnvError,
-    EnvTimeoutError,
-    FaceOptions,
-    InvalidActionError,
-    Part,
-    Pool,
-    PoolOptions,
-    RemudaError,
-    Rollout,
-    StateError,
-)
+from remuda import Batch, Call, FaceOptions, Part, Pool, PoolOptions, Rollout
 from remuda._faces.layout import one_process_an_env
 from remuda._faces.pools import HasPool
 from remuda._keywords import names_keywords
+from remuda.errors import EnvError, EnvTimeoutError, InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.calls import IDLE, STEPPING, Array, EnvCalls
@@ -150,7 +138,7 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
             self._pool.close(terminate=True)
             raise
         self._begin(self._pool)
-        self._shares: tuple[Part, ...] = (self._pool,)
+        self._shares = (self._pool,)
         self._split_off: weakref.WeakSet[AsyncVectorEnv[ObsType, ActType]] = weakref.WeakSet()
 
     def _begin(self, envs: Part) -> None:
@@ -226,8 +214,11 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
         self._assert_is_running()
         arguments.check_seeds(seed, self.num_envs)
         self._assert_nothing_pending("reset_async")
+        self._check_whole()
         mask, options = arguments.split_mask(options, self.num_envs)
         self._drop_unclaimed()
+        if self._envs.pending:  # what a rollout has left that was not filled to the end
+            self._envs.discard()
         if mask is None:
             self._envs.send_reset(seed=seed, options=options)
         else:
@@ -474,8 +465,9 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
 
     def _drop_unclaimed(self) -> None:
         """Wait for what an earlier call left in flight and drop it, so that answers meet their questions."""
-        if self._unclaimed:
+        if self._unclaimed and not self._is_split:  # else `split` has dropped it
             self._envs.discard()
+        if self._unclaimed:
             self._settle()
 
     def _receive(self, timeout: float | None) -> Results:

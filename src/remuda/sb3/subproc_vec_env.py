@@ -119,7 +119,7 @@ class SubprocVecEnv(HasPool, VecEnv):
             self._pool.close(terminate=True)
             raise
         OPEN_ENVS.add(self)
-        self._shares: tuple[Part, ...] = (self._pool,)
+        self._shares = (self._pool,)
         self._split_off: weakref.WeakSet[SubprocVecEnv] = weakref.WeakSet()
 
     def _adopt(self, pool: Pool) -> None:
@@ -166,6 +166,7 @@ class SubprocVecEnv(HasPool, VecEnv):
             BrokenPoolError: an env was lost to an earlier fault.
             ClosedError: after :meth:`close`.
         """
+        self._check_whole()
         self._drop_what_is_under_way()
         self._under_way = True
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
@@ -258,7 +259,7 @@ class SubprocVecEnv(HasPool, VecEnv):
 
     def _drop_what_is_under_way(self) -> None:
         """A step that nobody will wait for, or what an error or an interruption has left of one, or of a reset."""
-        if self._envs.pending:
+        if self._envs.pending and not self._is_split:  # else it is the parts'
             self._envs.discard()
         self.waiting = self._under_way = False
 

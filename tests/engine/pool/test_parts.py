@@ -183,8 +183,8 @@ def test_a_split_pool_is_used_through_its_parts() -> None:
         pool.reset()
         first, second = pool.split(2)
         uses: list[Callable[[], Any]] = [
-            lambda: pool.step([1] * 4), lambda: pool.reset(), lambda: pool.send([1], [0]), lambda: pool.recv(),
-            lambda: pool.send_observe(), lambda: pool.discard(),
+            lambda: pool.step([1] * 4), lambda: pool.send([1], [0]), lambda: pool.recv(),
+            lambda: pool.reset(env_ids=[0]), lambda: pool.send_observe(),
         ]  # fmt: skip
         for use in uses:
             with pytest.raises(StateError, match="split"):

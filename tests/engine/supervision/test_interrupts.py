@@ -12,11 +12,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from failing import MODES, fault_in
 from odd_exceptions import raising
@@ -322,3 +323,49 @@ def _signal_after(turns: int, died: threading.Event) -> None:
     for _ in range(turns):
         died.is_set()
     signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)  # type: ignore[arg-type]
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_rollout_that_is_interrupted_loses_no_result_and_leaves_a_pool_that_goes_on(parts: int) -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+
+        def body(n: int) -> list[str]:
+            rollout = pool.rollout(3, parts=parts)
+            with interrupting(n) as hit:
+                try:
+                    for step in rollout:
+                        step.act([5] * len(step.env_ids))
+                        if rollout.valid.any():
+                            break
+                    rollout.close()
+                except Interrupt:
+                    pass
+            rollout.close()
+            sent = (rollout.actions == 5) & rollout.valid
+            assert (rollout.rewards == np.where(sent, 5.0, 0.0)).all(), hit
+            assert pool.pending == 0, hit
+            assert pool.reset().obs[:, 2].tolist() == [0] * 4, hit
+            assert pool.step([3] * 4).obs[:, 2:].tolist() == [[1, 3]] * 4, hit
+            return hit
+
+        each_line(body, first=parts, stride=max(1, STRIDE // 4))
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("recover", ["reset", "discard", "drop"])
+def test_a_division_that_is_interrupted_is_undone(recover: str) -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+
+        def body(n: int) -> list[str]:
+            with interrupting(n) as hit, suppress(Interrupt):
+                for step in pool.rollout(2, parts=2):
+                    step.act([1] * 2)
+            if recover != "drop":
+                pool.reset() if recover == "reset" else pool.discard()
+            assert len(pool.step([3] * 4)) == 4, hit
+            return hit
+
+        each_line(body, first=len(recover), stride=max(1, STRIDE // 4))

@@ -1,5 +1,7 @@
 #include "pool/actions/actions.hpp"
 
+#include <cstring>
+
 namespace remuda {
 
 std::optional<Actions::Leaves> Actions::take_apart(nb::handle actions, std::uint32_t count) const {
@@ -16,6 +18,17 @@ std::optional<Actions::Leaves> Actions::take_apart(nb::handle actions, std::uint
 void Actions::write(const Leaves& leaves, const std::vector<std::uint32_t>& targets, const Part& part,
                     const Slots& slots) const {
   for (std::size_t i = 0; i < leaves.size(); ++i) columns_[i].write(leaves[i], targets, part, slots);
+}
+
+void Actions::move(const std::vector<std::uint32_t>& from, const std::vector<std::uint32_t>& to) const {
+  for (const ActionColumn& each : columns_) {
+    const std::size_t bytes = each.column().row_bytes();
+    std::vector<std::byte> actions(from.size() * bytes);
+    for (std::size_t i = 0; i < from.size(); ++i)
+      std::memcpy(actions.data() + i * bytes, each.column().row(from[i]), bytes);
+    for (std::size_t i = 0; i < to.size(); ++i)
+      std::memcpy(each.column().row(to[i]), actions.data() + i * bytes, bytes);
+  }
 }
 
 std::vector<Column> Actions::columns() const {

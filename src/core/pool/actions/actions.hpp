@@ -21,6 +21,9 @@ class Actions {
   void write(const Leaves& leaves, const std::vector<std::uint32_t>& targets, const Part& part,
              const Slots& slots) const;
 
+  // Copies the actions of these rows into as many others, which may be among them.
+  void move(const std::vector<std::uint32_t>& from, const std::vector<std::uint32_t>& to) const;
+
   // Where the actions lie, a row for each slot and those of rollouts.
   std::vector<Column> columns() const;
 

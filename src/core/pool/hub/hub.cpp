@@ -111,7 +111,8 @@ std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
   std::vector<RolloutStore::Rows> rows;
   for (std::size_t c = 0; c < plan_.columns.size(); ++c)
     if (c != kInfo)
-      rows.push_back({plan_.columns[c] + plan_.column_bytes[c] * plan_.first_rollout_row(), plan_.column_bytes[c]});
+      rows.push_back({plan_.columns[c] + plan_.column_bytes[c] * plan_.first_rollout_row(), plan_.column_bytes[c],
+                      c == kReward || c == kTerminated || c == kTruncated});
   for (std::size_t c = 0; c < plan_.actions.size(); ++c)
     rows.push_back({plan_.actions[c] + plan_.action_bytes[c] * plan_.slots, plan_.action_bytes[c]});
   return rows;
@@ -131,7 +132,10 @@ std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
     part_objects_[i].lent.take_back(true);  // it may change meanwhile
   const std::uint32_t first = parts_.divide(divisions, *lendings_);
-  part_objects_.clear();  // what is held yet of their frames comes back by itself
+  std::vector<std::uint32_t> all(plan_.slots);
+  std::iota(all.begin(), all.end(), 0);
+  keep_last_actions(all);  // the slots' positions are others now
+  part_objects_.clear();   // what is held yet of their frames comes back by itself
   for (std::uint32_t i = 0; i < divisions.size(); ++i)
     part_objects_.push_back({.env_ids = read_only_ids(parts_.at(first + i).slots())});
   return first;
@@ -196,6 +200,7 @@ std::optional<Refusal> Hub::obstacle(Op op, const std::vector<std::uint32_t>& ta
   auto any = [&](auto is_so) { return std::any_of(targets.begin(), targets.end(), is_so); };
   if (op != Op::kReset && obstacles_->any_must_reset() && any([&](auto slot) { return obstacles_->must_reset(slot); }))
     return Refusal::kMustReset;
+  if (op == Op::kObserve && any([&](auto slot) { return obstacles_->is_unshown(slot); })) return Refusal::kMustReset;
   if (obstacles_->any_lost() && any([&](auto slot) { return obstacles_->is_lost(env_of(slot)); }))
     return Refusal::kLost;
   if (any([&](auto slot) { return slots_[slot].state != SlotState::kIdle; })) return Refusal::kInFlight;
@@ -210,10 +215,13 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
                              ? targets.size()
                              : static_cast<std::size_t>(std::count(theirs.begin(), theirs.end(), Part::kNoRow));
   const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(elsewhere)) * plan_.slots;
+  const bool begins = op == Op::kReset || obstacles_->any_unshown();
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const bool is_there = !theirs.empty() && theirs[i] != Part::kNoRow;
-    slots_.send(targets[i], op, is_there ? theirs[i] : first_row + slots_[targets[i]].position);
-    if (op == Op::kReset) obstacles_->note_reset(targets[i]);
+    const std::uint32_t position = slots_[targets[i]].position, row = is_there ? theirs[i] : first_row + position;
+    slots_.send(targets[i], op, row);
+    if (op == Op::kStep) slots_.set_action_row(targets[i], part.action_row(row, position));
+    if (begins) obstacles_->note_reset(targets[i]);
   }
   // One record tells of neighbours, unless each has something of its own, or episodes begin out of turn.
   const bool in_runs = blobs.is_none() && !slots_.any_cut_off() && !seating_.has_spares();

@@ -81,6 +81,7 @@ class Hub {
   // Until then all slots are part 0.
   std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
   bool has_part(std::uint32_t number) const { return parts_.has(number); }
+  std::vector<std::uint32_t> part_numbers() const { return parts_.numbers(); }
   // The slots of a part: an array of int64 that cannot be written to.
   nb::object env_ids(std::uint32_t part) const { return part_objects_.at(parts_.index(part)).env_ids; }
   // Batches are objects of `type`, `Batch` or a subclass, and know `source`.  `look(batch)` is called with each that
@@ -105,8 +106,10 @@ class Hub {
   // times, or until they are sent a reset.  First they are to be sent an observe.  What has no column is put into
   // `extras`, as `take` has it, by row.  Returns the lease.  Throws std::system_error when there is no memory.
   nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
-  // Steps of these parts fill it no more.
-  void end_rollout(std::uint32_t first_part, std::uint32_t parts);
+  // Steps of a part fill this rollout no more.  Returns whether results that fill it are still to come.
+  bool end_rollout(std::uint32_t part, const RolloutViews& rollout);
+  // An idle slot goes on with another env: where its steps fill a rollout, its episode there was cut off by that.
+  void cut_off_in_rollout(std::uint32_t slot);
   // How many bytes the next one, of so many rows, has to reserve.
   std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
   // Whether the episode of a slot is over, and the next one has not begun; whether its last observation is the first of
@@ -208,11 +211,8 @@ class Hub {
   std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
   std::uint32_t worker_of(std::uint32_t slot) const { return workers_[env_of(slot)]; }
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
-  // The row of a slot's action.
-  std::uint32_t action_row(std::uint32_t slot) const {
-    const Slots::Slot& its = slots_[slot];
-    return parts_.of(slot).action_row(its.row, its.position);
-  }
+  // The row of the action that a slot was sent last.
+  std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].action_row; }
   // Whether nothing that a slot was sent is pending.
   bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
   // The op that a slot was sent last.
@@ -341,6 +341,8 @@ class Hub {
   std::vector<Run> take_ready(Part& part, std::uint32_t limit);
   nb::object take_extras(const std::vector<Run>& runs);
   void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
+  void keep_last_actions(const std::vector<std::uint32_t>& slots);
+  void end_rollout_of(std::uint32_t number);
   void forget_rollout(std::uint32_t number);
   std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
 

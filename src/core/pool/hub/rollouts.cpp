@@ -44,6 +44,7 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
       RolloutViews(rollout, frame_taker_.columns(), actions_.columns(), rollout->first_row() + width - shift);
   nb::inst_mark_ready(views);
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
+    keep_last_actions(parts_.at(number).slots());  // while the rollout before is there
     parts_.at(number).begin(rollout, shift);
     PartObjects& objects = objects_of_part(number);
     objects.lease = nb::borrow(nb::inst_ptr<RolloutViews>(views)->lease());
@@ -52,24 +53,49 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
   return views;
 }
 
-void Hub::end_rollout(std::uint32_t first_part, std::uint32_t count) {
-  for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    parts_.at(number).end_rollout();
-    forget_rollout(number);
-  }
+bool Hub::end_rollout(std::uint32_t number, const RolloutViews& rollout) {
+  if (!has_part(number) || !rollout.are_of(parts_.at(number).rollout())) return false;
+  end_rollout_of(number);
+  return parts_.at(number).is_filling();
+}
+
+void Hub::end_rollout_of(std::uint32_t number) {
+  parts_.at(number).end_rollout();
+  forget_rollout(number);
 }
 
 // Unless results that fill it are still to come.
 void Hub::forget_rollout(std::uint32_t number) {
   if (parts_.at(number).rollout()) return;
   PartObjects& objects = objects_of_part(number);
+  if (objects.lease.is_valid()) keep_last_actions(parts_.at(number).slots());
   objects.lease.reset();
   objects.extras.reset();
 }
 
+// The last actions of these slots, which may be in a rollout, go where they are found when that is gone.
+void Hub::keep_last_actions(const std::vector<std::uint32_t>& slots) {
+  std::vector<std::uint32_t> from, to;
+  for (std::uint32_t slot : slots) {
+    from.push_back(slots_[slot].action_row);
+    to.push_back(slots_[slot].position);
+  }
+  actions_.move(from, to);
+  for (std::uint32_t slot : slots) slots_.set_action_row(slot, slots_[slot].position);
+}
+
+// An end that is still to be told is told by the next result.
+void Hub::cut_off_in_rollout(std::uint32_t slot) {
+  const std::shared_ptr<Rollout>& rollout = parts_.of(slot).rollout();
+  const std::uint32_t position = slots_[slot].position;
+  if (!rollout || !rollout->is_under_way(position) || slots_.is_cut_off(slot)) return;
+  const std::uint32_t row = rollout->last_row(position);
+  if (!last_results_.ends_episode(row)) last_results_.truncate(row);
+}
+
 std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part) {
   if (op == Op::kReset) {
-    end_rollout(parts_.number_of(targets[0]), 1);
+    end_rollout_of(parts_.number_of(targets[0]));
     return {};
   }
   return part.send_to_rollout(op, targets, slots_);

@@ -24,29 +24,29 @@ class Rollout {
   // of the store is.  Throws std::system_error when there is no memory for it.
   Rollout(std::shared_ptr<RolloutStore> store, std::uint32_t base, std::uint32_t first_position, std::uint32_t width,
           std::uint32_t steps)
-      : store_(std::move(store)),
-        piece_(store_->take(width * (steps + 1))),
-        first_row_(base + piece_),
+      : taken_(std::move(store), width * (steps + 1)),
+        first_row_(base + taken_.first()),
         first_position_(first_position),
         width_(width),
         steps_(steps),
         next_frame_(width),
         is_filled_(width * (steps + 1)) {}
-  ~Rollout() { store_->give_back(piece_); }
-  Rollout(const Rollout&) = delete;
-  Rollout& operator=(const Rollout&) = delete;
 
   std::uint32_t first_row() const { return first_row_; }
   std::uint32_t width() const { return width_; }
   std::uint32_t steps() const { return steps_; }
   std::uint32_t rows() const { return width_ * (steps_ + 1); }
-  const std::shared_ptr<Arena>& arena() const { return store_->arena(); }
+  const std::shared_ptr<Arena>& arena() const { return taken_.arena(); }
 
   // Whether the result of such a command to the slot at a position goes into the rollout.
   bool wants(Op op, std::uint32_t position) const {
     const std::uint32_t next = next_frame_[position - first_position_];
     return op == Op::kObserve ? next == 0 : op == Op::kStep && next != 0 && next <= steps_;
   }
+  // Whether further steps of the slot go there, which has shown what it was at first.
+  bool is_under_way(std::uint32_t position) const { return wants(Op::kStep, position); }
+  // The row of the slot's latest result, where it is under way and nothing is pending.
+  std::uint32_t last_row(std::uint32_t position) const { return next_row(position) - width_; }
   // The row that it goes to, and that it has been sent.
   std::uint32_t next_row(std::uint32_t position) const {
     const std::uint32_t i = position - first_position_;
@@ -80,10 +80,15 @@ class Rollout {
     std::fill_n(is_filled_.begin() + (row - first_row_), count, std::uint8_t{1});
   }
   const std::vector<std::uint8_t>& is_filled() const { return is_filled_; }  // by row
+  // Nothing is pending that fills these rows. Those that no result has filled have none from now on.
+  void settle(std::uint32_t row, std::uint32_t count) const {
+    for (std::uint32_t i = row - first_row_; i < row - first_row_ + count; ++i)
+      if (is_filled_[i] == 0) taken_.clear(i, 1);
+  }
 
  private:
-  const std::shared_ptr<RolloutStore> store_;
-  const std::uint32_t piece_, first_row_, first_position_, width_, steps_;
+  const TakenRows taken_;
+  const std::uint32_t first_row_, first_position_, width_, steps_;
   std::vector<std::uint32_t> next_frame_;  // by position
   std::vector<std::uint8_t> is_filled_;    // by row
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 
 namespace remuda {
@@ -18,6 +19,7 @@ std::uint32_t RolloutStore::take(std::uint32_t rows) {
   }
   drop_free();
   const Piece piece{find_gap(rows), rows, true};
+  pieces_.reserve(pieces_.size() + 1);  // before there is memory that a failure would leave behind
   try {
     reserve(piece);
   } catch (...) {
@@ -35,6 +37,13 @@ void RolloutStore::give_back(std::uint32_t first) {
   for (Piece& piece : pieces_)
     if (piece.first == first) piece.is_taken = false;
   merge_free();
+}
+
+void RolloutStore::clear(std::uint32_t first, std::uint32_t rows) const {
+  std::lock_guard lock(mutex_);
+  for (const Rows& column : columns_)
+    if (column.is_cleared)
+      std::memset(arena_->at<std::byte>(column.offset + first * column.bytes), 0, rows * column.bytes);
 }
 
 std::uint64_t RolloutStore::bytes_to_reserve(std::uint32_t rows) const {

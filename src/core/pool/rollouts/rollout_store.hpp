@@ -21,6 +21,7 @@ class RolloutStore {
   // Of a column: how many bytes a row has, and where the first row is that rollouts may have.
   struct Rows {
     std::uint64_t offset, bytes;
+    bool is_cleared = false;  // Whether rows without a result are zeros: rewards and flags.
   };
 
   // `count`: of the rows there are.
@@ -30,6 +31,8 @@ class RolloutStore {
   // So many rows; returns the first.  Throws std::system_error when there is no memory for them.
   std::uint32_t take(std::uint32_t rows);
   void give_back(std::uint32_t first);
+  // These rows have no result.
+  void clear(std::uint32_t first, std::uint32_t rows) const;
   // How many bytes `take` would have to reserve.
   std::uint64_t bytes_to_reserve(std::uint32_t rows) const;
 
@@ -61,6 +64,28 @@ class RolloutStore {
   mutable std::mutex mutex_;
   std::vector<Rows> columns_;
   Pieces pieces_;  // that have memory, by their first rows
+};
+
+// Rows of a store, from `first` on, without results. They are returned when this ends.
+class TakenRows {
+ public:
+  // Throws std::system_error when there is no memory for them.
+  TakenRows(std::shared_ptr<RolloutStore> store, std::uint32_t rows)
+      : store_(std::move(store)), first_(store_->take(rows)) {
+    clear(0, rows);
+  }
+  ~TakenRows() { store_->give_back(first_); }
+  TakenRows(const TakenRows&) = delete;
+  TakenRows& operator=(const TakenRows&) = delete;
+
+  std::uint32_t first() const { return first_; }
+  // So many rows from the i-th on have no result.
+  void clear(std::uint32_t i, std::uint32_t rows) const { store_->clear(first_ + i, rows); }
+  const std::shared_ptr<Arena>& arena() const { return store_->arena(); }
+
+ private:
+  const std::shared_ptr<RolloutStore> store_;
+  const std::uint32_t first_;
 };
 
 }  // namespace remuda

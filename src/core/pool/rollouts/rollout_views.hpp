@@ -22,6 +22,7 @@ class RolloutViews {
         first_action_(first_action) {}
 
   nb::handle lease() const { return lease_; }  // the base of the arrays
+  bool are_of(const std::shared_ptr<Rollout>& rollout) const { return rollout_ == rollout; }
 
   // Arrays of (rows, *shape), for each column, frame after frame; new ones each time.
   // Reward, flags, info mask, and the observation's leaves; its terminal ones; the caller's own; infos, as many as

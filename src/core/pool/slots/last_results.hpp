@@ -48,6 +48,9 @@ class LastResults {
   bool is_over(std::uint32_t env) const { return ends_episode(row_of(env)); }
   bool ends_episode(std::uint32_t row) const { return *at<bool>(kTerminated, row) || *at<bool>(kTruncated, row); }
 
+  // The episode ended with that result.
+  void truncate(std::uint32_t row) const { *at<bool>(kTruncated, row) = true; }
+
   // Makes a result: the last observation and computed columns once more, reward 0.
   void repeat(std::uint32_t env, std::uint32_t row) const;
   // The same, truncated; and the last result ended the episode, too.

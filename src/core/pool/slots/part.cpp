@@ -117,7 +117,8 @@ bool Part::is_whole_frame(std::span<const Run> runs) const {
   return (is_there || frame != 0) && count == slots_.size();
 }
 
-void Part::free_rows_of_rollout(std::uint32_t count) {
+void Part::free_rows_of_rollout(std::uint32_t row, std::uint32_t count) {
+  rollout_->settle(row, count);
   filling_ -= count;
   if (filling_ == 0 && rollout_->is_full(first_position_, static_cast<std::uint32_t>(slots_.size()))) rollout_.reset();
 }
@@ -129,7 +130,7 @@ std::uint32_t Part::lend(std::uint32_t row) {
 }
 
 void Part::free_rows(std::uint32_t row, std::uint32_t count) {
-  if (is_in_rollout(row)) return free_rows_of_rollout(count);
+  if (is_in_rollout(row)) return free_rows_of_rollout(row, count);
   const std::uint32_t frame = row / frame_rows_;
   rows_out_[frame] -= count;
   if (rows_out_[frame] == 0 && frame != 0) book_->give_back(frame - 1);

@@ -103,7 +103,7 @@ class Part {
   void free_rows(std::uint32_t row, std::uint32_t count);
 
  private:
-  void free_rows_of_rollout(std::uint32_t count);
+  void free_rows_of_rollout(std::uint32_t row, std::uint32_t count);
 
   std::vector<std::uint32_t> slots_;
   std::uint32_t first_position_, frame_rows_;

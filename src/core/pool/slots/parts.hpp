@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -31,6 +32,12 @@ class Parts {
   // of each are.  Returns the number of the first; the others' follow.
   std::uint32_t divide(std::vector<std::vector<std::uint32_t>> divisions, Lendings& lendings);
 
+  // Of the parts that there are.
+  std::vector<std::uint32_t> numbers() const {
+    std::vector<std::uint32_t> numbers(parts_.size());
+    std::iota(numbers.begin(), numbers.end(), first_);
+    return numbers;
+  }
   bool has(std::uint32_t number) const { return index(number) < parts_.size(); }
   // From 0, in the order of the parts that there are.
   std::uint32_t index(std::uint32_t number) const { return number - first_; }

@@ -45,9 +45,10 @@ class Slots {
     std::uint32_t position = 0;  // of its row in a frame
     SlotState state = SlotState::kIdle;
     Episode episode = Episode::kGoesOn;
-    Op op = Op::kReset;          // of its last command
-    std::uint32_t row = 0;       // ... and where the result goes
-    std::uint64_t sequence = 0;  // ... and when it was sent, among others
+    Op op = Op::kReset;            // of its last command
+    std::uint32_t row = 0;         // ... and where the result goes
+    std::uint64_t sequence = 0;    // ... and when it was sent, among others
+    std::uint32_t action_row = 0;  // of its last step
   };
 
   explicit Slots(std::uint32_t count) : slots_(count) {}
@@ -81,6 +82,7 @@ class Slots {
   // The command in flight is another than was asked for.
   void set_op(std::uint32_t slot, Op op) { slots_[slot].op = op; }
   void set_sequence(std::uint32_t slot, std::uint64_t sequence) { slots_[slot].sequence = sequence; }
+  void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_[slot].action_row = row; }
   // The first command that may still end an episode: in flight, or orphaned, of which it is not decided yet. The
   // largest number, if there is none.
   std::uint64_t first_open_step() const;

@@ -11,6 +11,8 @@ import numpy as np
 
 from remuda import _core
 from remuda._engine.pool.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
+from remuda._error_frames import holds_nothing
+from remuda._spellings import InPlural
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded
 from remuda.errors import EnvError
@@ -40,13 +42,14 @@ class Source:
     extras: tuple[str, ...] = ()
 
 
-class Batch(_core.Batch):
+class Batch(_core.Batch, InPlural):
     """One result from each of n envs.
 
     Arrays are views of the pool's shared memory wherever possible. They are yours for as long as you keep
     them, or any view of them, or the batch: the pool never writes to a frame that somebody holds (it copies when all
     frames are held). You may write to them. One that nobody holds any more comes back as the array of a later batch, so
-    `id(batch.obs)` tells nothing apart, and a weak reference to it ends with the next step.
+    `id(batch.obs)` tells nothing apart, and a weak reference to it ends with the next step. Names in the plural, as
+    rollouts have them (`rewards`, `terminations`), work too.
 
     Attributes:
         env_ids: (n,) int64. All envs in ascending order, or some in the order of their arrival.
@@ -68,20 +71,22 @@ class Batch(_core.Batch):
         done: np.ndarray[Any, np.dtype[np.bool_]]
         _source: Source
 
+    @holds_nothing
     def _build_obs(self) -> Any:
         """What `obs` is, where it is more than an array: the core asks once."""
         codec = self._source.codec
-        objects = [self._lazy.objects(i) for i in range(len(self))] if codec.num_objects else []
+        objects = list(map(self._lazy.objects, range(len(self)))) if codec.num_objects else []
         return codec.build_batch(self._leaves(), objects)
 
     @cached_property
+    @holds_nothing
     def final_obs(self) -> Any:
         """With same-step autoreset the terminal observations, batched like `obs`: only the rows where `terminated`
         or `truncated` mean anything. None when no episode ended in this batch, and in the other modes."""
         if (leaves := self._final_leaves()) is None:
             return None
         codec = self._source.codec
-        objects = [self._final_objects(i) for i in range(len(self))] if codec.num_objects else []
+        objects = list(map(self._final_objects, range(len(self)))) if codec.num_objects else []
         return codec.build_batch(leaves, objects)
 
     def _final_objects(self, row: int) -> list[Any]:
@@ -103,6 +108,7 @@ class Batch(_core.Batch):
         padded = self._valid
         return _all_valid(len(self)) if padded is None else padded
 
+    @holds_nothing
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorBatch | None = None
     ) -> TensorBatch:
@@ -145,11 +151,13 @@ class Batch(_core.Batch):
         mask = np.zeros(len(self), np.uint64) if arrays is None else self._info_mask()
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)
 
+    @holds_nothing
     def stack_infos(self) -> dict[str, Any]:
         """What `infos.stack()` returns and raises, in less time."""
         stacked = self._stacked_infos()
         return self.infos.stack() if stacked is None else stacked
 
+    @holds_nothing
     def list_infos(self) -> list[dict[str, Any]]:
         """The n info dicts, as `list(infos)` has and raises them, in less time. They are new each time."""
         infos = self._info_dicts()

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from remuda import _core
+from remuda._error_frames import holds_nothing
 from remuda._wire.bundle import unbundle
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField
@@ -183,15 +184,17 @@ class Infos(Sequence[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
     def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    @holds_nothing
     def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            return list(map(self.__getitem__, range(*index.indices(len(self)))))
         row = range(len(self))[index]
         info: dict[str, Any] = self._reader.info(self._mask, self._arrays, row)
         if row in self._pickled.raw:
             self._complete(info, row)
         return info
 
+    @holds_nothing
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Builds all of them at once: that is much cheaper than one by one."""
         infos: list[dict[str, Any]] = self._reader.infos(self._mask, self._arrays)
@@ -214,6 +217,7 @@ class Infos(Sequence[dict[str, Any]]):
 
     # -- Gymnasium's format ------------------------------------------------------------------------------
 
+    @holds_nothing
     def stack(self) -> dict[str, Any]:
         """The infos of all envs in the format of `gymnasium.vector`: for each key an array over the envs, and
         under `_key` a bool array that says which envs have it.

@@ -25,7 +25,8 @@ from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
 from remuda._engine.pool.stateful import Stateful
-from remuda._engine.rollouts.rollout import ColumnType, Rollout, make_rollout
+from remuda._engine.rollouts.columns import ColumnType
+from remuda._engine.rollouts.rollout import Rollout, make_rollout
 from remuda._system.memory import check_memory
 from remuda._wire.bundle import bundle
 from remuda._wire.pickling import Parts
@@ -115,6 +116,8 @@ class Part(Stateful):
         refusal = self._engine.hub.send(_STEP, env_ids, actions, blobs, self._part)
         if refusal == _core.Refusal.TARGETS:
             self.send(actions, self._targets(env_ids))
+        elif refusal == _core.Refusal.PART and self._join_dropped():
+            self.send(actions, env_ids)
         elif refusal is not None:
             self._raise_refusal(refusal, actions, env_ids)
         return None
@@ -257,10 +260,11 @@ class Part(Stateful):
         Raises:
             ValueError, TypeError: Arguments of another form; with "per_episode" also a seed below 0. Nothing was sent.
             StateError: An env is in flight. Nothing was sent. (What an error has left in flight is no hindrance when
-                all envs are reset: it is dropped.)
+                all envs are reset: it is dropped. A reset of all envs of a pool that is divided drops what its parts
+                have in flight, and makes it whole.)
             EnvError, WorkerDiedError, BrokenPoolError, ClosedError: As `send` and `recv` do.
         """
-        if env_ids is None and self._is_left_over:
+        if env_ids is None and (self._is_left_over or self._is_divided):
             self.discard()
         self._check_quiet()
         self.send_reset(seed=seed, options=options, env_ids=env_ids)
@@ -288,6 +292,8 @@ class Part(Stateful):
             return self._receive(env_ids=env_ids)  # type: ignore[arg-type]  # the hub takes sequences alone
         if batch == _core.Refusal.TARGETS:
             return self.step(actions, self._targets(env_ids))
+        if batch == _core.Refusal.PART and self._join_dropped():
+            return self.step(actions, env_ids)
         self._raise_refusal(batch, actions, env_ids)  # type: ignore[arg-type]
 
     def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None, pad_to: int | None) -> Batch:
@@ -314,7 +320,8 @@ class Part(Stateful):
             columns: What the caller will keep beside: names, and for each a dtype or (dtype, shape), of one env's entry
                 at one step. Others are laid out when they first come up.
             parts: Of a whole pool: divides the envs for the time of the rollout, so that while some act the others
-                step, as `Pool.split` does. Then `env_ids` has another order.
+                step, as `Pool.split` does. Then `env_ids` has another order. The pool is whole again when the rollout
+                is full, closed or dropped, and after `reset` or `discard` of the pool.
 
         Returns:
             The rollout, to be iterated over.
@@ -323,7 +330,7 @@ class Part(Stateful):
             ValueError, TypeError: Bad arguments; a space with parts that have no column, as texts and graphs; or
                 autoreset="disabled" or "background". Nothing has changed.
             MemoryError: There is not that much memory. Nothing has changed.
-            StateError: An env is in flight, or must be reset.
+            StateError: An env is in flight, or must be reset; or `replace` has put it there, and it was not reset.
             NotImplementedError: This system is not Linux.
             EnvError, WorkerDiedError: What kept envs from showing their observations.
         """
@@ -335,10 +342,11 @@ class Part(Stateful):
         return 0 if self._engine.closed else self._exchange.pending(self._part)
 
     def discard(self) -> None:
-        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset.
+        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset. A pool that is
+        divided is made whole.
 
         Raises:
-            StateError: The pool has been split since, or made whole.
+            StateError: Of a part: the pool has been split since, or made whole.
             ClosedError: The pool is closed.
         """
         self._check_open()
@@ -394,6 +402,15 @@ class Part(Stateful):
         hub = self._engine.hub
         return hub is not None and self._failed_after == hub.batches
 
+    @property
+    def _is_divided(self) -> bool:
+        """Whether these are the envs of a whole pool, which are sent and received in parts now."""
+        return False
+
+    def _join_dropped(self) -> bool:
+        """Makes a pool whole that was divided for a rollout which nobody holds any longer; whether it was."""
+        return False
+
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()
         targets = self._named(env_ids)
@@ -405,7 +422,8 @@ class Part(Stateful):
         self._engine.check_open()
         if not self._engine.running.hub.has_part(self._part):
             raise StateError(
-                "the pool has been split since: use what the latest split() returned, or make it whole with split(1)"
+                "the pool has been split since: use what the latest split() returned, or make it whole with split(1), "
+                "or with reset() or discard(), which drop what is in flight"
             )
 
     def _check_quiet(self) -> None:

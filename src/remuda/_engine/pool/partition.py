@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+class Division:
+    """Stands for what a pool is divided for, and is held by that alone."""
+
+
 def divide(worker_of: Sequence[int], parts: int) -> list[list[int]]:
     """An equal share of each worker's envs for each part, neighbours together.
 

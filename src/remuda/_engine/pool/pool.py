@@ -20,12 +20,12 @@ from remuda._engine.pool.arguments import check_timeout
 from remuda._engine.pool.elsewhere import Elsewhere
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.naming import owns_methods
+from remuda._engine.pool.on_a_cluster import OnACluster
 from remuda._engine.pool.options import EnvFn, PoolOptions
 from remuda._engine.pool.part import Part
-from remuda._engine.pool.partition import divide
+from remuda._engine.pool.partition import Division, divide
 from remuda._engine.pool.resets import Options
 from remuda._engine.pool.seeds import Seed
-from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.startup.advice import ADVISER, advice
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.running import Running
@@ -47,7 +47,7 @@ _WARM_AFTER, _ADVISE_AFTER = 16, 256  # batches
 
 @names_keywords(PoolOptions.__annotations__)
 @owns_methods
-class Pool(Part):
+class Pool(Part, OnACluster):
     """Runs many envs in parallel workers.
 
         >>> import gymnasium, remuda
@@ -120,6 +120,7 @@ class Pool(Part):
         self.choice = settings.choice
         self.metadata = dict(running.reports[0].metadata)
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
+        self._divided_for: weakref.ref[Division] | None = None
         self._before: PoolStats | None = None
         is_open = settings.choice is None and not self.spares and self.backend != "serial"
         if settings.advise and is_open:  # else there is no choice, or it was made well
@@ -157,6 +158,10 @@ class Pool(Part):
             ValueError: Not from 1 to `num_envs`, or to the number of vector envs, which are never divided.
             StateError: An env is in flight.
         """
+        return self._divide(parts, None)
+
+    def _divide(self, parts: int, division: Division | None) -> tuple[Part, ...]:
+        """`division`: what the parts are for; when that is gone the pool may be made whole."""
         engine = self._engine
         engine.check_open()
         envs, what = engine.layout.by_env(self._ids), "envs" if self.vector_size is None else "vector envs"
@@ -164,14 +169,73 @@ class Pool(Part):
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
         if engine.running.hub.any_pending:
-            raise StateError("expected no env in flight when a pool is split; call recv or discard first")
+            raise StateError(
+                "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
+            )
         divided = divide([engine.running.hub.worker_of(its[0]) for its in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
+        # First: whatever interrupts us leaves a pool that can see whether anything needs its parts.
+        self._divided_for = None if division is None else weakref.ref(division)
         first = engine.divide(shares)
         if parts > 1:
-            return tuple(Part(engine, first + part, self) for part in range(parts))
+            return self._parts
         self._part = first
         return (self,)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        """Of the latest division."""
+        return tuple(Part(self._engine, number, self) for number in self._engine.running.hub.part_numbers)
+
+    @property
+    def _is_divided(self) -> bool:
+        hub = self._engine.hub
+        return hub is not None and not hub.has_part(self._part)
+
+    def _join(self, first: int) -> None:
+        """Makes the pool whole, if nothing is in flight and the part of this number is still there."""
+        engine = self._engine
+        if engine.hub is not None and engine.hub.has_part(first) and not engine.hub.any_pending:
+            self.split(1)
+
+    def _join_dropped(self) -> bool:
+        if not self._is_divided or self._needs_parts:
+            return False
+        for part in self._parts:
+            if part.pending:
+                part.recv()  # as the rollout's close() does
+        self.split(1)
+        return True
+
+    @property
+    def _needs_parts(self) -> bool:
+        """Whether what the pool was divided for may still be there. Nothing is where joining it was interrupted."""
+        is_there = self._divided_for is None or self._divided_for() is not None
+        return is_there and len(self._engine.running.hub.part_numbers) > 1
+
+    def _check_open(self) -> None:
+        self._join_dropped()
+        super()._check_open()
+
+    @property
+    def pending(self) -> int:
+        """How many envs have been sent something whose result has not been received, or whose error not been raised.
+        Those of all parts, where it is divided."""
+        return sum(part.pending for part in self._parts) if self._is_divided else super().pending
+
+    def discard(self) -> None:
+        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset. A pool that is
+        divided is made whole.
+
+        Raises:
+            ClosedError: The pool is closed.
+        """
+        self._engine.check_open()
+        if self._is_divided:
+            for part in self._parts:
+                part.discard()
+            self.split(1)
+        super().discard()
 
     def send_reset(
         self,
@@ -193,86 +257,13 @@ class Pool(Part):
         """
         if reseat and env_ids is not None:
             raise ValueError("expected env_ids=None with reseat=True: envs take their places together")
+        if env_ids is None and self._is_divided:
+            self.split(1)
         if not self.spares or env_ids is not None:
             return super().send_reset(seed=seed, options=options, env_ids=env_ids)
         self._check_open()
         self._check_quiet()
         self._engine.resets.send_with_spares(self._ids, seed, options, self._part, reseat=reseat or seed is not None)
-
-    # -- on a cluster ------------------------------------------------------------------------------------
-
-    def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2) -> ShardRollouts:
-        """Has shards fill rollouts with a policy that acts beside the envs, and hands them out as they come.
-
-            for rollout in pool.rollouts(policy, steps=128):
-                learner.update(rollout)
-                pool.publish(policy)
-
-        One message brings steps x n transitions. Envs go on from where they are; those that have not been reset are,
-        and so are all that other rollouts have stepped before.
-
-        Args:
-            policy: Gets the observations of a shard's envs, batched as `Batch.obs` is, and returns their actions, or
-                (actions, a dict of arrays to be kept beside them). Any callable, or what has a method `act`. A torch
-                module gets tensors, and may return some. It is pickled.
-            steps: T of each rollout.
-            in_flight: So many of each shard are under way or wait for you. With 2, a shard fills one while you learn
-                from another; with 1 it waits until you take it.
-
-        Raises:
-            NotImplementedError: The envs are on this machine (`backend`).
-            ValueError: A number below 1, or spaces that are not made of arrays.
-            TypeError: What is no policy.
-            StateError: An env is in flight.
-        """
-        raise NotImplementedError(self._on_a_cluster("rollouts"))
-
-    def publish(self, policy: Any) -> int:
-        """Has rollouts that begin from now on use another policy. Of a torch module of the same class only the state is
-        sent. It goes into Ray's object store once, however many shards there are.
-
-        Returns: Its version, which those rollouts tell.
-        Raises:
-            NotImplementedError: The envs are on this machine.
-            TypeError: What is no policy.
-        """
-        raise NotImplementedError(self._on_a_cluster("publish"))
-
-    def resize(self, shards: int, timeout: float | None = None) -> None:
-        """Divides the envs of a cluster among more shards, or fewer, for machines that have come or are to go.
-
-        All envs are built anew, beside those that are there, before any takes its place: what cannot be built, or finds
-        no room in time, leaves the pool as it was. Where the cluster scales by itself, the shards that
-        wait for room are what makes it grow.
-
-        Env ids, seeds, options of resets and lasting attributes go on. Episodes under way are cut off: the next result
-        of their envs is truncated, with `info["resized"]`. Who wants to go on from where they are takes their states
-        first, and puts them back:
-
-            states = pool.get_state()
-            pool.resize(8)
-            batch = pool.set_state(states)
-
-        Parts of the pool are no more, as after `split(1)`. Figures in `stats()` begin anew.
-
-        Args:
-            shards: From 1 to the number of factories.
-            timeout: Seconds to wait for room and builds; None: `start_timeout`.
-
-        Raises:
-            NotImplementedError: The envs are on this machine (`backend`).
-            ValueError: Another number; or a `placement` other than "spread".
-            StateError: An env is in flight, or rollouts are under way: close them first.
-            StartTimeoutError: There was no room in time. Nothing has changed.
-            ShardDiedError: A shard died meanwhile. What `faults` says has been done; call it again.
-            BrokenPoolError, ClosedError: It can never be done.
-        """
-        raise NotImplementedError(self._on_a_cluster("resize"))
-
-    def _on_a_cluster(self, what: str) -> str:
-        return (
-            f"expected backend=remuda.Ray(...) for {what}, got {self.backend!r}: there the policy acts beside the envs"
-        )
 
     # -- life ------------------------------------------------------------------------------------------
 

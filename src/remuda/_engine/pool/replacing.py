@@ -67,10 +67,14 @@ class Replacing:
 
     def _note_fresh(self, slots: Sequence[int]) -> None:
         """Called before workers are told: after an interrupt their answers may come when a reset was sent already."""
+        obstacles = self._exchange.faults.obstacles
         for slot in slots:
             self._running.hub.set_fresh(slot)
-            if self._layout.autoreset != "next_step":  # with that the next step resets it
-                self._exchange.faults.obstacles.require_reset(slot)
+            if self._layout.autoreset == "next_step":  # the next step resets it
+                self._running.hub.cut_off_in_rollout(slot)
+                obstacles.require_beginning(slot)
+            else:
+                obstacles.require_reset(slot)
 
     def _check(self, slots: Sequence[int], num_envs: int, num_factories: int) -> None:
         if self._layout.spares:

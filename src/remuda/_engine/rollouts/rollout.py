@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from remuda import _core
 from remuda._engine.pool.infos import RawRow, rows_of_envs, stack_rollout
-from remuda._engine.rollouts.steps import RolloutStep, lockstep, partial_batches
+from remuda._engine.pool.partition import Division
+from remuda._engine.rollouts.advantages import HasAdvantages
+from remuda._engine.rollouts.columns import Columns, ColumnType, Declared, check_columns
+from remuda._engine.rollouts.steps import RolloutStep, Turns, lockstep, partial_batches
+from remuda._error_frames import holds_nothing
+from remuda._spellings import InSingular
 from remuda._system.memory import check_memory
 from remuda._tensors.page_locks import PAGE_LOCKS
 from remuda.errors import Fault, StateError
@@ -21,14 +25,13 @@ if TYPE_CHECKING:
     from remuda._engine.pool.part import Part
     from remuda._tensors.rollout import TensorRollout
 
-ColumnType: TypeAlias = "npt.DTypeLike | tuple[npt.DTypeLike, tuple[int, ...]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 _MOST_ROWS = (1 << 32) - 1  # the core counts them in 32 bits
 _REMEDY = "use fewer steps, or let go of rollouts (and of arrays of them) that you still hold"
 
 
-class Rollout:
+class Rollout(HasAdvantages, InSingular):
     """T steps of n envs in one piece of memory, which the workers fill in place: what `Pool.rollout` makes::
 
         rollout = pool.rollout(128)
@@ -39,6 +42,7 @@ class Rollout:
 
     Arrays are views of the pool's shared memory: they are yours for as long as you keep them, or any view of them, or
     the rollout, and nothing is copied. You may write to them. Rows that are not `valid` mean nothing to a learner.
+    Names in the singular, as batches have them (`reward`, `terminated`), work too.
 
     Attributes:
         steps: T.
@@ -54,18 +58,17 @@ class Rollout:
         columns: dict of (T, n, ...): what you have given to `act` besides. These are memory of this process alone.
     """
 
-    def __init__(self, parts: Sequence[Part], steps: int, columns: Mapping[str, ColumnType] | None) -> None:
-        """Of all envs of these parts, neighbours, of which nothing is pending."""
+    def __init__(self, parts: Sequence[Part], steps: int, columns: Declared, division: Division) -> None:
+        """Of all envs of these parts, neighbours, of which nothing is pending. `division`: into these."""
+        self._division = division
         self._parts, self._first, self._engine = parts, parts[0]._part, parts[0]._engine
         self.env_ids: np.ndarray[Any, np.dtype[np.int64]] = np.concatenate([part.env_ids for part in parts])
         self.steps, self.num_envs = steps, len(self.env_ids)
-        self.columns: dict[str, np.ndarray[Any, Any]] = {}
-        for name, column in (columns or {}).items():
-            dtype, shape = column if isinstance(column, tuple) else (column, ())
-            self.lay_out(name, np.dtype(dtype), tuple(shape))
+        self._columns = Columns(steps, self.num_envs, columns)
+        self.columns: dict[str, np.ndarray[Any, Any]] = self._columns.arrays
         self._pickled: dict[int, RawRow] = {}  # by row
         self._source = self._engine.batches.source
-        self._is_open, self._iterates = True, False
+        self._iterates = self._has_ended = False
         self._memory = self._reserve()
         self._take_views()
 
@@ -115,19 +118,16 @@ class Rollout:
             for part in self._parts:
                 part._receive()
         except BaseException:
-            self._is_open = False
-            if self._engine.hub is not None:
-                self._engine.hub.end_rollout(self._first, len(self._parts))
+            for part in self._parts:
+                self._end(part)
             raise
         ids = self.env_ids.tolist()
-        over = [self._engine.running.hub.needs_reset(env_id) for env_id in ids]
-        # Of an env that was lost since its last result, it is here that the end of its episode is told.
-        lost = self._resets_between & (self._ends[0][0] | self._ends[1][0])
-        self._over = np.array(over) | lost
-        self._begun = np.array([self._engine.running.hub.has_begun(env_id) for env_id in ids]) & ~self._over
+        self._over = np.array([self._engine.running.hub.needs_reset(env_id) for env_id in ids])
+        self._begun = np.array([self._engine.running.hub.has_begun(env_id) for env_id in ids]) & ~self._dones[0]
 
     # -- filling ---------------------------------------------------------------------------------------
 
+    @holds_nothing
     def __iter__(self) -> Iterator[RolloutStep]:
         """Steps all envs together, T times: each turn has the observations, and waits for `step.act(actions)`.
 
@@ -140,6 +140,7 @@ class Rollout:
         """
         return self._turns(lockstep(self, self._parts))
 
+    @holds_nothing
     def partial(self, min_envs: int) -> Iterator[RolloutStep]:
         """Steps each env T times, whenever it is ready: a turn has the envs that are, `min_envs` of them or more.
 
@@ -163,15 +164,15 @@ class Rollout:
         return self._turns(partial_batches(self, self._parts[0], min_envs))
 
     def _turns(self, turns: Iterator[RolloutStep]) -> Iterator[RolloutStep]:
-        if self._iterates or not self._is_open:
+        if self._iterates or self._has_ended:
             raise StateError("expected a rollout that was just made, got one that was filled before: make another")
         self._iterates = True
-        return turns
+        return Turns(turns)
 
     @property
     def is_open(self) -> bool:
         """Whether steps of its envs still go into it."""
-        return self._is_open and bool(self._is_wanting.any())
+        return not self._has_ended and bool(self._is_wanting.any())
 
     @property
     def _is_wanting(self) -> Flags:
@@ -196,56 +197,47 @@ class Rollout:
                 "which they were, or the rollout was closed, or another one was made; call close(), and make another"
             )
 
+    @holds_nothing
     def close(self) -> None:
         """Ends it before it is full, with what is in flight. Closing again does nothing.
 
         What was not filled is not `valid`, and its rewards and flags are 0. A reset of its envs ends it, too.
 
         Raises:
-            Exception: What `Pool.recv` raises. It has ended all the same.
+            Exception: What `Pool.recv` raises. It has ended all the same. What is still in flight is for the pool's
+                next `recv`, and fills its rows; closing again waits for it.
         """
-        if not self._is_open:
-            return
-        self._is_open = False
-        ends = np.cumsum([part.num_envs for part in self._parts])[:-1]
-        shares = np.split(self._is_wanting, ends)
-        wanting = [part for part, its in zip(self._parts, shares, strict=True) if its.any()]  # others fill another one
-        try:
-            for part in wanting:
-                if part.pending:
-                    part.recv()
-        finally:
-            if self._engine.hub is not None:
-                for part in wanting:
-                    self._engine.hub.end_rollout(part._part, 1)
-            self._clear_rest()
-            self._rejoin()
+        self._has_ended = True
+        for part in self._parts:
+            self._end(part)
+        for part in self._parts:
+            if self._end(part):
+                part.recv()
+        self._rejoin()
+
+    def _end(self, part: Part) -> bool:
+        """Has no further steps of the part go into it. Returns whether results that fill it are still to come."""
+        return self._engine.hub is not None and self._engine.hub.end_rollout(part._part, self._memory)
 
     def _complete(self) -> None:
         """It is full."""
-        self._is_open = False
+        self._has_ended = True
         self._rejoin()
 
     def _rejoin(self) -> None:
-        """Makes the pool whole again, where it was divided for the rollout."""
+        """Makes the pool whole again, where it is still divided for the rollout."""
         pool = self._parts[0]._pool
-        if len(self._parts) > 1 and pool is not None and self._engine.hub is not None:
-            pool.split(1)  # type: ignore[attr-defined]  # a part's pool is one
-
-    def _clear_rest(self) -> None:
-        empty = ~self._filled[1:]
-        for array in (self.rewards, self.terminations, self.truncations):
-            array[empty] = 0
+        if pool is not None and len(self._parts) > 1:
+            pool._join(self._first)  # type: ignore[attr-defined]  # a part's pool is one
 
     def lay_out(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         """Makes room for a column of your own, zeros, unless it is there. `act` does so by itself.
 
         Args:
             name: Its key in `columns`.
-            dtype, shape: Of one env's entry at one step.
+            dtype, shape: Of one env's entry at one step. The column keeps this dtype.
         """
-        if name not in self.columns:
-            self.columns[name] = np.zeros((self.steps, self.num_envs, *shape), dtype)
+        self._columns.declare(name, dtype, shape)
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -258,7 +250,8 @@ class Rollout:
     def _dones(self) -> Flags:
         """(T + 1, n): whether the episode was over after frame t."""
         dones: Flags = self._filled & (self._ends[0] | self._ends[1])
-        dones[0] = self._over
+        # With next-step autoreset the end of an episode that was cut off since its last result is told in frame 0.
+        dones[0] = self._over | dones[0] if self._resets_between else self._over
         return dones
 
     @property
@@ -296,6 +289,7 @@ class Rollout:
         """What has cut episodes off before the first row, since the rollout before: these envs begin anew."""
         return tuple(fault for _, fault in _faults_of(self._rows_between(0, self.num_envs)))
 
+    @holds_nothing
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorRollout | None = None
     ) -> TensorRollout:
@@ -323,9 +317,12 @@ class Rollout:
         """
         from remuda._tensors.rollout import TensorRollout  # workers have no need of it
 
+        self._check_filled()
+        return TensorRollout._of(self, device, non_blocking, out)
+
+    def _check_filled(self) -> None:
         if self.is_open:
             raise StateError("expected a rollout that is full, got one that is still being filled; close() ends it")
-        return TensorRollout._of(self, device, non_blocking, out)
 
     def _rows_matter(self) -> dict[int, RawRow]:
         """What has no column, by row, from the first step's on."""
@@ -344,6 +341,7 @@ class Rollout:
         lists = memory.columns(), memory.finals(), memory.computed(), memory.actions(), memory.infos()
         return [array for arrays in lists for array in self._framed(arrays)]
 
+    @holds_nothing
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"expected something that can be pickled or copied, got a rollout of {self.steps} steps of {self.num_envs} "
@@ -367,17 +365,20 @@ def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
                 yield row, fault
 
 
+@holds_nothing
 def make_rollout(part: Part, steps: int, columns: Mapping[str, ColumnType] | None, parts: int) -> Rollout:
     """See `Part.rollout`."""
     part._check_rollout(steps, parts)
+    declared = check_columns(columns)
     part._check_quiet()
-    part._engine.faults.check_reset(part._ids)
-    shares: Sequence[Part] = (part,) if parts == 1 else part.split(parts)  # type: ignore[attr-defined]  # a pool is asked
+    part._engine.faults.check_shown(part._ids)
+    division = Division()
+    shares: Sequence[Part] = (part,) if parts == 1 else part._divide(parts, division)  # type: ignore[attr-defined]
     try:
-        rollout = Rollout(shares, steps, columns)
+        rollout = Rollout(shares, steps, declared, division)
         rollout.begin()
     except BaseException:
-        if parts > 1 and part._engine.hub is not None and not part._engine.hub.any_pending:
-            part.split(1)  # type: ignore[attr-defined]
+        if parts > 1:
+            part._join(shares[0]._part)  # type: ignore[attr-defined]
         raise
     return rollout

@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from remuda._engine.rollouts.advantages import HasAdvantages
+from remuda._spellings import InSingular
 from remuda.errors import Fault
 
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass
-class ShardRollout:
+class ShardRollout(HasAdvantages, InSingular):
     """T steps of the n envs of a shard, with a policy that acted there: what `Pool.rollouts` hands out.
 
     Arrays are contiguous. On the machine of the learner they are views of Ray's object store, and nobody may write to
-    them: copy what you want to change. From another machine they have come over once.
+    them: copy what you want to change. From another machine they have come over once. Names in the singular, as batches
+    have them (`reward`, `terminated`), work too.
 
     Attributes:
         shard, node: Where it is from.

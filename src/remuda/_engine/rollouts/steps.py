@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from remuda._error_frames import holds_nothing
+from remuda._spellings import OtherSpellings
 from remuda.errors import StateError
 
 if TYPE_CHECKING:
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from remuda._engine.rollouts.rollout import Rollout
 
 
-class RolloutStep:
+class RolloutStep(OtherSpellings):
     """One turn of a rollout: the envs that are to act.
 
     Attributes:
@@ -24,7 +27,9 @@ class RolloutStep:
 
     def __init__(self, rollout: Rollout, part: Part, env_ids: np.ndarray[Any, Any] | None, rows: Any, obs: Any) -> None:
         """`env_ids`: None for all of the part."""
-        self._rollout, self._part, self._some = rollout, part, env_ids
+        # It is not held: a turn that is left over must not keep a pool divided whose rollout was dropped.
+        self._rollout = weakref.ref(rollout)
+        self._part, self._some, self._extras = part, env_ids, rollout.extras
         self.rows, self.obs = rows, obs
         self._has_acted = False
 
@@ -36,41 +41,38 @@ class RolloutStep:
     @property
     def extras(self) -> dict[str, np.ndarray[Any, Any]]:
         """The columns of `PoolOptions.extras` that belong to `obs`, by name: (k, ...)."""
-        return {name: column[self.rows] for name, column in self._rollout.extras.items()}
+        return {name: column[self.rows] for name, column in self._extras.items()}
 
+    @holds_nothing
     def act(self, actions: Any, **columns: Any) -> None:
         """Sends the envs their actions, which lie in the rollout from now on, and returns at once.
 
         Args:
             actions: As `Pool.send` takes them, one for each of `env_ids`.
             **columns: To be kept beside: an array, or what NumPy makes one of, of k rows each. The first time that one
-                comes up it is laid out with its dtype and shape.
+                comes up it is laid out with its dtype and shape. Where later values need a wider dtype (ints are
+                followed by floats), it is replaced by one that has it. What `Pool.rollout` was told keeps its dtype.
 
         Raises:
-            ValueError: A column of another number of rows, or of another shape than before. Nothing was sent.
+            ValueError: A column of another number of rows, or of another shape than before; or values that would change
+                in its dtype, but for the precision of floats. Nothing was sent.
             StateError: These envs have acted in this turn; or somebody else has stepped or reset them in it, or made
                 another rollout of them, or closed this one.
             Exception: What `Pool.send` raises. Nothing was sent.
         """
         if self._has_acted:
             raise StateError("expected one act() in each turn of a rollout, got another one")
-        self._rollout.check_turn(*self.rows)
-        arrays = {name: self._checked(name, value) for name, value in columns.items()} if columns else None
+        if (rollout := self._rollout()) is None:
+            raise StateError("expected a turn of a rollout that is held, got one of a rollout that was dropped")
+        rollout.check_turn(*self.rows)
+        checked = []
+        for name, value in columns.items():  # no comprehension: the frame of one keeps what it refers to
+            checked.append((name, *rollout._columns.check(name, value, len(self.env_ids))))
         self._part.send(actions, self._some)
         self._has_acted = True
-        if arrays:
-            for name, array in arrays.items():
-                self._rollout.columns[name][self.rows] = array
-
-    def _checked(self, name: str, value: Any) -> np.ndarray[Any, Any]:
-        array, k = np.asarray(value), len(self.env_ids)
-        if array.ndim == 0 or len(array) != k:
-            raise ValueError(f"expected {name}= to have {k} rows, one for each env, got the shape {array.shape}")
-        self._rollout.lay_out(name, array.dtype, array.shape[1:])
-        shape = self._rollout.columns[name].shape[2:]
-        if array.shape[1:] != shape:
-            raise ValueError(f"expected {name}= to have the shape {(k, *shape)}, got {array.shape}")
-        return array
+        for name, column, values in checked:
+            column[self.rows] = values
+            rollout.columns[name] = column
 
     def check_acted(self) -> None:
         """Raises StateError where nobody has acted."""
@@ -78,6 +80,17 @@ class RolloutStep:
             raise StateError(
                 "expected step.act(actions) in each turn of a rollout, got a turn without: call close() to end it"
             )
+
+
+class Turns(Iterator[RolloutStep]):
+    """The turns of a rollout, one after another. What they raise does not hold the rollout."""
+
+    def __init__(self, turns: Iterator[RolloutStep]) -> None:
+        self._turns = turns
+
+    @holds_nothing
+    def __next__(self) -> RolloutStep:
+        return next(self._turns)
 
 
 def lockstep(rollout: Rollout, parts: Sequence[Part]) -> Iterator[RolloutStep]:

@@ -1,0 +1,99 @@
+"""Generalized advantage estimation (Schulman et al. 2015, https://arxiv.org/abs/1506.02438), for rollouts."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda._error_frames import holds_nothing
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+class Filled(Protocol):
+    """A rollout that is full, or was closed."""
+
+    @property
+    def rewards(self) -> Floats: ...
+    @property
+    def terminations(self) -> Flags: ...
+    @property
+    def truncations(self) -> Flags: ...
+    @property
+    def valid(self) -> Flags: ...
+    @property
+    def final_obs(self) -> Any: ...
+    def _check_filled(self) -> None: ...
+
+
+class HasAdvantages:
+    """A rollout whose advantages can be estimated."""
+
+    def _check_filled(self) -> None:
+        """Raises StateError while it is still being filled."""
+
+    @holds_nothing
+    def gae(
+        self: Filled, values: Any, gamma: float = 0.99, lam: float = 0.95, final_values: Any = None
+    ) -> tuple[Floats, Floats]:
+        """Estimates advantages by GAE (Schulman et al. 2015, equation 16), and returns for the critic to learn::
+
+            advantages, returns = rollout.gae(critic(rollout.obs), gamma=0.99, lam=0.95)
+            learn(advantages[rollout.valid], returns[rollout.valid])
+
+        For each step t of an env, up to the last step of its episode or of the rollout,
+
+            delta[t] = rewards[t] + gamma * next_value[t] - values[t]
+            advantages[t] = delta[t] + gamma * lam * advantages[t + 1]  # without the latter after the last step
+            returns[t] = advantages[t] + values[t]
+
+        `next_value[t]` is `values[t + 1]` within an episode, and where the rollout ends within one. It is 0 where the
+        episode was terminated. Where it was truncated it is the value of the terminal observation: `final_values[t]`
+        if they are given, else with next-step autoreset `values[t + 1]`, for the terminal observation is
+        `obs[t + 1]`. With same-step autoreset that is in `final_obs[t]`, and without `final_values` it counts as 0.
+
+        Args:
+            values: (T + 1, n): the critic's, of `obs`. Those of the last observations are needed too.
+            gamma: The discount, from 0 to 1.
+            lam: Lambda, from 0 to 1: 0 has the least variance, 1 the least bias.
+            final_values: (T, n): the critic's, of the terminal observations. They are read where a step has truncated
+                its episode, and may be anything elsewhere.
+
+        Returns:
+            (advantages, returns), each (T, n) float64. Both are 0 in rows that are not `valid`.
+
+        Raises:
+            ValueError: Arrays of another shape; or a number that is not from 0 to 1.
+            StateError: The rollout is still being filled.
+        """
+        self._check_filled()
+        return _estimate(self, values, gamma, lam, final_values)
+
+
+def _estimate(rollout: Filled, values: Any, gamma: float, lam: float, final_values: Any) -> tuple[Floats, Floats]:
+    steps, num_envs = rollout.rewards.shape
+    known = _checked("values", values, (steps + 1, num_envs))
+    for name, number in (("gamma", gamma), ("lam", lam)):
+        if not 0 <= number <= 1:
+            raise ValueError(f"expected {name} to be a number from 0 to 1, got {number!r}")
+    finals = None if final_values is None else _checked("final_values", final_values, (steps, num_envs))
+    valid, terminated, truncated = rollout.valid, rollout.terminations, rollout.truncations
+    next_values = np.where(terminated, 0.0, known[1:])
+    if finals is not None or rollout.final_obs is not None:
+        next_values = np.where(truncated & ~terminated, 0.0 if finals is None else finals, next_values)
+    deltas = np.where(valid, rollout.rewards + gamma * next_values - known[:-1], 0.0)
+    goes_on = valid & ~(terminated | truncated)
+    advantages, last = np.zeros((steps, num_envs)), np.zeros(num_envs)
+    for t in reversed(range(steps)):
+        advantages[t] = last = deltas[t] + np.where(goes_on[t], gamma * lam * last, 0.0)
+    return advantages, np.where(valid, advantages + known[:-1], 0.0)
+
+
+def _checked(name: str, values: Any, shape: tuple[int, int]) -> Floats:
+    array = np.asarray(values, np.float64)
+    if array.shape != shape:
+        raise ValueError(f"expected {name} to have the shape {shape}, got {array.shape}")
+    return array

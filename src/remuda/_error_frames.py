@@ -1,0 +1,52 @@
+"""Clears what the frames of an error hold: errors are kept, and shared memory can be gigabytes."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import wraps
+from types import FrameType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def holds_nothing(method: Callable[P, T]) -> Callable[P, T]:
+    """Makes a method whose errors do not hold its arguments, nor what it worked with.
+
+    Tracebacks keep their lines. Only frames of this package lose their variables; those of the caller's own code keep
+    theirs for a debugger.
+    """
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except BaseException as error:
+            del args, kwargs
+            _clear_frames(error)
+            raise
+
+    return call
+
+
+def _clear_frames(error: BaseException) -> None:
+    for frame in _frames(error):
+        with suppress(RuntimeError):  # it is still executing
+            frame.clear()
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    """The frames of this package in the tracebacks of an error, of its causes, and of errors that it came from."""
+    package, todo, seen = __name__.partition(".")[0], [error], set[int]()
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        todo += [other for other in (one.__cause__, one.__context__) if other is not None]
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+                yield frame

@@ -1,0 +1,80 @@
+"""Other spellings of the names of batches' and rollouts' attributes: singular and plural, and those of Gymnasium."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from remuda._error_frames import holds_nothing
+
+_SPELLINGS = (
+    ("reward", "rewards"),
+    ("terminated", "terminations", "terminateds"),
+    ("truncated", "truncations", "truncateds"),
+    ("done", "dones"),
+    ("obs", "observation", "observations"),
+    ("final_obs", "final_observation", "final_observations"),
+    ("action", "actions"),
+    ("info", "infos"),
+    ("extra", "extras"),
+    ("column", "columns"),
+    ("fault", "faults"),
+    ("env_id", "env_ids"),
+    ("episode_start", "episode_starts"),
+    ("step", "steps"),
+)
+
+
+class OtherSpellings:
+    """Finds an attribute by another spelling of its name; the error names the attribute that is most like it."""
+
+    if not TYPE_CHECKING:  # so that type checkers still find a name that is not there
+
+        @holds_nothing
+        def __getattr__(self, name: str) -> Any:
+            if name in dir(type(self)):  # a property that has raised AttributeError itself
+                return object.__getattribute__(self, name)
+            for spelling in _others(name):
+                try:
+                    return object.__getattribute__(self, spelling)
+                except AttributeError:
+                    continue
+            text = f"{type(self).__name__!r} object has no attribute {name!r}{_advice(self, name)}"
+            raise AttributeError(text, name=name)  # without a name Python would have the error hold the object
+
+
+class InSingular(OtherSpellings):
+    """Has rewards, terminations and truncations under their names in the singular, too."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def reward(self) -> Any: ...
+        @property
+        def terminated(self) -> Any: ...
+        @property
+        def truncated(self) -> Any: ...
+
+
+class InPlural(OtherSpellings):
+    """Has reward, terminated and truncated under their names in the plural, too."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def rewards(self) -> Any: ...
+        @property
+        def terminations(self) -> Any: ...
+        @property
+        def truncations(self) -> Any: ...
+
+
+def _others(name: str) -> tuple[str, ...]:
+    group = next((group for group in _SPELLINGS if name in group), ())
+    return tuple(spelling for spelling in group if spelling != name)
+
+
+def _advice(of: object, name: str) -> str:
+    there = [one for one in dir(of) if not one.startswith("_")]
+    similar = [] if name.startswith("_") else difflib.get_close_matches(name, there, 1)
+    return f"; use {similar[0]!r}" if similar else ""

@@ -1,0 +1,190 @@
+"""Advantages of rollouts: those of a plain loop over each episode."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from pairs import each
+from pool_envs import CountingEnv, counting
+from programs import kill
+from rollout_envs import CutOffEnv, ending, fill
+
+from remuda import FaultPolicy, Pool, Rollout, ShardRollout, StateError
+
+GAMMA, LAM = 0.9, 0.8
+
+
+def plain_loop(rollout: Any, values: Any, finals: Any = None) -> tuple[Any, Any]:
+    """Equation 16 of Schulman et al. 2015 for each step of each episode: a sum over what is left of the episode."""
+    steps, envs = rollout.rewards.shape
+    advantages, returns = np.zeros((steps, envs)), np.zeros((steps, envs))
+    for env in range(envs):
+        for episode in episodes_of(rollout, env):
+            deltas = [delta(rollout, values, finals, t, env) for t in episode]
+            for i, t in enumerate(episode):
+                advantages[t, env] = sum((GAMMA * LAM) ** k * later for k, later in enumerate(deltas[i:]))
+                returns[t, env] = advantages[t, env] + values[t, env]
+    return advantages, returns
+
+
+def episodes_of(rollout: Any, env: int) -> list[list[int]]:
+    """The steps of each episode, as far as they are in the rollout."""
+    episodes: list[list[int]] = [[]]
+    for t in range(rollout.steps):
+        if rollout.valid[t, env]:
+            episodes[-1].append(t)
+        if not rollout.valid[t, env] or rollout.terminations[t, env] or rollout.truncations[t, env]:
+            episodes.append([])
+    return episodes
+
+
+def delta(rollout: Any, values: Any, finals: Any, t: int, env: int) -> float:
+    if rollout.terminations[t, env]:
+        follows = 0.0
+    elif not rollout.truncations[t, env]:
+        follows = values[t + 1, env]
+    elif finals is not None:
+        follows = finals[t, env]
+    else:
+        follows = values[t + 1, env] if rollout.final_obs is None else 0.0
+    return float(rollout.rewards[t, env] + GAMMA * follows - values[t, env])
+
+
+def guesses(shape: tuple[int, ...]) -> Any:
+    return np.random.default_rng(3).normal(size=shape)
+
+
+def assert_like_the_loop(rollout: Any, finals: Any = None) -> None:
+    values = guesses((rollout.steps + 1, rollout.num_envs))
+    expected = plain_loop(rollout, values, finals)
+    for got, wanted in zip(rollout.gae(values, GAMMA, LAM, final_values=finals), expected, strict=True):
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+
+
+@each(autoreset=["next_step", "same_step"], with_finals=[False, True], parts=[1, 2], backend=["process", "serial"])
+def test_they_are_those_of_each_episode(autoreset: Any, with_finals: bool, parts: int, backend: Any) -> None:
+    env_fns = [*ending([1, 3, 50]), *(partial(CutOffEnv, length) for length in (1, 4, 50))]
+    with Pool(env_fns, num_workers=2, autoreset=autoreset, backend=backend) as pool:
+        pool.reset(seed=0)
+        for _ in range(2):  # the second begins within episodes, or after their ends
+            rollout = pool.rollout(11, parts=parts)
+            for t, step in enumerate(rollout):
+                step.act((step.env_ids * 3 + t) % 5)
+            assert rollout.terminations.any() and rollout.truncations.any()
+            assert_like_the_loop(rollout, guesses((11, 6)) if with_finals else None)
+
+
+def test_the_value_of_the_terminal_observation_is_found_where_it_is() -> None:
+    """The critic is exact, so advantages are 0, but where nothing is known of what would have come."""
+
+    def critic(obs: Any) -> Any:
+        return obs[..., 2] * 1.0  # steps of the episode
+
+    for autoreset in ("next_step", "same_step"):
+        with Pool([partial(CutOffEnv, 3)], backend="serial", autoreset=autoreset) as pool:  # type: ignore[arg-type]
+            pool.reset()
+            rollout = fill(pool.rollout(8), 0)  # reward 0; each value is the next one's, less 1
+            finals = None if rollout.final_obs is None else critic(rollout.final_obs)
+            advantages, returns = rollout.gae(critic(rollout.obs), 1.0, 0.0, final_values=finals)
+            assert (advantages[rollout.valid] == 1.0).all()
+            assert (returns[rollout.valid] == critic(rollout.obs)[:-1][rollout.valid] + 1).all()
+            if autoreset == "same_step":
+                without, _ = rollout.gae(critic(rollout.obs), 1.0, 0.0)
+                ends = rollout.truncations
+                assert (without[ends] == -2.0).all() and (without[~ends] == 1.0).all()
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_rows_that_are_no_steps_are_0_and_lead_nowhere(autoreset: Any) -> None:
+    with Pool(counting(2), num_workers=1, autoreset=autoreset) as pool:
+        pool.reset()
+        rollout = pool.rollout(5)
+        for _ in range(3):
+            pool.step([1, 2])
+        rollout.close()
+        values = guesses((6, 2))
+        values[4:] = np.nan  # of observations that there are not
+        advantages, returns = rollout.gae(values, GAMMA, LAM)
+        expected = plain_loop(rollout, values)
+        np.testing.assert_allclose([advantages, returns], expected, rtol=1e-12)
+        assert not advantages[3:].any() and not returns[3:].any()
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_episodes_that_were_cut_off_by_faults_are_truncated(autoreset: Any) -> None:
+    faults = FaultPolicy("restart", backoff=0)
+    with Pool(ending([4] * 4), num_workers=2, faults=faults, autoreset=autoreset) as pool:
+        pool.reset()
+        rollout = pool.rollout(12)
+        for t, step in enumerate(rollout):
+            if t == 5:
+                kill(pool, 1)
+            step.act([1, 2, 3, 4])
+        assert rollout.faults
+        assert_like_the_loop(rollout)
+
+
+@pytest.mark.parametrize("at", [0, 4])
+def test_episodes_of_envs_that_were_replaced_are_truncated(at: int) -> None:
+    with Pool(counting(3), num_workers=1) as pool:
+        pool.reset()
+        rollout = pool.rollout(9)
+        for t, step in enumerate(rollout):
+            if t == at:
+                pool.replace([1], [partial(CountingEnv, 10)])
+            step.act([1, 2, 3])
+        assert_like_the_loop(rollout)
+
+
+def test_those_of_a_shards_rollout_are_the_same() -> None:
+    for autoreset in ("next_step", "same_step"):
+        with Pool([partial(CutOffEnv, 3)] * 2, backend="serial", autoreset=autoreset) as pool:  # type: ignore[arg-type]
+            pool.reset()
+            rollout = fill(pool.rollout(8), 2)
+            names = ("env_ids", "obs", "actions", "rewards", "terminations", "truncations", "valid", "episode_starts")
+            its = {name: getattr(rollout, name) for name in (*names, "final_obs")}
+            assert_like_the_loop(ShardRollout(shard=0, node="here", policy_version=0, **its))
+
+
+def test_lists_and_tensors_are_values_too() -> None:
+    torch = pytest.importorskip("torch")
+    rollout = made()
+    values = guesses((4, 2))
+    expected = rollout.gae(values)
+    np.testing.assert_array_equal(rollout.gae(values.tolist()), expected)
+    np.testing.assert_array_equal(rollout.gae(torch.tensor(values)), expected)
+    np.testing.assert_allclose(rollout.gae(values.astype(np.float32)), expected, rtol=1e-5)
+
+
+def made() -> Rollout:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        return fill(pool.rollout(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"values": np.zeros((3, 2))}, r"expected values to have the shape \(4, 2\), got \(3, 2\)"),
+        ({"values": np.zeros((4, 2, 1))}, r"expected values to have the shape \(4, 2\), got \(4, 2, 1\)"),
+        ({"final_values": np.zeros((4, 2))}, r"expected final_values to have the shape \(3, 2\), got \(4, 2\)"),
+        ({"gamma": 1.1}, "expected gamma to be a number from 0 to 1, got 1.1"),
+        ({"gamma": float("nan")}, "expected gamma to be a number from 0 to 1, got nan"),
+        ({"lam": -0.1}, "expected lam to be a number from 0 to 1, got -0.1"),
+    ],
+)
+def test_other_arguments_are_refused(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        made().gae(**{"values": np.zeros((4, 2)), **arguments})
+
+
+def test_one_that_is_still_being_filled_has_none() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        rollout = pool.rollout(3)
+        with pytest.raises(StateError, match="still being filled"):
+            rollout.gae(np.zeros((4, 2)))

@@ -1,0 +1,145 @@
+"""Envs that are replaced while a rollout is open, or before one begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from pairs import each
+from pool_envs import CountingEnv, counting
+from programs import kill
+from rollout_envs import ending, fill
+from vector_envs import PlainVector
+
+from remuda import FaultPolicy, Pool, StateError, WorkerDiedError
+
+BACKENDS = ("process", "thread", "serial")
+
+
+@each(backend=BACKENDS, at=[0, 1, 3], faults=["raise", "restart"])
+def test_an_env_that_is_replaced_ends_its_episode_in_an_open_rollout(backend: Any, at: int, faults: Any) -> None:
+    with Pool(counting(3), backend=backend, num_workers=2, faults=faults) as pool:
+        pool.reset()
+        rollout = pool.rollout(6)
+        for t, step in enumerate(rollout):
+            if t == at:
+                pool.replace([1], [partial(CountingEnv, 10)])
+            step.act([1, 1, 1])
+        ends, resets, starts = np.zeros((6, 3), bool), np.zeros((6, 3), bool), np.zeros((7, 3), bool)
+        starts[0], starts[at + 1, 1], resets[at, 1] = True, True, True
+        if at:
+            ends[at - 1, 1] = True
+        np.testing.assert_array_equal(rollout.truncations, ends)
+        assert not rollout.terminations.any()
+        np.testing.assert_array_equal(rollout.valid, ~resets)
+        np.testing.assert_array_equal(rollout.episode_starts, starts)
+        assert rollout.obs[:, 1, 0].tolist() == [1] * (at + 1) + [10] * (6 - at)
+        assert rollout.obs[:, 1, 2].tolist() == [*range(at + 1), *range(6 - at)]  # steps of the episode
+        advantages, _ = rollout.gae(np.ones((7, 3)), 0.5, 1.0)
+        assert advantages[at, 1] == 0
+        if at:
+            assert advantages[at - 1, 1] == 0.5  # 1 + 0.5 - 1, of the old env alone
+
+
+def test_an_end_that_was_there_stays_what_it_was() -> None:
+    with Pool(ending([2, 50]), num_workers=1) as pool:
+        pool.reset()
+        rollout = pool.rollout(5)
+        for t, step in enumerate(rollout):
+            if t == 2:
+                pool.replace([0], [partial(CountingEnv, 10)])
+            step.act([1, 1])
+        assert rollout.terminations[:, 0].tolist() == [False, True, False, False, False]
+        assert not rollout.truncations.any()
+        assert rollout.valid[:, 0].tolist() == [True, True, False, True, True]
+
+
+def test_one_that_was_lost_before_it_was_replaced_ends_once() -> None:
+    with Pool(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0)) as pool:
+        pool.reset()
+        rollout = pool.rollout(6)
+        for t, step in enumerate(rollout):
+            if t == 2:
+                kill(pool, 1)
+                with pytest.raises(WorkerDiedError):
+                    pool.call("pid")
+                pool.replace([1], [partial(CountingEnv, 10)])
+            step.act([1, 1])
+        assert rollout.truncations[:, 1].sum() == 1
+        first = int(np.flatnonzero(rollout.episode_starts[:, 1])[-1])
+        assert rollout.obs[first:, 1, 0].tolist() == [10] * (7 - first)
+        assert not rollout.valid[first - 1, 1] and rollout.obs[first, 1, 2] == 0
+
+
+def test_whole_vector_envs_that_are_replaced_end_all_their_episodes() -> None:
+    make = partial(PlainVector, 2, mode="next_step")
+    with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
+        pool.reset()
+        rollout = pool.rollout(4)
+        for t, step in enumerate(rollout):
+            if t == 2:
+                pool.replace([2, 3], [partial(make, 10)])
+            step.act([1] * 4)
+        assert rollout.truncations[1].tolist() == [False, False, True, True]
+        assert rollout.valid[2].tolist() == [True, True, False, False]
+        assert rollout.episode_starts[3].tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("how", ["reset", "step"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda pool: pool.rollout(3),
+        lambda pool: pool.send_observe(),
+        lambda pool: pool.get_state(state_fns="attributes"),
+    ],
+    ids=["rollout", "send_observe", "get_state"],
+)
+@each(mode=["next_step", "same_step"], faults=["raise", "restart"], backend=BACKENDS)
+def test_one_that_was_not_reset_since_is_refused(
+    mode: Any, faults: Any, backend: Any, ask: Callable[[Pool], Any], how: str
+) -> None:
+    if mode == "same_step" and how == "step":
+        pytest.skip("a step is refused, too")
+    with Pool(counting(3), backend=backend, num_workers=2, autoreset=mode, faults=faults) as pool:
+        pool.reset()
+        pool.step([1] * 3)
+        pool.replace([1], [partial(CountingEnv, 10)])
+        with pytest.raises(StateError, match=r"expected envs that have been reset.*, got env 1; call reset"):
+            ask(pool)
+        assert pool.pending == 0
+        if how == "reset":
+            pool.reset(env_ids=[1])
+        else:
+            assert pool.step([1] * 3).obs[1].tolist() == [10, 1, 0, -1]
+        pool.send_observe()
+        assert pool.recv().obs[:, 0].tolist() == [0, 10, 2]
+        assert fill(pool.rollout(2)).valid.all()
+        assert pool.stats().restarts == 0
+
+
+@pytest.mark.parametrize("ask", [lambda pool: pool.rollout(3), lambda pool: pool.send_observe()])
+def test_a_vector_env_that_was_not_reset_since_is_refused_and_is_no_fault(ask: Callable[[Pool], Any]) -> None:
+    make = partial(PlainVector, 2, mode="next_step")
+    with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
+        pool.reset()
+        pool.replace([2, 3], [partial(make, 10)])
+        with pytest.raises(StateError, match=r"got envs 2, 3; call reset or step first"):
+            ask(pool)
+        assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
+        assert fill(pool.rollout(2)).valid.all()
+        assert pool.stats().restarts == 0
+
+
+def test_others_can_be_observed_meanwhile() -> None:
+    with Pool(counting(3), num_workers=1) as pool:
+        pool.reset()
+        pool.replace([1], [partial(CountingEnv, 10)])
+        pool.send_observe([0, 2])
+        assert pool.recv().obs[:, 0].tolist() == [0, 2]
+        pool.step([1], [0])  # which resets no other
+        with pytest.raises(StateError, match="got env 1"):
+            pool.send_observe([1])

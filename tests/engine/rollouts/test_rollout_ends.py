@@ -1,0 +1,305 @@
+"""Rollouts that do not end as planned: nothing is lost that was in flight, and the pool goes on as a whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from pairs import each
+from pool_envs import counting, hooked
+from programs import kill
+from rollout_envs import FailingEnv, ending, fill
+
+import remuda
+from remuda import EnvError, Pool, Rollout, StateError
+
+BACKENDS = ("process", "thread", "serial")
+
+
+def one_that_fails() -> list[Any]:
+    """The last of them raises where it is told to do 4."""
+    return [*ending([1, 50, 50]), FailingEnv]
+
+
+# -- what is in flight -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_results_that_a_failing_close_leaves_in_flight_keep_rewards_and_flags(backend: Any) -> None:
+    with Pool(one_that_fails(), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(3)
+        pool.send([7, 8, 9, 4])
+        with pytest.raises(EnvError, match="four"):
+            rollout.close()
+        assert not rollout.is_open and not rollout.valid.any()
+        batch = pool.recv()
+        assert sorted(zip(batch.env_ids.tolist(), batch.reward.tolist(), batch.terminated.tolist(), strict=True)) == [
+            (0, 7.0, True),
+            (1, 8.0, False),
+            (2, 9.0, False),
+        ]
+        assert rollout.rewards[0].tolist() == [7.0, 8.0, 9.0, 0.0]
+        assert rollout.valid.tolist() == [[True, True, True, False], [False] * 4, [False] * 4]
+
+
+def test_closing_again_receives_what_is_left() -> None:
+    with Pool(one_that_fails(), num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(3)
+        pool.send([7, 8, 9, 4])
+        with pytest.raises(EnvError, match="four"):
+            rollout.close()
+        rollout.close()
+        assert (pool.pending, rollout.rewards[0].tolist()) == (0, [7.0, 8.0, 9.0, 0.0])
+
+
+def test_closing_again_leaves_a_later_rollout_alone() -> None:
+    with Pool(one_that_fails(), num_workers=2) as pool:
+        pool.reset()
+        first = pool.rollout(3)
+        pool.send([7, 8, 9, 4])
+        with pytest.raises(EnvError, match="four"):
+            first.close()
+        pool.reset()
+        second = pool.rollout(2)
+        pool.send([1] * 4)
+        first.close()
+        assert pool.pending == 4
+        pool.recv()
+        pool.step([1] * 4)
+        assert second.valid.tolist() == [[True] * 4, [False, True, True, True]]  # env 0 was reset
+        assert not first.valid.any()
+
+
+@pytest.mark.parametrize("drop", [lambda pool: pool.discard(), lambda pool: pool.reset()])
+def test_rows_of_results_that_were_dropped_are_empty(drop: Callable[[Pool], Any]) -> None:
+    with Pool(one_that_fails(), num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(3)
+        pool.send([7, 8, 9, 4])
+        with pytest.raises(EnvError, match="four"):
+            rollout.close()
+        drop(pool)
+        assert not rollout.valid.any() and not rollout.rewards.any()
+        assert not (rollout.terminations | rollout.truncations).any()
+
+
+def test_rows_that_were_not_filled_are_empty_while_it_is_open() -> None:
+    with Pool(ending([1, 50]), num_workers=1) as pool:
+        pool.reset()
+        fill(pool.rollout(4))  # there is something in that memory
+        rollout = pool.rollout(4)
+        pool.step([3, 3])
+        assert rollout.rewards[1:].tolist() == [[0.0, 0.0]] * 3
+        assert not rollout.terminations[1:].any()
+
+
+# -- parts ----------------------------------------------------------------------------------------------
+
+
+def leave(pool: Pool, parts: int, turns: int) -> Rollout:
+    """A rollout that is left after so many turns, in parts."""
+    rollout = pool.rollout(4, parts=parts)
+    for turn, step in enumerate(rollout):
+        step.act([1] * len(step.env_ids))
+        if turn + 1 == turns:
+            break
+    return rollout
+
+
+def goes_on(pool: Pool) -> None:
+    """Whether the pool is whole."""
+    pool.step([1] * pool.num_envs)
+    for parts in (1, 2):
+        assert fill(pool.rollout(3, parts=parts)).valid.all()
+    assert pool.pending == 0
+
+
+@each(backend=BACKENDS, turns=[1, 2, 3], recover=["reset", "discard", "send_reset"])
+def test_a_pool_that_was_left_divided_is_recovered(backend: Any, turns: int, recover: str) -> None:
+    with Pool(counting(4), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        held = leave(pool, 2, turns)
+        if recover == "reset":
+            assert pool.reset().obs[:, 2].tolist() == [0] * 4
+        elif recover == "discard":
+            pool.discard()
+        else:
+            with pytest.raises(StateError, match=r"call recv of the parts, or discard of the pool"):
+                pool.send_reset()
+            pool.discard()
+            pool.split(2)
+            pool.send_reset()
+            pool.recv()
+        goes_on(pool)
+        held.close()
+        goes_on(pool)
+
+
+@each(backend=BACKENDS, turns=[1, 2, 3])
+def test_a_pool_is_whole_again_when_a_rollout_is_dropped(backend: Any, turns: int) -> None:
+    with Pool(counting(4), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        leave(pool, 2, turns)
+        steps = pool.step([1] * 4).obs[:, 2]
+        assert steps.sum() == 2 * turns + 4  # what was in flight was waited for
+        goes_on(pool)
+
+
+def test_a_turn_that_is_left_over_does_not_hold_a_rollout() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        for turn, step in enumerate(pool.rollout(4, parts=2)):
+            if turn == 1:
+                break
+            step.act([1, 1])
+        pool.send([1] * 4)
+        assert pool.recv().reward.tolist() == [1.0] * 4
+        with pytest.raises(StateError, match="a rollout that was dropped"):
+            step.act([1, 1])
+
+
+def test_what_a_dropped_rollout_has_left_to_raise_is_raised() -> None:
+    with Pool([FailingEnv] * 4, num_workers=2) as pool:
+        pool.reset()
+        for step in pool.rollout(4, parts=2):
+            step.act([4, 1])
+            break
+        with pytest.raises(EnvError, match="four"):
+            pool.step([1] * 4)
+        pool.reset()
+        goes_on(pool)
+
+
+def test_a_pool_that_its_user_divided_is_recovered_too() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        first, second = pool.split(2)
+        first.send([1, 1])
+        assert pool.pending == 2
+        with pytest.raises(StateError, match="split"):
+            pool.step([1] * 4)  # parts that somebody holds are parts
+        pool.discard()
+        goes_on(pool)
+        with pytest.raises(StateError, match="split"):
+            second.step([1, 1])
+        first, second = pool.split(2)
+        second.send([1, 1])
+        assert pool.reset().obs[:, 2].tolist() == [0] * 4
+        goes_on(pool)
+
+
+def test_a_part_that_failed_does_not_keep_the_pool_divided() -> None:
+    with Pool([FailingEnv] * 4, num_workers=2) as pool:
+        pool.reset()
+        rollout = pool.rollout(4, parts=2)
+        with pytest.raises(EnvError, match="four"):
+            for step in rollout:
+                step.act([1, 4])
+        assert pool.reset().obs[:, 2].tolist() == [0] * 4
+        goes_on(pool)
+
+
+@each(backend=BACKENDS, error=[KeyError, KeyboardInterrupt])
+def test_collect_leaves_a_pool_that_goes_on(backend: Any, error: type[BaseException]) -> None:
+    """The policy raises while an env that acted before it fails, too."""
+    with Pool([FailingEnv] * 4, backend=backend, num_workers=2) as pool:
+        pool.reset()
+        calls = []
+
+        def policy(obs: Any) -> Any:
+            calls.append(obs)
+            if len(calls) == 2:
+                raise error("in the policy")
+            return [4, 1]
+
+        with pytest.raises((error, EnvError)):
+            next(remuda.collect(pool, policy, steps=4, parts=2))
+        calls.clear()
+        pool.reset()
+        goes_on(pool)
+
+
+@pytest.mark.parametrize("close_first", [True, False])
+def test_closing_one_that_has_ended_leaves_later_parts_alone(close_first: bool) -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        ended = pool.rollout(4, parts=2)
+        pool.split(1)
+        rollout = pool.rollout(4, parts=2)
+        if close_first:
+            ended.close()
+        turns = iter(rollout)
+        next(turns).act([1, 1])
+        ended.close()
+        for step in turns:
+            step.act([1, 1])
+        assert rollout.valid.all() and not ended.valid.any()
+        halves = pool.split(2)
+        rollout.close()  # neither does one that is full
+        assert halves[0].step([1, 1]).reward.tolist() == [1.0, 1.0]
+
+
+# -- faces ------------------------------------------------------------------------------------------------
+
+
+@each(parts=[1, 2], face=["gymnasium", "sb3"])
+def test_a_vector_env_is_reset_after_a_rollout_that_was_left(face: str, parts: int) -> None:
+    make: Any = remuda.gymnasium.AsyncVectorEnv if face == "gymnasium" else remuda.sb3.SubprocVecEnv
+    envs = make(counting(4), num_workers=2)
+    envs.reset()
+    for step in envs.rollout(4, parts=parts):
+        step.act([1] * len(step.env_ids))
+        break
+    envs.reset()
+    assert envs.step(np.ones(4, int))[1].tolist() == [1.0] * 4
+    envs.close()
+
+
+# -- reports ----------------------------------------------------------------------------------------------
+
+
+def test_a_death_between_rollouts_tells_of_the_last_action() -> None:
+    for parts in (1, 2):
+        with Pool(counting(4), num_workers=2) as pool:
+            pool.reset()
+            pool.step([9] * 4)
+            fill(pool.rollout(5, parts=parts), 3)
+            pool.rollout(50).close()  # other memory, and the first rollout's is gone
+            kill(pool, 1)
+            with pytest.raises(remuda.WorkerDiedError) as raised:
+                pool.rollout(4)
+            assert raised.value.where is not None
+            assert (raised.value.where.step, int(raised.value.where.action)) == (6, 3)
+
+
+def test_a_death_after_a_division_tells_of_the_envs_own_last_action() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
+        pool.reset()
+        pool.step([5, 6, 7, 8])
+        first, second = pool.split(2)
+        first.step([1, 1])
+        kill(pool, 1)
+        with pytest.raises(remuda.WorkerDiedError) as raised:
+            second.send_observe([3])
+            second.recv()
+        assert raised.value.where is not None
+        assert (raised.value.where.env_id, int(raised.value.where.action)) == (3, 8)
+
+
+def test_a_rollout_of_one_env_reports_the_action_of_the_step_it_died_in() -> None:
+    def step(env: Any, action: Any) -> None:
+        if action == 7:
+            os._exit(1)
+
+    with Pool(hooked(1, (0,), step=step), num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(remuda.WorkerDiedError) as raised:
+            for t, turn in enumerate(pool.rollout(5)):
+                turn.act([7 if t == 3 else t])
+        assert raised.value.where is not None
+        assert (raised.value.where.step, int(raised.value.where.action)) == (4, 7)
