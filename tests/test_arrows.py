@@ -50,7 +50,7 @@ ARROWS = {
     },
     "_training": {"remuda", "errors", "_seeds", "_wire", "_reports", "_progress", "_videos", "_keywords", "_factories"},
     "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends"},
-    "_videos": {"_worker", "_factories", "errors"},
+    "_videos": {"_worker", "_wire", "_factories", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
     "cli": {"remuda", "errors", "_bench", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
 }
