@@ -7,7 +7,8 @@ from pathlib import Path
 
 from remuda._videos.album import Album
 from remuda._videos.recorder import Recorder
-from remuda._videos.recording import EveryNth, check_moviepy, new_scratch
+from remuda._videos.recording import EveryNth, check_moviepy
+from remuda._videos.scratch import new_scratch
 
 __all__ = ["Album", "Recorder", "albums"]
 

@@ -89,8 +89,8 @@ def evaluate(
     source = check_envs(envs, options, [name for name in inspect.signature(evaluate).parameters if name != "options"])
     check_progress(progress)
     entropy = secrets.randbits(64) if given is None else given
-    with _pool_of(source, count, options) as pool:
-        videos = Videos(pool, video_folder, shown)
+    with Videos(video_folder, shown) as videos, _pool_of(source, count, options) as pool:
+        videos.attach(pool)
         with progress_of(count, progress) as bar:
             return _Play(pool, policy, count, entropy, videos, bar).play()
 

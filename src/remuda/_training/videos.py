@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -11,9 +10,11 @@ from pathlib import Path
 from remuda import Pool, RemudaError
 from remuda._videos.album import Album
 from remuda._videos.attached import detach, expect
-from remuda._videos.recording import EveryNth, new_scratch
+from remuda._videos.recording import EveryNth
+from remuda._videos.scratch import new_scratch, remove_scratch
 
 _NAME = "evaluation"
+_PATIENCE = 5.0  # seconds for envs to answer after a failure: one may hang
 
 
 class Videos:
@@ -23,25 +24,29 @@ class Videos:
         written: The files, when `finish` has returned.
     """
 
-    def __init__(self, pool: Pool, folder: str | os.PathLike[str] | None, episodes: Set[int]) -> None:
-        """`episodes`: none for no videos at all, for which there may be no folder.
+    def __init__(self, folder: str | os.PathLike[str] | None, episodes: Set[int]) -> None:
+        """`episodes`: none for no videos at all, for which there may be no folder."""
+        self._folder, self._chosen = folder, episodes
+        self._ended: list[int] = []
+        self._albums: dict[int, Album] = {}  # by env
+        self._scratch: Path | None = None
+        self.written: tuple[Path, ...] = ()
+
+    def attach(self, pool: Pool) -> None:
+        """Has the envs of this pool recorded.
 
         Raises:
             ValueError: Envs that do not render frames.
             OSError: The folder cannot be made.
         """
-        self._pool, self._chosen = pool, episodes
-        self._ended: list[int] = []
-        self._albums: dict[int, Album] = {}  # by env
-        self._scratch: Path | None = None
-        self.written: tuple[Path, ...] = ()
-        if folder is None or not episodes:
+        self._pool = pool
+        if self._folder is None or not self._chosen:
             return
         if pool.render_mode != "rgb_array":
             raise ValueError(f"expected envs with render_mode='rgb_array' for videos, got {pool.render_mode!r}")
-        self._scratch = new_scratch(folder)
+        self._scratch = new_scratch(self._folder)
         for env in {episode % pool.num_envs for episode in self._chosen}:
-            self._albums[env] = Album(Path(folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
+            self._albums[env] = Album(Path(self._folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
 
     def begin(self, episodes: Mapping[int, int]) -> None:
         """`episodes`: which one each of these envs begins with its next reset. Those built anew are told, too."""
@@ -56,18 +61,23 @@ class Videos:
             self._ended.append(episode)
 
     def abandon(self) -> None:
-        """Lets go of the envs without waiting for anything: the evaluation has failed."""
+        """Lets go of the envs: the evaluation has failed. Waits a moment, in which they finish videos."""
         if self._scratch is not None:
-            with suppress(RemudaError):
-                self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME)
+            with suppress(RemudaError, TimeoutError):
+                self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result(_PATIENCE)
 
     def finish(self) -> None:
         """Lets go of the envs, and waits for what is still being written."""
         if self._scratch is None:
             return
-        try:
-            self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result()
-            files = [self._albums[episode % self._pool.num_envs].video(episode) for episode in self._ended]
-            self.written = tuple(file for file in files if file.exists())
-        finally:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result()
+        files = [self._albums[episode % self._pool.num_envs].video(episode) for episode in self._ended]
+        self.written = tuple(file for file in files if file.exists())
+
+    def __enter__(self) -> Videos:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A pool that was made for the evaluation is closed by now: its workers write no more."""
+        if self._scratch is not None:
+            remove_scratch(self._scratch)

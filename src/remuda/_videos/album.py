@@ -7,6 +7,7 @@ built in its place goes on.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,11 +78,21 @@ class Album:
 
     def claimed(self, env_id: int) -> list[tuple[int, Path]]:
         """What the recorder of this env has claimed, and not made."""
-        return [(int(folder.name.split("-")[1]), folder) for folder in self.scratch.glob(f"making-*-{env_id}")]
+        mine = [(int(folder.name.split("-")[1]), folder) for folder in self.scratch.glob(f"making-*-{env_id}")]
+        for episode, folder in mine:
+            if self._is_settled(episode):
+                self.settle(episode, folder)
+        return [(episode, folder) for episode, folder in mine if folder.exists()]
 
-    def is_made(self, episode: int, folder: Path) -> None:
-        """The video is there; `folder`, with the parts of it, has become empty."""
-        folder.rename(self.scratch / f"made-{episode}")
+    def settle(self, episode: int, folder: Path) -> None:
+        """Removes the parts of a video that is there, or could not be made: parts that come later are dropped."""
+        descriptor = os.open(self._settled, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.lseek(descriptor, episode, os.SEEK_SET)
+            os.write(descriptor, b"x")
+        finally:
+            os.close(descriptor)
+        shutil.rmtree(folder)
 
     def waiting(self) -> list[int]:
         """Episodes that somebody has handed in, and nobody has claimed."""
@@ -103,4 +114,18 @@ class Album:
         return mine
 
     def _is_claimed(self, episode: int) -> bool:
-        return (self.scratch / f"made-{episode}").exists() or any(self.scratch.glob(f"making-{episode}-*"))
+        """In this order: an episode is settled before its folder is removed."""
+        return any(self.scratch.glob(f"making-{episode}-*")) or self._is_settled(episode)
+
+    @property
+    def _settled(self) -> Path:
+        """A file with a byte for each episode: not zero, once it is settled."""
+        return self.scratch / "settled"
+
+    def _is_settled(self, episode: int) -> bool:
+        try:
+            with self._settled.open("rb", buffering=0) as file:
+                file.seek(episode)
+                return file.read(1) == b"x"
+        except FileNotFoundError:
+            return False

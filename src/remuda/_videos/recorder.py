@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class Recorder:
 
     def _start(self, episode: int, folder: Path) -> None:
         arguments = (self._album, episode, folder, self._fps)
-        maker = threading.Thread(target=_logged(_make_one), args=arguments, name="remuda video")
+        maker = threading.Thread(target=_make_one, args=arguments, name="remuda video")
         self._makers = [one for one in self._makers if one.is_alive()]
         self._makers.append(maker)
         maker.start()
@@ -117,20 +117,10 @@ def recorder_of(env: Any, album: Album, env_id: int) -> Recorder:
 
 
 def _make_one(album: Album, episode: int, folder: Path, fps: float) -> None:
-    make_video([folder / str(env_id) for env_id in album.env_ids], album.video(episode), fps)
-    for reel in folder.iterdir():
-        reel.unlink()
-    album.is_made(episode, folder)
-
-
-def _logged(make: Callable[..., None]) -> Callable[..., None]:
-    """What goes wrong with a video is no reason to end training."""
-
-    def guarded(album: Album, episode: int, folder: Path, fps: float) -> None:
-        try:
-            make(album, episode, folder, fps)
-        except Exception as error:
-            _logger.warning("the video %s could not be made: %s", album.video(episode), error)
-            shutil.rmtree(folder, ignore_errors=True)
-
-    return guarded
+    """Makes a video. What goes wrong with it is no reason to end training."""
+    try:
+        make_video([folder / str(env_id) for env_id in album.env_ids], album.video(episode), fps)
+    except Exception as error:
+        _logger.warning("the video %s could not be made: %s", album.video(episode), error)
+    with suppress(FileNotFoundError):  # all of it was removed meanwhile: the evaluation has failed
+        album.settle(episode, folder)

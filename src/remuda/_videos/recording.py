@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +14,7 @@ import numpy as np
 from remuda._factories import check_env_fns
 from remuda._videos.album import Album
 from remuda._videos.recorder import recorder_of
+from remuda._videos.scratch import new_scratch
 from remuda.errors import MissingFrameworkError
 
 EnvFn = Callable[[], Any]
@@ -81,14 +79,6 @@ def _has_moviepy() -> bool:
         return find_spec("moviepy") is not None
     except ValueError:  # it is being kept away
         return False
-
-
-def new_scratch(folder: str | os.PathLike[str]) -> Path:
-    """A folder in that one for what videos are made of, until this process ends."""
-    os.makedirs(folder, exist_ok=True)
-    scratch, owner = tempfile.mkdtemp(prefix=".remuda-", dir=Path(folder).absolute()), os.getpid()
-    atexit.register(lambda: shutil.rmtree(scratch, ignore_errors=True) if os.getpid() == owner else None)
-    return Path(scratch)
 
 
 class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -1,0 +1,68 @@
+"""Folders for what videos are made of: each is removed when its owner's process ends, or by the next owner."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+from remuda._wire.card import start_of
+
+_PREFIX = ".remuda-"
+_owned: dict[Path, int] = {}  # and the process that made it, since a forked copy of that process ends, too
+
+
+def new_scratch(folder: str | os.PathLike[str]) -> Path:
+    """Makes a hidden folder in that one, and removes those whose owner was killed.
+
+    The name has the owner in it: a folder is never without one.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    home = Path(folder).absolute()
+    os.makedirs(home, exist_ok=True)
+    _remove_orphans(home)
+    owner = f"{os.getpid()}-{start_of(os.getpid()) or 0}-{_place()}"
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner}-", dir=home))
+    _owned[scratch] = os.getpid()
+    return scratch
+
+
+def remove_scratch(scratch: Path) -> None:
+    """Removes the folder. If a worker still writes into it, what is left goes when this process ends."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    if not scratch.exists():
+        _owned.pop(scratch, None)
+
+
+@atexit.register
+def _remove_own() -> None:
+    for scratch, owner in list(_owned.items()):
+        if owner == os.getpid():
+            remove_scratch(scratch)
+
+
+def _remove_orphans(home: Path) -> None:
+    for scratch in home.glob(f"{_PREFIX}*"):
+        if _is_orphan(scratch.name.removeprefix(_PREFIX)):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _is_orphan(name: str) -> bool:
+    """Whether the owner is known to be dead. Processes of other machines and containers cannot be looked up."""
+    pid, _, rest = name.partition("-")
+    start, _, rest = rest.partition("-")
+    is_ours = rest.partition("-")[0] == _place() and pid.isdecimal() and start.isdecimal() and start != "0"
+    return is_ours and start_of(int(pid)) != int(start)
+
+
+def _place() -> str:
+    """Identifies where a pid is valid: this machine, or the container."""
+    numbers = os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
+    return f"{zlib.crc32(f'{socket.gethostname()} {numbers}'.encode()):08x}"
