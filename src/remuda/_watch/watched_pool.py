@@ -80,4 +80,8 @@ def output_of(pid: int | None, limit: int = 1 << 13) -> str | None:
 
 
 def _setup(card: Card) -> Setup:
-    return Setup(**{**card.setup, "envs_of_worker": tuple(card.setup["envs_of_worker"])})
+    tuples = {
+        "envs_of_worker": tuple(card.setup["envs_of_worker"]),
+        "options": tuple(map(tuple, card.setup["options"])),
+    }
+    return Setup(**{**card.setup, **tuples})

@@ -28,8 +28,8 @@ from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
 from remuda._worker.build_log import BuildLog
 from remuda._worker.factories import BuildError, Carried, unpack, with_ids
-from remuda._worker.host import dump_named
 from remuda._worker.measuring import read_clocks, spent
+from remuda._worker.row_matter import dump_named
 from remuda._worker.second_build import FirstBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
