@@ -76,7 +76,8 @@ class WorkerStats:
         restarts: Processes that were started in its place, after faults and to renew envs.
         memory_renewals: How often it had grown past `max_worker_memory`, and was to be replaced.
         memory: Bytes of memory that its process and all that it has started take for themselves, swapped out or not:
-            what `max_worker_memory` limits. 0 while it is restarted; None where workers have no processes.
+            what `max_worker_memory` limits. While it is restarted, that of its successor; 0 where there is no process
+            at this moment; None where workers have no processes of their own.
         lost: Seconds in which it served nothing because of faults: from the beginning of what an env failed in until
             the successor of its process serves, or until the env is built again.
         pickling: Seconds of `busy` and after it in which it pickled and sent what infos have beside columns.
