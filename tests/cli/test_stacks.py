@@ -62,7 +62,7 @@ def test_py_spy_knows_the_native_calls_and_the_program(hung: Script) -> None:
 def test_without_py_spy_workers_answer_for_themselves(hung: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "py_spy", lambda: None)
     run = command("stacks", str(hung.process.pid))
-    assert "in hang_here" in run.stdout and "pip install remuda[stacks]" in run.stdout
+    assert "in hang_here" in run.stdout and 'pip install "remuda[stacks]"' in run.stdout
     end(hung)
 
 

@@ -12,7 +12,7 @@ from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats, Setup
 from remuda._engine.stats.reading import read_stats
-from remuda._watch.owner import Owner
+from remuda._watch.owner import Owner, name_of
 from remuda._wire.card import Card, start_of
 
 
@@ -49,7 +49,7 @@ class WatchedPool:
 
     def end_in_words(self) -> str:
         """Of one that is not open any more."""
-        return self.owner.end_in_words(self.card.name, "was closed")
+        return self.owner.end_in_words(name_of(self.card), "was closed")
 
     def stats(self) -> PoolStats:
         """As `Pool.stats()`; the workers' processes are those that have built their envs."""
