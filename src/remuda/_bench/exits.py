@@ -25,7 +25,7 @@ def exits_raise() -> Iterator[None]:
             leave(status)
         raise EnvExitError(f"the env called os._exit({status})")
 
-    os._exit = refuse  # type: ignore[assignment]
+    os._exit = refuse
     try:
         yield
     except SystemExit as error:

@@ -54,7 +54,7 @@ def draw(
     foot = [Text(notice, style="green"), Text(_KEYS, style="dim")]
     head, foot, room = _fitted(head, foot, console)
     if view.page == "env":
-        page = _page_of(so_far, late, view)
+        page = _page_of(so_far, late, view, room - 1)
         left = room - page.row_count - 3  # its title, the line between, a heading
         body = [page, Text(), _output(so_far, view, left)] if left > 0 else [page]
     else:
@@ -104,9 +104,11 @@ def _columns_within(found: Sequence[Row], columns: Sequence[str], width: int) ->
     return max(1, sum(end <= width for end in ends))
 
 
-def _page_of(so_far: PoolStats, late: PoolStats, view: View) -> Table:
+def _page_of(so_far: PoolStats, late: PoolStats, view: View, room: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, title=f"env {view.env}", title_justify="left")
-    for name, value in details(late, so_far, view.env):
+    for _ in range(2):
+        table.add_column(no_wrap=True, overflow="ellipsis")
+    for name, value in details(late, so_far, view.env)[:room]:
         table.add_row(name, value)
     return table
 

@@ -26,8 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: those of the command line, if not given.
     """
     try:
-        status = _run(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()
+        try:
+            status = _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            if not sys.stdout.closed:  # `remuda trace` runs programs, which may close it
+                sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more as it ends
         status = _OF_A_CLOSED_PIPE

@@ -86,12 +86,12 @@ def _reason_not_to(options: argparse.Namespace) -> str | None:
 def reason_not_to_write(options: argparse.Namespace) -> str | None:
     """What keeps the results from being written where there is a name for a file."""
     plot: Path | None = options.plot
-    try:
-        for name in ("json", "plot", "html"):
-            if (path := getattr(options, name)) is not None:
+    for name in ("json", "plot", "html"):
+        if (path := getattr(options, name)) is not None:
+            try:
                 writable_file(path, f"--{name}")
-    except OSError as error:
-        return str(error)
+            except OSError as error:
+                return f"cannot write {path}: {error}"
     if plot is not None and plot.suffix not in _PLOT_FORMATS:
         return f"expected a plot file ending in {' or '.join(_PLOT_FORMATS)}, got {plot}"
     if plot is not None and not is_installed("matplotlib"):
