@@ -72,15 +72,25 @@ def draw(shares: Shares, machine: str, path: Path) -> None:
     axes.set_yticks(range(len(shares)), shares, fontsize=8, color=_TEXT)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.05)
-    label = f"env steps per second, as a share of the ideal (cores x a plain loop)\n{machine}"
+    cores = _cores(machine)
+    if cores > 1:
+        axes.axvline(1 / cores, color=_TEXT, linestyle="--", linewidth=1, label="a plain loop")
+    label = f"env steps per second, as a share of the ideal ({cores} cores x a plain loop)\n{machine}"
     axes.set_xlabel(label, fontsize=8, color=_TEXT)
     axes.tick_params(colors=_TEXT, labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_TEXT)
-    figure.legend(loc="outside upper center", ncols=len(SHOWN), fontsize=8, frameon=False, labelcolor=_TEXT)
+    figure.legend(loc="outside upper center", ncols=len(SHOWN) + 1, fontsize=8, frameon=False, labelcolor=_TEXT)
     path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "remuda"}):  # the same picture for the same figures
         figure.savefig(path, transparent=True, metadata={"Date": None})
+
+
+def _cores(machine: str) -> int:
+    found = re.search(r"(\d+) cores?", machine)
+    if found is None:
+        raise ValueError(f"expected the number of cores in what is said of the machine, got {machine!r}")
+    return int(found[1])
 
 
 if __name__ == "__main__":

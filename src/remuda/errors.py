@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+import shlex
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -229,7 +230,7 @@ class Failure:
 
 
 def _recorded(record: Path | None) -> str:
-    return "" if record is None else f"; `remuda replay {record}`"
+    return "" if record is None else f"; `remuda replay --trust {shlex.quote(str(record))}`"
 
 
 class EnvError(RemudaError):

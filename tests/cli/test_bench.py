@@ -20,7 +20,7 @@ def invoke(*arguments: str) -> Outcome:
 
 
 def test_end_to_end(tmp_path: Path) -> None:
-    figures, picture, page = (tmp_path / "new" / f"bench.{suffix}" for suffix in ("json", "png", "html"))
+    figures, picture, page = (tmp_path / f"bench.{suffix}" for suffix in ("json", "png", "html"))
     arguments = ("CartPole-v1", *QUICK, "--against", "gymnasium-sync", "--json", str(figures), "--plot", str(picture))
     run = invoke(*arguments, "--html", str(page))
     assert run.exit_code == 0, run.output
@@ -71,7 +71,10 @@ def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.
             "error: cannot write file/bench.json",
         ),
         (["CartPole-v1", "--html", "file/bench.html"], "error: cannot write file/bench.html"),
-        (["CartPole-v1", "--html", "."], "error: cannot write .: it is a folder"),
+        (
+            ["CartPole-v1", "--html", "."],
+            "error: cannot write .: expected the name of a file for --html, got the directory",
+        ),
         (
             ["CartPole-v1", "--num-envs", "2", "--num-workers", "3"],
             "error: expected at most one worker per env",
@@ -88,6 +91,54 @@ def test_refusals_are_one_line_before_anything_runs(
     assert run.stdout == ""
     assert run.stderr.startswith(message)
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot", "--html"])
+@pytest.mark.parametrize("command_name", ["bench", "tune"])
+def test_no_folder_is_made_for_a_file(command_name: str, option: str, tmp_path: Path) -> None:
+    run = command(command_name, "CartPole-v1", option, str(tmp_path / "missing" / "file.png"))
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "missing; make it first" in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+ENVS_THAT_EXIT = """
+import os, sys, gymnasium
+class Leaving(gymnasium.Wrapper):
+    def __init__(self, env, leave):
+        super().__init__(env)
+        self.leave = leave
+    def step(self, action):
+        self.leave(3)
+def os_exit(): return Leaving(gymnasium.make("CartPole-v1"), os._exit)
+def sys_exit(): return Leaving(gymnasium.make("CartPole-v1"), sys.exit)
+def at_once(): os._exit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("factory", "told"), [("os_exit", "the env called os._exit(3)"), ("sys_exit", "the env called sys.exit(3)")]
+)
+def test_an_env_that_exits_is_named(factory: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaving.py").write_text(ENVS_THAT_EXIT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    run = invoke(f"leaving:{factory}", *QUICK, "--against", "")
+    assert run.exit_code == 1, run.output
+    assert f"plain loop failed: EnvExitError: {told}" in run.stdout
+    assert "remuda failed: " in run.stdout
+
+
+@pytest.mark.parametrize("command_name", ["bench", "tune"])
+def test_an_env_that_exits_when_it_is_built_is_refused(
+    command_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving.py").write_text(ENVS_THAT_EXIT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    run = command(command_name, "leaving:at_once")
+    assert run.exit_code == 2
+    assert run.stderr == "error: leaving:at_once: EnvExitError: the env called os._exit(3)\n"
 
 
 def test_a_refusal_leaves_no_files(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def invoke(*arguments: str) -> Outcome:
 
 
 def test_end_to_end(tmp_path: Path) -> None:
-    figures, picture, page = (tmp_path / "new" / f"tune.{suffix}" for suffix in ("json", "png", "html"))
+    figures, picture, page = (tmp_path / f"tune.{suffix}" for suffix in ("json", "png", "html"))
     arguments = ("CartPole-v1", *QUICK, "--policy-ms", "0.1", "--json", str(figures), "--plot", str(picture))
     run = invoke(*arguments, "--html", str(page))
     assert run.exit_code == 0, run.output

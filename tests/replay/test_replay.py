@@ -50,7 +50,7 @@ def test_a_death_is_died_again_in_a_process_of_its_own(die: Any, told: str, tmp_
         pool.reset(seed=5)
         error = fail(pool)
         assert isinstance(error, WorkerDiedError)
-    assert f"`remuda replay {error.record}`" in str(error)
+    assert f"`remuda replay --trust {error.record}`" in str(error)
     record = load_record(error.record)
     assert (record.fault.kind, record.fault.exitcode, record.step) == ("death", error.exitcode, 3)
     run = replay(record, "--trust")

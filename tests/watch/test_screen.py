@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,21 @@ def test_it_fits_whatever_the_verdict_takes(lines: int, page: str) -> None:
     assert len(shown) <= lines
     assert "q quit" in shown[-1] and "written: " in shown[-2]
     assert any("busy machine: " in line for line in shown)
+
+
+@pytest.mark.parametrize("page", ["envs", "workers", "env"])
+@pytest.mark.parametrize(("lines", "width"), [(10, 40), (10, 80), (6, 20), (24, 40)])
+def test_a_small_terminal_shows_the_table(lines: int, width: int, page: str) -> None:
+    console = Console(width=width, height=lines, file=io.StringIO(), force_terminal=True, color_system=None)
+    view = View("workers", "busy") if page == "workers" else View(page)
+    console.print(draw(POOL, "", STATS, STATS, view, console, ""))
+    shown = console.file.getvalue().rstrip("\n").splitlines()  # type: ignore[attr-defined]
+    assert len(shown) <= lines
+    assert "q quit" in " ".join(shown[-4:])
+    heading = {"envs": "env", "workers": "worker", "env": "env 0"}[page]
+    (at,) = [number for number, line in enumerate(shown) if line.split("  ")[0].strip().startswith(heading)][:1]
+    rows = [line for line in shown[at + 1 :] if re.match(r" *\d+ |\w+…? ", line)]
+    assert len(rows) >= min(2, lines - 5), shown
 
 
 def test_it_says_which_of_many_rows_it_shows() -> None:

@@ -157,6 +157,8 @@ void bind_hub(nb::module_& m) {
       .def("count_fault", &Hub::count_fault, "env"_a)
       .def("count_memory_renewal", &Hub::count_memory_renewal, "worker"_a)
       .def("count_restart", &Hub::count_restart, "worker"_a)
+      .def("count_outage", &Hub::count_outage, "worker"_a, "ns"_a)
+      .def("note_unpickled", &Hub::note_unpickled, "ns"_a)
       .def("add_info_column", from_within<&Hub::add_info_column>, "column"_a)
       .def_prop_ro("num_info_columns", &Hub::num_info_columns)
       .def("pending", &Hub::pending, "part"_a = 0)

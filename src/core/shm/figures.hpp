@@ -11,6 +11,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string_view>
 
 namespace remuda {
 
@@ -80,9 +83,25 @@ struct WorkerFigures {
   alignas(64) Durations idle;                  // from the end of what it did until there is something to do
   std::atomic<std::uint64_t> restarts;         // the pool's
   std::atomic<std::uint64_t> memory_renewals;  // the pool's, too
-  std::uint64_t unused[6];
+  std::atomic<std::uint64_t> outage_ns;    // the pool's, too: from what a process failed in until its successor serves
+  std::atomic<std::uint64_t> rebuild_ns;   // in which envs that had failed were built again in this process
+  std::atomic<std::uint64_t> info_ns;      // in which what infos have beside columns was pickled and sent
+  std::atomic<std::uint64_t> info_bytes;   // of the largest pickled value
+  std::atomic<std::uint64_t> info_key[8];  // its key in UTF-8, zeros behind it; a reader may see parts of two
+  std::uint64_t unused[2];
+
+  void name_info(std::string_view key, std::uint64_t bytes) {
+    char text[sizeof info_key] = {};
+    std::memcpy(text, key.data(), std::min(key.size(), sizeof text - 1));
+    for (std::size_t i = 0; i < std::size(info_key); ++i) {
+      std::uint64_t word;
+      std::memcpy(&word, text + i * sizeof word, sizeof word);
+      info_key[i].store(word, std::memory_order_relaxed);
+    }
+    info_bytes.store(bytes, std::memory_order_relaxed);
+  }
 };
-static_assert(sizeof(WorkerFigures) == 1152 && offsetof(WorkerFigures, restarts) == 1088);
+static_assert(sizeof(WorkerFigures) == 1216 && offsetof(WorkerFigures, restarts) == 1088);
 
 // Of the pool's caller, by the pool; see `CallerMeter`.
 struct CallerFigures {
@@ -91,7 +110,8 @@ struct CallerFigures {
   std::atomic<std::uint64_t> waited_ns;             // for envs
   std::atomic<std::uint64_t> sampled;               // batches whose gathering was timed
   std::atomic<std::uint64_t> gathering_ns;          // of those: in the pool's own code
-  std::uint64_t unused[3];
+  std::atomic<std::uint64_t> unpickling_ns;         // of infos, when the caller looked at them
+  std::uint64_t unused[2];
 };
 static_assert(sizeof(CallerFigures) == 64);
 

@@ -336,7 +336,7 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   if (!(result.flags & kOnSocket)) return;
   // The record goes first: it tells the pool to read, without which a long write would never end.
   port_.publish(true, now_);
-  hooks_.attr("send")(parts);
+  hooks_.attr(result.flags & (kIsMessage | kIsFailure) ? "send" : "send_row")(parts);
   now_ = now_ns();
 }
 

@@ -42,6 +42,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "shm/columns.hpp"
@@ -78,6 +79,9 @@ class WorkerLoop {
   std::optional<std::uint32_t> current_env() const { return meter_.current_env(); }
   // Something is about to be logged to the pool. Any thread may call it.
   void note_word() { words_->said.fetch_add(1, std::memory_order_relaxed); }
+  // What hooks tell of infos, for statistics: see `TaskMeter`.
+  void note_info(std::uint64_t ns) { meter_.note_info(ns); }
+  void name_info(const std::string& key, std::uint64_t bytes) { meter_.name_info(key, bytes); }
   // A fresh env in the place of another.  It resets before it steps.
   void replace_env(std::uint32_t index, nb::object env);
 

@@ -177,6 +177,7 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
 // Where this fails, it is tried again before the next reset, unless that is a successor's.
 void WorkerLoop::renew(HostedEnv& env) {
   const std::uint64_t before = now_ns();
+  const bool has_failed = env.is_missing || meter_.doing() == Op::kRebuild;
   meter_.begin(Op::kRebuild, env.index, before);
   try {
     hooks_.attr("renew")(env.index);
@@ -184,7 +185,9 @@ void WorkerLoop::renew(HostedEnv& env) {
     env.is_missing = true;
     throw;
   }
-  meter_.note_renewal(now_ns() - before);
+  const std::uint64_t took = now_ns() - before;
+  meter_.note_renewal(took);
+  if (has_failed) meter_.note_rebuild(took);
 }
 
 // Before a reset, or at the end of an episode: whether it has had its number of episodes, be it that they ended or that

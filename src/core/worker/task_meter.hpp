@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "ipc/protocol.hpp"
 #include "os/this_thread.hpp"
@@ -58,6 +59,12 @@ class TaskMeter {
     resetting_ += ns;
   }
   void note_renewal(std::uint64_t ns) { resetting_ += ns; }
+  // ... because it had failed.
+  void note_rebuild(std::uint64_t ns) { add(figures_.rebuild_ns, ns); }
+  // What an info has beside columns was pickled, or sent.
+  void note_info(std::uint64_t ns) { add(figures_.info_ns, ns); }
+  // The value in infos that takes most bytes.
+  void name_info(std::string_view key, std::uint64_t bytes) { figures_.name_info(key, bytes); }
   void note_episode(std::uint32_t env, double reward, std::uint64_t steps) {
     env_figures_[env].note_episode(reward, steps);
   }

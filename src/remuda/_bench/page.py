@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda._bench import report
-from remuda._bench.results import Entry, Result
+from remuda._bench.results import Entry, Result, paired_ratio
 from remuda._reports.charts import Bar, bars
 from remuda._reports.markup import bullets, element, table
 from remuda._reports.origin import Origin
@@ -42,7 +42,8 @@ def _chart(result: Result) -> object:
 def _bar(result: Result, entry: Entry) -> Bar:
     rate = entry.steps_per_second or 0.0
     ratio = report.ratio(result.ratio_to_ideal(entry))
-    told = f"{rate:,.0f}{f' ({ratio} of the ideal)' if ratio else ''}"
+    loops = report.ratio(paired_ratio(entry, result.plain))
+    told = f"{rate:,.0f}{f' ({ratio} of the ideal, {loops} x a plain loop)' if ratio else ''}"
     return Bar(entry.name, rate, told, entry.rates, is_best=entry is result.remuda)
 
 

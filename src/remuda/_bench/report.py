@@ -31,8 +31,15 @@ def as_text(result: Result) -> str:
 def notes(result: Result) -> Iterator[str]:
     """What a reader has to know to judge the table."""
     if result.ideal is not None:
-        yield f"ideal: {result.loops} x the plain loop = {result.ideal:,.0f} env steps/s"
+        yield (
+            f"ideal: {result.loops} x the plain loop = {result.ideal:,.0f} env steps/s, on "
+            f"{_plural(result.cores, 'core')}"
+        )
     yield "remuda is: so many times as fast as that row; CPU: of all cores, while it had its turns"
+    yield (
+        "of ideal, remuda is: the median of each round's ratio, in which what slows the machine cancels out; it may "
+        "differ from the ratio of the medians under steps/s"
+    )
     yield f"medians of {_plural(result.rounds, 'interleaved round')} on {machine.describe()}"
     if result.others_share > _NOTEWORTHY_OTHERS_SHARE:
         yield (

@@ -14,6 +14,7 @@ import numpy as np
 from remuda._system.cores import usable_cores, usable_cpus
 
 from .contenders import Contender, Plan
+from .exits import exits_raise
 from .processes import busy_seconds, mean_pss_mb, total_cpu_seconds, wait_until_idle
 from .results import Entry, Result, Turn
 from .workloads import Actions, one_line, probe_action_space, sample_actions
@@ -62,14 +63,15 @@ class Runner:
         """Import the library, then start the workers and reset the envs, timed."""
         plan = self._plan
         try:
-            self._kind.load()
-            begin = self._clock()
-            self._contender = contender = self._kind(plan)
-            contender.reset(plan.seed)
-            self.entry.startup_seconds = self._clock() - begin
-            self._pids = contender.worker_pids()
-            prepared = [contender.prepare(actions.space, batch) for batch in actions.batches]
-            self._batches = itertools.cycle(prepared)
+            with exits_raise():
+                self._kind.load()
+                begin = self._clock()
+                self._contender = contender = self._kind(plan)
+                contender.reset(plan.seed)
+                self.entry.startup_seconds = self._clock() - begin
+                self._pids = contender.worker_pids()
+                prepared = [contender.prepare(actions.space, batch) for batch in actions.batches]
+                self._batches = itertools.cycle(prepared)
         except Exception as error:
             self._drop_out(error)
         self.entry.num_workers = len(self._pids)
@@ -109,7 +111,8 @@ class Runner:
         contender, self._contender, self._pids = self._contender, None, []
         if contender is not None:
             try:
-                contender.close()
+                with exits_raise():
+                    contender.close()
             except Exception as error:
                 self.entry.error = self.entry.error or one_line(error)
 
@@ -117,7 +120,8 @@ class Runner:
         """Have the contender ready for a turn, and step it for ``lead_in`` seconds."""
         if self._contender is not None:
             try:
-                self._contender.begin_turn(self._plan.seed)
+                with exits_raise():
+                    self._contender.begin_turn(self._plan.seed)
             except Exception as error:
                 self._drop_out(error)
         self._step_for(lead_in)
@@ -130,12 +134,13 @@ class Runner:
             return 0, 0.0
         begin = clock()
         try:
-            while True:
-                count += count_of(contender.step(next(batches)))
-                self._num_batches += 1
-                elapsed = clock() - begin
-                if elapsed >= seconds:
-                    return count, elapsed
+            with exits_raise():
+                while True:
+                    count += count_of(contender.step(next(batches)))
+                    self._num_batches += 1
+                    elapsed = clock() - begin
+                    if elapsed >= seconds:
+                        return count, elapsed
         except Exception as error:
             self._drop_out(error)
             return 0, 0.0

@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.vector.utils import batch_space
 
 from remuda import Part, Pool
+from remuda._bench.exits import exits_raise
 from remuda._bench.tuning import Outcome, Trial
 
 _LEAST_BATCHES = 10
@@ -58,7 +59,7 @@ class Trials:
             options |= {"num_workers": "auto", "backend": "auto"}
         else:
             options["num_workers"] = trial.num_workers
-        with Pool([self._make_env] * (trial.num_envs + trial.spares), **options) as pool:
+        with exits_raise(), Pool([self._make_env] * (trial.num_envs + trial.spares), **options) as pool:
             self._play(pool, trial.parts, self.seconds / 4)
             before = pool.stats()
             rate = self._play(pool, trial.parts, self.seconds)
@@ -66,7 +67,7 @@ class Trials:
             verdict = stats.verdict
             spares = re.search(r"spares=(\d+)", verdict.code or "") if verdict.cause == "slow resets" else None
             made = replace(trial, num_workers=pool.num_workers)
-            return Outcome(made, pool.backend, rate, int(spares[1]) if spares else 0, verdict.text)
+            return Outcome(made, pool.backend, rate, int(spares[1]) if spares else 0, verdict.found)
 
     def _play(self, pool: Pool, parts: int, seconds: float) -> float:
         """Env steps per second of the usual loop."""

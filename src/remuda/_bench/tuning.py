@@ -40,7 +40,7 @@ class Outcome:
         backend: That there was: "serial" is the caller itself.
         rate: Env steps per second, all told.
         wanted_spares: How many spares its verdict asks for; 0: none.
-        told: Its verdict.
+        told: What its verdict finds; what verdicts suggest is what is tried.
     """
 
     trial: Trial

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.vector.utils import batch_space
 
+from .exits import exits_raise
+
 Env: TypeAlias = gymnasium.Env[Any, Any]
 EnvFactory: TypeAlias = Callable[[], Env]
 
@@ -77,13 +79,18 @@ class Spaces:
 def probe_spaces(workload: Workload) -> Spaces:
     """Build the env once, here, for its spaces. Raises `WorkloadError` when it cannot be built."""
     try:
-        env = workload.make_env()
+        with exits_raise():
+            env = workload.make_env()
     except Exception as error:
         raise WorkloadError(f"{workload.name}: {one_line(error)}") from error
     if not isinstance(env, gymnasium.Env):
         raise WorkloadError(f"{workload.name}: expected a gymnasium.Env, got {type(env).__name__}")
     spaces = Spaces(env.observation_space, env.action_space)
-    env.close()
+    try:
+        with exits_raise():
+            env.close()
+    except Exception as error:
+        raise WorkloadError(f"{workload.name}: {one_line(error)} in close") from error
     return spaces
 
 

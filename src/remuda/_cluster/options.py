@@ -8,7 +8,8 @@ from typing import Any
 from remuda import FaultPolicy, PoolOptions
 from remuda._cluster.description import Ray
 from remuda._engine.pool.options import EnvFn
-from remuda._engine.startup.start import Settings, check_vector_size
+from remuda._engine.startup.asked import Asked
+from remuda._engine.startup.start import Settings, check_vector_size, defaults_of_options
 
 # What a value other than this one would mean for envs that share no machine, and whose results come by the shard.
 _REFUSED: Mapping[str, tuple[Any, str]] = {
@@ -29,6 +30,7 @@ class ClusterOptions:
         where: The cluster.
         faults: The policy that shards and the pool apply.
         settings: What the options would mean for all envs on one machine.
+        asked: What advice must keep to.
         shard_options: What the pool of a shard is told.
     """
 
@@ -43,6 +45,7 @@ class ClusterOptions:
         self.shard_options: dict[str, Any] = {**options, "backend": where.backend, "advise": False}
         local: Any = {**self.shard_options, "backend": where.backend, "num_workers": 1}
         self.settings = Settings.of(local, len(env_fns), {})
+        self.asked = Asked.of(options, self.faults, defaults_of_options())
         if where.shards > len(env_fns):
             what = "env_fns" if self.width == 1 else "vector envs"
             raise ValueError(

@@ -225,7 +225,7 @@ class ClusterPool(ClusterPart, Pool):
             )
             for station, report, stats in zip(stations, cluster.reports, each, strict=True)
         ]
-        return join_stats(shards, cluster.batches, cluster.waited)
+        return join_stats(shards, cluster.batches, cluster.waited, cluster.options.asked.options)
 
     def _stats_of(self, ref: Any) -> PoolStats | None:
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
+from remuda._watch.owner import name_of
 from remuda._watch.watched_pool import WatchedPool
 
 _QUANTILES = ("count", "total", "mean", "p50", "p99", "max")
@@ -16,7 +17,7 @@ _QUANTILES = ("count", "total", "mean", "p50", "p99", "max")
 def dump(pool: WatchedPool, so_far: PoolStats, late: PoolStats) -> dict[str, Any]:
     """All figures. `so_far`: since the pool was made. `late`: the difference that is shown."""
     return {
-        "name": pool.card.name,
+        "name": name_of(pool.card),
         "pid": pool.card.owner,
         "is_stopped": pool.owner.is_stopped,
         "setup": asdict(so_far.setup),

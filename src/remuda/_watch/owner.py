@@ -3,9 +3,48 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 from remuda._wire.card import start_of
+
+_WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}  # options of Python that are followed by a value
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def owner(self) -> int: ...
+
+
+_DEFAULT = "remuda"  # of a pool that was given no name
+
+
+def name_of(card: _Named) -> str:
+    """The name that the pool was given, or else the program that has made it."""
+    return card.name if card.name != _DEFAULT else _program(card.owner) or card.name
+
+
+@lru_cache(maxsize=64)  # the name stays when the process has ended
+def _program(pid: int) -> str:
+    """The script, module or program that a process runs; empty where that is not told."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return ""
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-m":
+            return next(rest, "")
+        if word == "-c":
+            break
+        if word in _WITH_VALUE:
+            next(rest, "")
+        elif not word.startswith("-"):
+            return Path(word).name
+    return Path(words[0]).name
 
 
 class Owner:

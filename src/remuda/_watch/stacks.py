@@ -12,6 +12,7 @@ from remuda._engine.stats.pool_stats import WorkerStats
 from remuda._engine.stats.units import span
 from remuda._relay.stacks import Stack, stack_of
 from remuda._watch import start_page
+from remuda._watch.owner import name_of
 from remuda._watch.starting_pool import StartingPool
 from remuda._watch.watched_pool import WatchedPool
 
@@ -126,7 +127,7 @@ def as_text(pool: WatchedPool | StartingPool, stacks: list[WorkerStack]) -> str:
     else:
         setup = pool.stats().setup
         what = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
-    lines = [f"pool {pool.card.name} of process {pool.card.owner}: {what}"]
+    lines = [f"pool {name_of(pool.card)} of process {pool.card.owner}: {what}"]
     for stack in stacks:
         lines += ["", _heading(stack)]
         lines += [f"    {line}" for line in (stack.stack or stack.problem).splitlines()]

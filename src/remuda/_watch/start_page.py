@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from remuda._engine.stats.units import span
+from remuda._watch.owner import name_of
 from remuda._watch.pages import Row
 from remuda._watch.starting_pool import StartingPool, state_of
 from remuda._wire.build_board import EnvBuild
@@ -50,4 +51,4 @@ def _texts(build: EnvBuild) -> tuple[str, ...]:
 
 def dump(pool: StartingPool) -> dict[str, Any]:
     """All of it, as JSON has it."""
-    return {"name": pool.card.name, "pid": pool.card.owner, "starting": [vars(build) for build in pool.builds()]}
+    return {"name": name_of(pool.card), "pid": pool.card.owner, "starting": [vars(build) for build in pool.builds()]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from remuda._watch.owner import Owner
+from remuda._watch.owner import Owner, name_of
 from remuda._wire.build_board import BuildBoard, EnvBuild, NoBoardError
 
 
@@ -40,7 +40,7 @@ class StartingPool:
 
     def end_in_words(self) -> str:
         """Of one that is not being started any more."""
-        return self.owner.end_in_words(self.card.name, "is not being started any more")
+        return self.owner.end_in_words(name_of(self.card), "is not being started any more")
 
     def builds(self) -> list[EnvBuild]:
         """How far each env is: first those that are being built, the longest ahead, then those that have not begun."""

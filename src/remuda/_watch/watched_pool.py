@@ -12,7 +12,7 @@ from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats, Setup
 from remuda._engine.stats.reading import read_stats
-from remuda._watch.owner import Owner
+from remuda._watch.owner import Owner, name_of
 from remuda._wire.card import Card, start_of
 
 
@@ -49,7 +49,7 @@ class WatchedPool:
 
     def end_in_words(self) -> str:
         """Of one that is not open any more."""
-        return self.owner.end_in_words(self.card.name, "was closed")
+        return self.owner.end_in_words(name_of(self.card), "was closed")
 
     def stats(self) -> PoolStats:
         """As `Pool.stats()`; the workers' processes are those that have built their envs."""
@@ -80,4 +80,8 @@ def output_of(pid: int | None, limit: int = 1 << 13) -> str | None:
 
 
 def _setup(card: Card) -> Setup:
-    return Setup(**{**card.setup, "envs_of_worker": tuple(card.setup["envs_of_worker"])})
+    tuples = {
+        "envs_of_worker": tuple(card.setup["envs_of_worker"]),
+        "options": tuple(map(tuple, card.setup["options"])),
+    }
+    return Setup(**{**card.setup, **tuples})

@@ -14,9 +14,9 @@ from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.channel import Channel
 from remuda._wire.computed import Computed, blamed, fit
 from remuda._wire.failures import portable
-from remuda._wire.info_columns import InfoColumn, field_of
+from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import AUTORESET, Layout
-from remuda._wire.pickling import Parts, dump, dump_whole, load
+from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import (
     AddInfoColumns,
     CallEnv,
@@ -35,8 +35,9 @@ from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.missing_env import Missing
-from remuda._worker.named_pickles import dump_named, not_pickled
+from remuda._worker.named_pickles import dump_named
 from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.row_matter import RowMatter
 from remuda._worker.worker_info import WorkerInfo, worker_context
 from remuda.errors import InvalidEnvError
 
@@ -46,7 +47,7 @@ PUBLISH_NS = 20_000
 _ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
 
 
-class EnvHost:
+class EnvHost(RowMatter):
     """The envs of one worker, and the hooks of its loop (see worker_loop.hpp).
 
     Attributes:
@@ -240,34 +241,8 @@ class EnvHost:
     def flatten(self, obs: Any) -> tuple[list[Any], list[Any]]:
         return self._get_layout().observation.flatten(obs)
 
-    def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
-        """Terminal data as it is now: the reset that follows may overwrite it."""
-        try:
-            return dump_whole((obs, info))
-        except Exception as error:
-            raise not_pickled("a terminal observation and info", (obs, info), error) from error
-
     def copy_obs(self, obs: Any) -> Any:
         return self._get_layout().observation.copy_one(obs)
-
-    def pack(
-        self,
-        objects: list[Any],
-        info: dict[str, Any] | None,
-        wanted: list[tuple[tuple[str, ...], Any]] | None,
-        final: bytes | None,
-    ) -> Parts:
-        """What goes along with a row.
-
-        Args:
-            objects: What of its observation has no column.
-            info: What of its info has none.
-            wanted: Values of infos that might have a column, and their paths.
-            final: What `freeze` has returned.
-        """
-        fields = [field_of(path, value) for path, value in wanted] if wanted else []
-        parts = objects, info, [field for field in fields if field is not None], final
-        return dump_named("an observation and an info", parts, shown=2)
 
     def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any] | PutState:
         arguments: dict[str, Any] | PutState = load(parts)
@@ -448,9 +423,6 @@ class EnvHost:
         self.envs[self._place_of(slot)] = env
         for one in range(slot, slot + self.width):
             self._get_loop().replace_env(one, env)
-
-    def send(self, parts: Parts) -> None:
-        self._channel.send(parts)
 
     def receive(self) -> Parts:
         return self._channel.recv()

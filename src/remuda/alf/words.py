@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-WORDS = {
-    "make": "env = remuda.alf.FastParallelEnvironment({env_fns}, {options})",
-    "spare": (
+from remuda._faces.stats import Words
+from remuda.alf.arguments import REFUSED
+
+WORDS = Words(
+    make="env = remuda.alf.FastParallelEnvironment({env_fns}, {options})",
+    spare=(
         "env = remuda.alf.FastParallelEnvironment(\n"
-        "    env_fns + env_fns[:1] * {spares}, num_spare_envs_for_reload={spares})"
+        "    env_fns + env_fns[:1] * {spares}, num_spare_envs_for_reload={spares}, {options})"
     ),
-    "split": "",
-    "partial": "",
-}
-"""Of :class:`remuda.Setup`."""
+    split="",
+    partial="",
+    slim="",
+    refused=REFUSED,
+    renamed={
+        "spares": ("num_spare_envs_for_reload", {}),
+        "starts_serially": ("start_serially", {}),
+        "threads_per_worker": ("torch_num_threads_per_env", {}),
+    },
+)

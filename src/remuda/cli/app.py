@@ -7,6 +7,7 @@ runs. So a worker process started by ``spawn``, which imports the main script ag
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ import remuda
 
 from . import bench, demo, replay, stacks, top, trace, tune
 
+_OF_A_CLOSED_PIPE = 128 + 13  # as shells have it of a program that SIGPIPE ended
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, and exit with its status.
@@ -22,14 +25,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: those of the command line, if not given.
     """
-    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        try:
+            status = _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            if not sys.stdout.closed:  # `remuda trace` runs programs, which may close it
+                sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more as it ends
+        status = _OF_A_CLOSED_PIPE
+    sys.exit(status)
+
+
+def _run(words: Sequence[str]) -> int:
     parser = build_parser()
     options = parser.parse_args(words)
     options.command = shlex.join(["remuda", *words])
     if options.run is None:
         parser.print_help(sys.stderr)
-        sys.exit(2)
-    sys.exit(options.run(options))
+        return 2
+    return int(options.run(options))
 
 
 def build_parser() -> argparse.ArgumentParser:

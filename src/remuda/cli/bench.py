@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda._bench import registry, workloads
 from remuda._bench.contenders import Contender, Plan
 from remuda._system.cores import usable_cores
+from remuda._system.directories import writable_file
 
 from .options import add_subcommand, at_least, refuse
 
@@ -86,11 +86,12 @@ def _reason_not_to(options: argparse.Namespace) -> str | None:
 def reason_not_to_write(options: argparse.Namespace) -> str | None:
     """What keeps the results from being written where there is a name for a file."""
     plot: Path | None = options.plot
-    for path in (options.json, plot, options.html):
-        if path is not None and path.is_dir():
-            return f"cannot write {path}: it is a folder"
-        if path is not None and (folder := _unwritable_folder(path)):
-            return f"cannot write {path}: {folder} is not a folder that can be written to"
+    for name in ("json", "plot", "html"):
+        if (path := getattr(options, name)) is not None:
+            try:
+                writable_file(path, f"--{name}")
+            except OSError as error:
+                return f"cannot write {path}: {error}"
     if plot is not None and plot.suffix not in _PLOT_FORMATS:
         return f"expected a plot file ending in {' or '.join(_PLOT_FORMATS)}, got {plot}"
     if plot is not None and not is_installed("matplotlib"):
@@ -117,18 +118,10 @@ def is_installed(package: str) -> bool:
         return False
 
 
-def _unwritable_folder(path: Path) -> Path | None:
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    return None if folder.is_dir() and os.access(folder, os.W_OK) else folder
-
-
 def save(
     result: Result, json_file: Path | None, plot_file: Path | None, page_file: Path | None = None, command: str = ""
 ) -> None:
     """Write the figures, draw them, and make a page of them, where there is a name for a file."""
-    for path in (json_file, plot_file, page_file):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
     if json_file is not None:
         from remuda._bench import report
 

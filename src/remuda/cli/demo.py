@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda._bench import registry, workloads
 from remuda._bench.contenders import Plan
 from remuda._system.cores import usable_cores
+from remuda._system.directories import make_writable
 
 from .bench import is_installed, run_race, save
-from .options import add_subcommand, at_least
+from .options import add_subcommand, at_least, refuse
 
 if TYPE_CHECKING:
     from .options import Subcommands
@@ -38,12 +42,16 @@ def demo(options: argparse.Namespace) -> int:
 
     Leaves the figures in DIR, and a picture where matplotlib is installed.
     """
+    try:
+        folder = make_writable(options.dir, "--dir")
+    except OSError as error:
+        return refuse(str(error))
     workers = min(options.num_envs, usable_cores())
     backend = "process" if _HAS_PROCESSES else "thread"
     plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, backend, None, 0)
     result = run_race(registry.line_up(["gymnasium"]), plan, options.seconds, 5)
     draws = is_installed("matplotlib")
-    save(result, options.dir / "bench.json", options.dir / "bench.png" if draws else None)
+    save(result, folder / "bench.json", folder / "bench.png" if draws else None)
     if _HAS_PROCESSES and result.remuda.error is None:
         print('\nNow a worker is killed with SIGKILL while its envs are stepped (faults="restart"):', flush=True)
         print(survive_a_kill())
@@ -55,6 +63,21 @@ def demo(options: argparse.Namespace) -> int:
         print(f"With a live display and a picture: pip install {' '.join(wanted)}")
     print("Your own env: remuda bench mymodule:make_env --num-envs 64")
     return 0 if result.remuda.error is None else 1
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Drops the pool's warnings, which would guess at the one that has sent a signal: this program has."""
+    logger = logging.getLogger("remuda")
+    logger.addFilter(_drop)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_drop)
+
+
+def _drop(_: logging.LogRecord) -> bool:
+    return False
 
 
 def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
@@ -70,10 +93,11 @@ def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         killed_at, steps, truncated = time.monotonic(), 0, set[int]()
-        while victim.pid in (pid, None) or truncated < set(lost):
-            batch = pool.step((batch.obs[:, 2] > 0).astype(int))
-            truncated |= {i for i in lost if "fault" in batch.infos[i]}
-            steps += 1
+        with _without_log():
+            while victim.pid in (pid, None) or truncated < set(lost):
+                batch = pool.step((batch.obs[:, 2] > 0).astype(int))
+                truncated |= {i for i in lost if "fault" in batch.infos[i]}
+                steps += 1
         seconds = time.monotonic() - killed_at
         return (
             f"  worker 0 (pid {pid}) died, and with it the episodes of envs {lost}: they ended truncated.\n"

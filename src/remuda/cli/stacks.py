@@ -35,12 +35,13 @@ def stacks(options: argparse.Namespace) -> int:
 
 
 def _show(found: Found, options: argparse.Namespace) -> int:
+    from remuda._watch.owner import name_of
     from remuda._watch.stacks import as_text, stacks_of
 
     looked_at = [(pool, stacks_of(pool, native=not options.python)) for pool in found.all]
     if options.json:
         told = [
-            {"name": pool.card.name, "pid": pool.card.owner, "stacks": [dataclasses.asdict(one) for one in its]}
+            {"name": name_of(pool.card), "pid": pool.card.owner, "stacks": [dataclasses.asdict(one) for one in its]}
             for pool, its in looked_at
         ]
         print(json.dumps(told, indent=2))

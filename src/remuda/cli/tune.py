@@ -76,9 +76,6 @@ def _told(outcome: Outcome) -> Outcome:
 
 
 def _save(tuned: Tuned, options: argparse.Namespace) -> None:
-    for path in (options.json, options.plot, options.html):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
     if options.json is not None:
         options.json.write_text(json.dumps(tune_report.to_json(tuned, options.env), indent=2) + "\n")
     if options.plot is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-WORDS = {
-    "make": "manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
-    "spare": "manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
-    "split": "",
-    "partial": "manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
-}
-"""Of :class:`remuda.Setup`."""
+from remuda._faces.stats import Words
+from remuda.ding.arguments import REFUSED
+
+WORDS = Words(
+    make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
+    spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
+    split="",
+    partial="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
+    slim="",
+    refused=REFUSED,
+)

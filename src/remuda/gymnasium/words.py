@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-WORDS = {
-    "make": "envs = remuda.gymnasium.AsyncVectorEnv({env_fns}, {options})",
-    "spare": "envs = remuda.gymnasium.AsyncVectorEnv(env_fns + env_fns[:1] * {spares}, spares={spares})",
-    "split": """\
+from remuda._faces.stats import Words
+from remuda.gymnasium.arguments import REFUSED
+
+WORDS = Words(
+    make="envs = remuda.gymnasium.AsyncVectorEnv({env_fns}, {options})",
+    spare="envs = remuda.gymnasium.AsyncVectorEnv(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})",
+    split="""\
 halves = envs.split(2)
 for half in halves:
     obs, infos = half.reset()
@@ -14,5 +17,9 @@ while True:
     for half in halves:
         obs, rewards, terminations, truncations, infos = half.step_wait()
         half.step_async(policy(obs))""",
-}
-"""Of :class:`remuda.Setup`."""
+    refused=REFUSED,
+    renamed={
+        "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
+        "start_method": ("context", {}),
+    },
+)

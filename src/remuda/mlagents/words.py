@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-WORDS = {
-    "make": "manager = remuda.mlagents.SubprocessEnvManager(env_factory, run_options, n_env, {options})",
-    "spare": "",
-    "split": "",
-    "partial": "",
-}
-"""Of :class:`remuda.Setup`."""
+from remuda._faces.stats import Words
+from remuda.mlagents.arguments import REFUSED
+
+WORDS = Words(
+    make="manager = remuda.mlagents.SubprocessEnvManager(env_factory, run_options, n_env, {options})",
+    spare="",
+    split="",
+    partial="",
+    slim="",
+    refused=REFUSED,
+)

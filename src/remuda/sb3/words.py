@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-WORDS = {
-    "make": "envs = remuda.sb3.SubprocVecEnv({env_fns}, {options})",
-    "spare": "envs = remuda.sb3.SubprocVecEnv(env_fns + env_fns[:1] * {spares}, spares={spares})",
-    "split": """\
+from remuda._faces.stats import Words
+from remuda.sb3.arguments import REFUSED
+
+WORDS = Words(
+    make="envs = remuda.sb3.SubprocVecEnv({env_fns}, {options})",
+    spare="envs = remuda.sb3.SubprocVecEnv(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})",
+    split="""\
 halves = envs.split(2)
 for half in halves:
     half.step_async(policy(half.reset()))
@@ -13,5 +16,5 @@ while True:
     for half in halves:
         obs, rewards, dones, infos = half.step_wait()
         half.step_async(policy(obs))""",
-}
-"""Of :class:`remuda.Setup`."""
+    refused=REFUSED,
+)

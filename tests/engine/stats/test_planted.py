@@ -5,14 +5,22 @@ What is about cores (too many workers, a busy machine) is in `test_verdict`, wit
 
 from __future__ import annotations
 
+import ast
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from made_up_stats import each, snapshot
 from pool_envs import HookedEnv
 
-from remuda import Pool, Verdict
+from remuda import FaultPolicy, Pool, Verdict
 
 SHORT, LONG = 0.001, 0.04
 
@@ -93,3 +101,118 @@ def test_envs_that_wait_in_a_row() -> None:
 def test_envs_that_wait_at_the_same_time_are_as_they_should_be() -> None:
     verdict = verdict_of([sleeper(always(LONG))] * 4, num_workers=4)
     assert verdict.cause == "env step", verdict
+
+
+def telling(info: Callable[[], dict[str, Any]], length: int = 1_000_000) -> Callable[[], Any]:
+    """An env whose steps return such infos."""
+    return lambda: HookedEnv(0, length, step=lambda env, _: (env.observe(), 0.0, False, env.steps >= length, info()))
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_infos_that_are_pickled(backend: Any, mode: Any) -> None:
+    env_fns = [telling(lambda: {"x": 1.0, "map": np.zeros(1 << 19), "name": "one"}, length=4)] * 4
+    verdict = verdict_of(env_fns, num_workers=1, backend=backend, autoreset=mode)
+    assert verdict.cause == "infos", verdict
+    assert "info['map'], 4 MiB a step" in verdict.text
+    assert 'info.pop("map", None)' in (verdict.code or "")
+    ast.parse(verdict.code or "")
+
+
+def test_infos_that_are_unpickled_are_no_policy() -> None:
+    with Pool([telling(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, advise=False) as pool:
+        pool.reset()
+        before = pool.stats()
+        for _ in range(16):
+            assert len(list(pool.step([0, 0]).infos)) == 2
+        stats = pool.stats() - before
+    assert stats.caller.unpickling > 0
+    assert stats.workers[0].info_key == "words"
+    slow = snapshot(steps=[each(6e-6)] * 8, workers=2, waited=50e-6, own=500e-6)
+    read = replace(slow, caller=replace(slow.caller, unpickling=0.8 * slow.seconds))
+    assert (slow.verdict.cause, read.verdict.cause) == ("policy", "infos")
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_infos_that_have_columns_cost_nothing(backend: Any) -> None:
+    with Pool([telling(lambda: {"x": 1.0})] * 2, num_workers=1, backend=backend) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        before = pool.stats()
+        for _ in range(8):
+            assert pool.step([0, 0]).infos[0] == {"x": 1.0}
+        stats = pool.stats() - before
+    assert [worker.pickling for worker in stats.workers] == [0.0]
+    assert stats.caller.unpickling == 0.0
+
+
+def test_observations_without_columns_are_no_infos() -> None:
+    space = gymnasium.spaces.Text(1 << 20)
+
+    def build() -> Any:
+        env = HookedEnv(step=lambda *_: ("a" * (1 << 20), 0.0, False, False, {}), reset=lambda _: ("a", {}))
+        env.observation_space = space
+        return env
+
+    with Pool([build] * 2, num_workers=1, advise=False) as pool:
+        pool.reset()
+        for _ in range(8):
+            assert len(pool.step([0, 0]).obs[0]) == 1 << 20
+        stats = pool.stats()
+    assert [worker.pickling for worker in stats.workers] == [0.0]
+    assert stats.verdict.cause != "infos"
+
+
+def failing(how: Callable[[], Any], every: int) -> Callable[[], Any]:
+    """An env that fails in each step of that number, and takes a while to build."""
+
+    def on_step(env: Any, _: Any) -> None:
+        if env.steps == every:
+            how()
+
+    return lambda: HookedEnv(step=on_step, build=lambda _: time.sleep(LONG))
+
+
+def hang() -> None:
+    time.sleep(1000)
+
+
+def die() -> None:
+    os._exit(3)
+
+
+def refuse() -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize(
+    ("how", "backend"), [(hang, "process"), (die, "process"), (refuse, "process"), (refuse, "thread")]
+)
+def test_faults_take_the_time_from_the_failure_to_the_fresh_env(how: Any, backend: Any) -> None:
+    deadline = {"step_timeout": 0.5} if how is hang else {}
+    policy = FaultPolicy("restart", max_restarts=100, **deadline)
+    verdict = verdict_of([failing(how, 4)] * 2, backend=backend, faults=policy)
+    assert verdict.cause == "faults", verdict
+    assert "min_envs=1" in (verdict.code or "")
+    assert "num_workers" not in (verdict.code or "")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_of_pytorch_beside_workers(threads: int) -> None:
+    """They spin on the cores of the workers while they wait for each other."""
+    stats = snapshot(steps=[each(6e-6)] * 8, workers=2, waited=50e-6, own=500e-6)
+    busy = replace(stats.caller, cpu=1.9 * stats.seconds, torch_threads=threads)
+    verdict = replace(stats, caller=busy).verdict
+    assert verdict.cause == "policy"
+    assert ("torch.set_num_threads(1)" in (verdict.code or "")) == (threads == 2)
+    idle = replace(busy, cpu=0.9 * stats.seconds)  # one core: no thread spins
+    assert "torch" not in replace(stats, caller=idle).verdict.text
+
+
+def test_threads_are_read_where_pytorch_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool([sleeper(always(0.0))], backend="serial") as pool:
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 5))
+        assert pool.stats().caller.torch_threads == 5
+        monkeypatch.delitem(sys.modules, "torch")
+        assert pool.stats().caller.torch_threads is None
+        assert "torch" not in sys.modules  # and nothing imports it for that

@@ -8,17 +8,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import CountingEnv, Gate, counting, gated, hooked
+from leaky_envs import LEAK, LeakyEnv
+from pool_envs import CountingEnv, Gate, HookedEnv, counting, gated, hooked
 from spare_envs import step, uneven
 from vector_envs import synced
 
-from remuda import ClosedError, EnvError, FaultPolicy, Pool, PoolStats
+from remuda import ClosedError, EnvError, FaultPolicy, Pool, PoolStats, WorkerDiedError
 from remuda._system.processes import usage_of_cores
 from remuda._watch.finding import find
+from remuda._worker.memory import own_bytes
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 BACKENDS = [pytest.param("process", marks=on_linux), "thread", "serial"]
@@ -97,6 +100,19 @@ def test_a_difference_is_what_was_done_in_between() -> None:
     assert between.caller.waiting + between.caller.gathering + between.caller.own == pytest.approx(between.seconds)
     with pytest.raises(ValueError, match="two snapshots of the same pool"):
         between - dataclasses.replace(before, setup=dataclasses.replace(before.setup, envs_of_worker=(1, 1)))
+
+
+def test_the_later_snapshot_comes_first() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        play(pool, 1)
+        earlier = pool.stats()
+        later = pool.stats()
+        assert (later - earlier).batches == 0
+        with pytest.raises(ValueError, match="expected the later snapshot first, got one of 2 batches"):
+            _ = earlier - later
+        pool.step([0, 0])
+        with pytest.raises(ValueError, match="write `later - earlier`"):
+            _ = later - pool.stats()
 
 
 def test_what_is_no_snapshot_cannot_be_taken_off() -> None:
@@ -232,6 +248,61 @@ def test_processes_have_memory_and_a_place_in_the_queue() -> None:
     assert all(worker.queued >= 0 for worker in stats.workers)
     assert stats.machine.cores >= 1
     assert stats.caller.memory is not None
+
+
+@on_linux
+def test_the_memory_of_a_worker_is_what_its_limit_goes_by() -> None:
+    """That of what its env has started, too."""
+    with Pool([partial(LeakyEnv, tag, 2, outside=tag == 1) for tag in (0, 1)], num_workers=2) as pool:
+        pool.reset()
+        shown = [worker.memory for worker in pool.stats().workers]
+        limited = pool.apply(lambda env: own_bytes())
+    assert all(memory is not None and memory > LEAK for memory in shown)
+    assert shown == pytest.approx(limited, rel=0.2)
+
+
+@on_linux
+def test_a_worker_that_is_restarted_takes_what_its_successor_takes(tmp_path: Any) -> None:
+    gate = Gate(tmp_path)
+    was_built, is_built_again = tmp_path / "built", tmp_path / "again"
+
+    def on_build(_: Any) -> None:
+        if was_built.exists():
+            is_built_again.touch()
+            gate.wait()
+        was_built.touch()
+
+    factories = [lambda: HookedEnv(build=on_build), CountingEnv]
+    with Pool(factories, num_workers=2, faults="restart") as pool:
+        pool.reset()
+        victim = pool.workers[0].pid
+        assert victim is not None
+        os.kill(victim, signal.SIGKILL)
+        assert pool.step([0, 0]).truncated.tolist() == [True, False]
+        pool.send([0, 0])
+        assert pool.recv(min_envs=1).env_ids.tolist() == [1]
+        while not is_built_again.exists():
+            pool.recv(timeout=0.01)
+        gate.await_arrival()
+        both = pool.stats().workers
+        gate.open()
+        pool.recv()
+        assert pool.stats().workers[0].lost > 0
+    assert both[0].pid not in (victim, None)
+    assert all(worker.memory is not None and worker.memory > 1 << 20 for worker in both)
+
+
+@on_linux
+def test_a_worker_that_is_gone_takes_no_memory() -> None:
+    with Pool(counting(2), num_workers=2) as pool:
+        pool.reset()
+        assert pool.workers[0].pid is not None
+        os.kill(pool.workers[0].pid, signal.SIGKILL)
+        with pytest.raises(WorkerDiedError):
+            pool.step([0, 0])
+        gone, other = pool.stats().workers
+    assert (gone.pid, gone.memory) == (None, 0)
+    assert other.memory
 
 
 @on_linux

@@ -56,7 +56,7 @@ def test_an_exception_is_recorded_and_replayed(backend: Any, tmp_path: Path) -> 
         pid = pool.workers[1].pid
     assert error.record == tmp_path / "records/env-1-episode-0-step-4.remuda"
     assert error.failures[0].record == error.record
-    assert f"remuda replay {error.record}" in str(error)
+    assert f"remuda replay --trust {error.record}" in str(error)
     assert [path.name for path in (tmp_path / "records").iterdir()] == [error.record.name]
 
     record = load_record(error.record)

@@ -47,6 +47,7 @@ class CallerMeter {
   }
 
   void note_waited(std::uint64_t ns) { add(figures_.waited_ns, ns); }
+  void note_unpickled(std::uint64_t ns) { add(figures_.unpickling_ns, ns); }
   void note_sending() {
     if (figures_.began_ns.load(std::memory_order_relaxed) == 0)
       figures_.began_ns.store(now_(), std::memory_order_relaxed);

@@ -266,6 +266,12 @@ class Hub {
     add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].memory_renewals, 1);
   }
   void count_restart(std::uint32_t worker) { add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].restarts, 1); }
+  // A worker that had failed has served nothing for so long.
+  void count_outage(std::uint32_t worker, std::uint64_t ns) {
+    add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].outage_ns, ns);
+  }
+  // The caller has looked at infos, which took so long to unpickle.
+  void note_unpickled(std::uint64_t ns) { caller_meter_.note_unpickled(ns); }
   // From now on what happens is noted there; null: no more.
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
   // How much time there has been, all told, in which we were not running, or did not look: it counts for no deadline.

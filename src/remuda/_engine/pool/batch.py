@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._engine.pool.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
+from remuda._engine.pool.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
 from remuda._spellings import InPlural
 from remuda._wire.codec import SpaceCodec
@@ -33,6 +34,7 @@ class Source:
         vector_size: Where envs are vector envs, how many are in each.
         worker_of: The worker that hosts an env.
         extras: The names of the caller's own columns.
+        meter: Counts the time in which infos are unpickled.
     """
 
     codec: SpaceCodec
@@ -40,6 +42,7 @@ class Source:
     vector_size: int | None
     worker_of: Callable[[int], int]
     extras: tuple[str, ...] = ()
+    meter: UnpicklingMeter = field(default_factory=UnpicklingMeter)
 
 
 class Batch(_core.Batch, InPlural):
@@ -172,7 +175,7 @@ class Batch(_core.Batch, InPlural):
     @cached_property
     def _lazy(self) -> PickledRows:
         return PickledRows(
-            self._rows_matter(), partial(_blame, self.env_ids, self._source.worker_of)
+            self._rows_matter(), partial(_blame, self.env_ids, self._source.worker_of), self._source.meter
         )  # without us: no circle
 
     def __reduce__(self) -> tuple[Any, ...]:

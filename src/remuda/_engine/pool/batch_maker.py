@@ -11,6 +11,7 @@ from remuda import _core
 from remuda._engine.pool.batch import Batch, Source
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.pool.infos import InfoColumns, RawRow
+from remuda._engine.pool.unpickling import UnpicklingMeter
 from remuda._engine.startup.running import Running
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import dump, load_from_env
@@ -34,7 +35,14 @@ class BatchMaker:
         self._advise_at = 0
         self._advise: Callable[[], Callable[[], None] | None] = lambda: None
         observation = running.layout.observation
-        self.source = Source(observation, self._reader, running.layout.vector_size, running.layout.worker_of, extras)
+        self.source = Source(
+            observation,
+            self._reader,
+            running.layout.vector_size,
+            running.layout.worker_of,
+            extras,
+            UnpicklingMeter(running),
+        )
         look = partial(_look, weakref.ref(self))  # the hub keeps it: no circle
         running.hub.set_batches(Batch, self.source, look, observation.is_single_column)
 

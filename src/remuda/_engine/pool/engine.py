@@ -19,7 +19,7 @@ from remuda._engine.startup.start import Settings
 from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.reading import read_stats
+from remuda._engine.stats.reading import read_stats, torch_threads
 from remuda._engine.supervision.chronicle import Chronicle
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
@@ -114,7 +114,8 @@ class Engine:
     def stats(self) -> PoolStats:
         """What was done so far."""
         running, setup = self.running, self.settings.setup(self.parts)
-        return read_stats(Figures.read(running.arena, self.layout.plan), setup, self._pids(), self.owner, self._origin)
+        figures = Figures.read(running.arena, self.layout.plan)
+        return read_stats(figures, setup, self._pids(), self.owner, self._origin, torch_threads())
 
     def _pids(self) -> list[int | None]:
         return [worker.pid if worker.is_alive() else None for worker in self.backend.workers]

@@ -5,12 +5,14 @@ Numbers in them arrive in columns (see InfoColumns), the rest as pickled bytes; 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
 
 from remuda import _core
+from remuda._engine.pool.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
 from remuda._wire.bundle import unbundle
 from remuda._wire.codec import SpaceCodec
@@ -100,10 +102,19 @@ class PickledRows:
     """
 
     def __init__(
-        self, raw: dict[int, RawRow] | None, blame: Callable[[int, Exception], Exception] | None = None
+        self,
+        raw: dict[int, RawRow] | None,
+        blame: Callable[[int, Exception], Exception] | None = None,
+        meter: UnpicklingMeter = UnpicklingMeter(),  # noqa: B008  # one that counts nothing never changes
     ) -> None:
-        """`blame`: makes what is to be raised when that of a row cannot be unpickled; None: what that raises is."""
-        self.raw, self._blame = raw or {}, blame
+        """Takes the matter of rows.
+
+        Args:
+            raw: By row.
+            blame: Makes what is to be raised when that of a row cannot be unpickled; None: what that raises is.
+            meter: Counts the time that infos take.
+        """
+        self.raw, self._blame, self._meter = raw or {}, blame, meter
         self._loaded: dict[int, tuple[list[Any], dict[str, Any] | None, Any]] = {}
 
     def __bool__(self) -> bool:
@@ -142,12 +153,16 @@ class PickledRows:
         return self._loaded[row]
 
     def _unpickle(self, row: int, parts: Parts) -> Any:
+        begin = time.perf_counter_ns()
         try:
-            return load_from_env(parts)
+            matter = load_from_env(parts)
         except Exception as error:
             if self._blame is None:
                 raise
             raise self._blame(row, error) from error
+        if matter[1]:  # else it is an observation's
+            self._meter.note(time.perf_counter_ns() - begin)
+        return matter
 
 
 class Infos(Sequence[dict[str, Any]]):
@@ -274,13 +289,14 @@ def stack_rollout(
     arrays: list[Any],
     raw: dict[int, RawRow],
     shape: tuple[int, int],
+    meter: UnpicklingMeter,
 ) -> dict[str, Any]:
     """The numbers in the infos of (steps, envs), as `Infos.stack` has them of envs.
 
-    `mask`, `arrays` and `raw` are of steps * envs rows.
+    `mask`, `arrays` and `raw` are of steps * envs rows; `meter` is as `PickledRows` has it.
     """
     stacked: dict[str, Any] = reader.stack(mask, arrays if mask.any() else None, None)
-    loaded = PickledRows(raw)
+    loaded = PickledRows(raw, meter=meter)
     for row in raw:
         info = dict(loaded.info(row))
         if loaded.has_final(row) and (terminal := loaded.final(row)[1]):

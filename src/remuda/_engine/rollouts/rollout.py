@@ -277,7 +277,9 @@ class Rollout(HasAdvantages, InSingular):
         n = self.num_envs
         mask = np.where(self._filled, self._mask, np.uint64(0)).reshape(-1)[n:]
         arrays = [array[n:] for array in self._memory.infos()]
-        return stack_rollout(self._source.info_reader, mask, arrays, self._rows_matter(), (self.steps, n))
+        return stack_rollout(
+            self._source.info_reader, mask, arrays, self._rows_matter(), (self.steps, n), self._source.meter
+        )
 
     @property
     def faults(self) -> dict[tuple[int, int], Fault]:

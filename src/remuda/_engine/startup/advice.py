@@ -10,15 +10,16 @@ _WORTH_SAYING = 0.5  # of the time, the caller's own included
 
 
 def advice(stats: PoolStats) -> str | None:
-    """What to say to whoever has chosen how many workers there are; None unless his loop as a whole could be several
-    times faster. `stats`: what was done in a moment, without what is done but once."""
+    """Returns a sentence about the number of workers; None unless another one could make the loop several times faster.
+
+    Args:
+        stats: Of a moment, without what is done but once.
+    """
     verdict = workers_verdict(stats)
     if verdict is None or verdict.saves < _WORTH_SAYING:
         return None
-    return (
-        f"remuda: {verdict.text}. (num_workers='auto' measures and chooses; advise=False keeps this quiet, and "
-        "pool.stats() tells more.)"
-    )
+    auto = "" if stats.setup.keeps_apart else "num_workers='auto' measures and chooses; "  # it could choose fewer
+    return f"remuda: {verdict.text}. ({auto}advise=False keeps this quiet, and pool.stats() tells more.)"
 
 
 class Adviser:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ from remuda._engine.pool.elsewhere import Elsewhere
 from remuda._engine.pool.options import AutoresetMode, BackendName, Devices, EnvFn, PoolOptions, StartMethod, WorkerEnv
 from remuda._engine.pool.progress import OperationOf
 from remuda._engine.pool.seeds import SEEDINGS, Seeding
+from remuda._engine.startup.asked import Asked
 from remuda._engine.startup.autoreset_checks import autoreset_name, check_autoreset
 from remuda._engine.startup.choice import Choice
 from remuda._engine.startup.devices import device_of, find_devices
@@ -90,6 +91,7 @@ class Settings:
     choice: Choice | None = None  # what measuring has found best
     advise: bool = True
     operation_of: OperationOf | None = None
+    asked: Asked = field(default_factory=Asked)
     first_env: int = 0  # its number among the envs of a larger pool, of which this is a part on another machine
     shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
 
@@ -124,11 +126,12 @@ class Settings:
             "trace_on_fault": trace_directory(options.get("trace_on_fault")),
             "name": options.get("name") or "remuda",
             "shown_warnings": shown_warnings,
+            "asked": Asked.of(options, faults, defaults_of_options()),
         }
         settings = cls(**{**options, **resolved})  # the rest are these fields as they are
-        return settings._leaving_open(may_step_itself=asked == "auto", options=options) if is_auto else settings
+        return settings._leaving_open(may_step_itself=asked == "auto") if is_auto else settings
 
-    def _leaving_open(self, *, may_step_itself: bool, options: PoolOptions) -> Settings:
+    def _leaving_open(self, *, may_step_itself: bool) -> Settings:
         """These, with what "auto" stands for still to be measured, unless it is known already."""
         for has_it, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
             if has_it:
@@ -136,23 +139,7 @@ class Settings:
         if self.backend == "serial":
             one = Choice(1, "serial", "the caller steps all envs, one after another")
             return replace(self, num_workers=1, choice=one)
-        return replace(self, measures=True, may_step_itself=may_step_itself and not self._asks_for_processes(options))
-
-    def _asks_for_processes(self, options: PoolOptions) -> bool:
-        """Whether something is wanted that only a process has: a deadline, an output, work beside the caller's."""
-        return (
-            self.faults != FaultPolicy()
-            or self.record is not None
-            or options.get("start_method") is not None
-            or self.threads_per_worker != 1
-            or self.max_concurrency is not None
-            or self.pin_workers
-            or self.worker_output != "inherit"
-            or self.worker_env is not None
-            or self.devices is not None
-            or self.resets_ahead
-            or self.autoreset == "background"
-        )
+        return replace(self, measures=True, may_step_itself=may_step_itself and not self.asked.needs_processes)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -292,6 +279,9 @@ class Settings:
             vector_size=self.vector_size,
             is_chosen=self.choice is not None,
             parts=parts,
+            options=self.asked.options,
+            keeps_apart=self.asked.keeps_apart,
+            needs_processes=self.asked.needs_processes,
         )
 
     def make_backend(self) -> Backend:
@@ -341,6 +331,15 @@ def _default_num_workers(options: PoolOptions, faults: FaultPolicy) -> Literal["
         renews or options.get("lazy") or goes_on_without_some or is_background or options.get("backend") == "thread"
     )
     return None if one_each else DEFAULT_NUM_WORKERS
+
+
+def defaults_of_options() -> dict[str, Any]:
+    """The values of options that are not given."""
+    return {
+        one.name: one.default if one.default_factory is MISSING else one.default_factory()
+        for one in fields(Settings)
+        if one.name in PoolOptions.__annotations__
+    } | {"num_workers": "auto", "start_method": None, "name": None}
 
 
 def check_vector_size(vector_size: Any) -> int | None:

@@ -28,7 +28,19 @@ _ENV = np.dtype(
         ("last", _EPISODE, _EPISODES),
     ]
 )
-_WORKER = np.dtype([("idle", _DURATIONS), ("restarts", "u8"), ("memory_renewals", "u8"), ("unused", "u8", 6)])
+_WORKER = np.dtype(
+    [
+        ("idle", _DURATIONS),
+        ("restarts", "u8"),
+        ("memory_renewals", "u8"),
+        ("outage_ns", "u8"),
+        ("rebuild_ns", "u8"),
+        ("info_ns", "u8"),
+        ("info_bytes", "u8"),
+        ("info_key", "S64"),
+        ("unused", "u8", 2),
+    ]
+)
 _METER = np.dtype(
     [
         ("steps", "u8"),
@@ -47,7 +59,8 @@ _CALLER = np.dtype(
         ("waited_ns", "u8"),
         ("sampled", "u8"),
         ("gathering_ns", "u8"),
-        ("unused", "u8", 3),
+        ("unpickling_ns", "u8"),
+        ("unused", "u8", 2),
     ]
 )
 _TASK_BITS = 15  # of a task: the op, plus 1; the rest is when it began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,13 +26,16 @@ class ShardStats:
     restarts: int = 0
 
 
-def join_stats(shards: Sequence[ShardStats], batches: int, waited: float) -> PoolStats:
+def join_stats(
+    shards: Sequence[ShardStats], batches: int, waited: float, options: tuple[tuple[str, str], ...] = ()
+) -> PoolStats:
     """The snapshot of the whole. Cores and what they were busy with are those of all shards together.
 
     Args:
         shards: In order.
         batches: That the caller has received.
         waited: Seconds that he has waited for.
+        options: Of the whole pool, as `Setup` has them.
     """
     known = [shard.stats for shard in shards if shard.stats is not None]
     setup = known[0].setup if known else Setup(())
@@ -50,8 +54,10 @@ def join_stats(shards: Sequence[ShardStats], batches: int, waited: float) -> Poo
         envs += _envs(shard, first_worker)
     counts = tuple(count for shard in shards for count in shard.envs_of_worker)
     # How many workers a shard has is its own affair, and each has its own number of cores.
-    joined = replace(setup, envs_of_worker=counts, is_chosen=True, parts=1)
-    return PoolStats(caller.seconds, tuple(envs), tuple(workers), caller, machine, joined)
+    joined = replace(
+        setup, envs_of_worker=counts, is_chosen=True, parts=1, options=options, needs_processes=True, spare=""
+    )
+    return PoolStats(caller.seconds, tuple(envs), tuple(workers), caller, machine, joined, time.monotonic())
 
 
 def _workers(shard: ShardStats, first: int) -> list[WorkerStats]:

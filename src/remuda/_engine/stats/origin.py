@@ -18,6 +18,7 @@ class Origin:
         when: That was, in seconds of CLOCK_MONOTONIC; 0.0: never.
         busy, stolen: Seconds in which the program's cores had been busy, and would have been but for the host.
         own: Seconds of CPU time of the program and its workers.
+        caller: The same, of the program alone.
         queued: How long the program and each worker had stood in line for a core, by process id; as texts, for JSON.
     """
 
@@ -26,6 +27,7 @@ class Origin:
     own: float = 0.0
     queued: Mapping[str, float] = field(default_factory=dict)
     stolen: float = 0.0
+    caller: float = 0.0
 
     @classmethod
     def now(cls, pids: Sequence[int | None], caller_pid: int) -> Origin:
@@ -34,7 +36,7 @@ class Origin:
         own = sum(usage.cpu for usage in usages.values())
         queued = {str(pid): usage.queued for pid, usage in usages.items()}
         cores = usage_of_cores(usable_cpus())
-        return cls(time.monotonic(), cores.busy, own, queued, cores.stolen)
+        return cls(time.monotonic(), cores.busy, own, queued, cores.stolen, usages[caller_pid].cpu)
 
     def queued_since(self, pid: int | None, usage: Usage) -> float:
         """Of a process that may be younger than the pool."""

@@ -75,7 +75,14 @@ class WorkerStats:
         idle: How long it waited for something to do, each time.
         restarts: Processes that were started in its place, after faults and to renew envs.
         memory_renewals: How often it had grown past `max_worker_memory`, and was to be replaced.
-        memory: Bytes of its process that are in memory, those shared with others counted; None where it has none.
+        memory: Bytes of memory that its process and all that it has started take for themselves, swapped out or not:
+            what `max_worker_memory` limits. While it is restarted, that of its successor; 0 where there is no process
+            at this moment; None where workers have no processes of their own.
+        lost: Seconds in which it served nothing because of faults: from the beginning of what an env failed in until
+            the successor of its process serves, or until the env is built again.
+        pickling: Seconds of `busy` and after it in which it pickled and sent what infos have beside columns.
+        info_key: The key of infos whose pickled value is the largest; None where nothing was pickled.
+        info_bytes: Bytes of that value.
         doing: What it does now: "step", "reset", "call", ...; None while it waits.
         doing_env: To which env; None: to none, or to all.
         doing_since: How many seconds ago it began with that.
@@ -93,6 +100,10 @@ class WorkerStats:
     restarts: int = 0
     memory_renewals: int = 0
     memory: int | None = None
+    lost: float = 0.0
+    pickling: float = 0.0
+    info_key: str | None = None
+    info_bytes: int = 0
     doing: str | None = None
     doing_env: int | None = None
     doing_since: float = 0.0
@@ -114,6 +125,8 @@ class WorkerStats:
             idle=self.idle - earlier.idle,
             restarts=self.restarts - earlier.restarts,
             memory_renewals=self.memory_renewals - earlier.memory_renewals,
+            lost=self.lost - earlier.lost,
+            pickling=self.pickling - earlier.pickling,
         )
 
 
@@ -128,6 +141,10 @@ class CallerStats:
         gathering: Seconds in which the pool checked actions and made batches; estimated from one batch in sixteen.
         queued: Seconds in which it was ready to run, and others had the core.
         memory: Bytes of its process that are in memory; None where that is not told.
+        unpickling: Seconds in which infos without columns were unpickled, because the caller looked at them.
+        cpu: Seconds of CPU time of all threads of its process.
+        torch_threads: The threads that PyTorch's operators use there; None where PyTorch is not imported, or the
+            snapshot was taken by another process.
     """
 
     seconds: float = 0.0
@@ -136,11 +153,14 @@ class CallerStats:
     gathering: float = 0.0
     queued: float = 0.0
     memory: int | None = None
+    unpickling: float = 0.0
+    cpu: float = 0.0
+    torch_threads: int | None = None
 
     @property
     def own(self) -> float:
         """Seconds in its own code, between a batch and the next command: the policy, and all else."""
-        return max(0.0, self.seconds - self.waiting - self.gathering)
+        return max(0.0, self.seconds - self.waiting - self.gathering - self.unpickling)
 
     def __sub__(self, earlier: CallerStats) -> CallerStats:
         seconds, waiting = self.seconds - earlier.seconds, self.waiting - earlier.waiting
@@ -151,6 +171,8 @@ class CallerStats:
             waiting=waiting,
             gathering=min(max(0.0, self.gathering - earlier.gathering), max(0.0, seconds - waiting)),  # an estimate
             queued=max(0.0, self.queued - earlier.queued),
+            unpickling=self.unpickling - earlier.unpickling,
+            cpu=max(0.0, self.cpu - earlier.cpu),
         )
 
 
@@ -203,6 +225,17 @@ while True:
         half.send(policy(batch.obs))"""
 
 
+_SLIM = """\
+class Slim(gymnasium.Wrapper):
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        info.pop({key}, None)
+        return obs, reward, terminated, truncated, info
+
+
+{made}"""
+
+
 @dataclass(frozen=True)
 class Setup:
     """How a pool was made, as far as its figures depend on that.
@@ -212,9 +245,13 @@ class Setup:
         backend, autoreset, spares, resets_ahead, vector_size: As the pool has them.
         is_chosen: Whether "auto" has chosen how many workers there are.
         parts: In how many parts the pool is split.
-        make, spare, split, partial: How code says what a verdict suggests, with places to be filled in: to make it with
-            other options, to have spare envs, to step one half while a policy deals with the other, to go on with those
-            that are done. Empty where there is no such thing.
+        options: Names and values, as code, of the options that the caller has given.
+        keeps_apart: Whether the options ask for envs that are kept apart: then fewer workers are never suggested.
+        needs_processes: Whether the options ask for what only processes have: then the caller is never told to step
+            the envs itself.
+        make, spare, split, partial, slim: How code says what a verdict suggests, with places to be filled in: to make
+            it with other options, to have spare envs, to step one half while a policy deals with the other, to go on
+            with those that are done, to leave a key out of infos. Empty where there is no such thing.
     """
 
     envs_of_worker: tuple[int, ...]
@@ -225,10 +262,14 @@ class Setup:
     vector_size: int | None = None
     is_chosen: bool = False
     parts: int = 1
+    options: tuple[tuple[str, str], ...] = ()
+    keeps_apart: bool = False
+    needs_processes: bool = False
     make: str = "pool = remuda.Pool({env_fns}, {options})"
-    spare: str = "pool = remuda.Pool(env_fns + env_fns[:1] * {spares}, spares={spares})"
+    spare: str = "pool = remuda.Pool(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})"
     split: str = _SPLIT
     partial: str = "pool.send(policy(batch.obs), batch.env_ids)\nbatch = pool.recv(min_envs={enough})"
+    slim: str = _SLIM
 
     @property
     def num_envs(self) -> int:
@@ -265,6 +306,7 @@ class PoolStats:
         caller: Where your program's time went: a `CallerStats`.
         machine: What the cores were busy with: a `MachineStats`.
         setup: How the pool was made.
+        taken: When the snapshot was taken, in seconds of CLOCK_MONOTONIC; of a difference, the later one.
     """
 
     seconds: float
@@ -273,6 +315,7 @@ class PoolStats:
     caller: CallerStats
     machine: MachineStats
     setup: Setup
+    taken: float = 0.0
 
     # -- sums -----------------------------------------------------------------------------------------------
 
@@ -392,6 +435,11 @@ class PoolStats:
             return NotImplemented
         if self.setup.envs_of_worker != earlier.setup.envs_of_worker:
             raise ValueError("expected two snapshots of the same pool")
+        if self._age < earlier._age:
+            raise ValueError(
+                f"expected the later snapshot first, got one of {self.batches} batches, minus one of "
+                f"{earlier.batches} that was taken after it; write `later - earlier`"
+            )
         return PoolStats(
             seconds=self.seconds - earlier.seconds,
             envs=_differences(self.envs, earlier.envs),
@@ -399,7 +447,13 @@ class PoolStats:
             caller=self.caller - earlier.caller,
             machine=self.machine - earlier.machine,
             setup=self.setup,
+            taken=self.taken,
         )
+
+    @property
+    def _age(self) -> tuple[float, int, float]:
+        """Grows from snapshot to snapshot."""
+        return self.taken, self.batches, self.seconds
 
     def __str__(self) -> str:
         from remuda._engine.stats.table import table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from remuda._engine.stats.figures import Figures, durations_of
@@ -9,10 +10,16 @@ from remuda._engine.stats.origin import Origin, usable_cpus
 from remuda._engine.stats.pool_stats import CallerStats, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
 from remuda._system.cores import usable_cores
 from remuda._system.processes import Usage, usage_of, usage_of_cores
+from remuda._worker.memory import own_bytes
 
 
 def read_stats(
-    figures: Figures, setup: Setup, pids: Sequence[int | None], caller_pid: int, origin: Origin
+    figures: Figures,
+    setup: Setup,
+    pids: Sequence[int | None],
+    caller_pid: int,
+    origin: Origin,
+    torch_threads: int | None = None,
 ) -> PoolStats:
     """The snapshot, as of now.
 
@@ -22,7 +29,9 @@ def read_stats(
         pids: Of the workers; None for each that has no process now.
         caller_pid: Of the process whose pool it is.
         origin: What had been before the pool was.
+        torch_threads: Of the caller; None where that is not known.
     """
+    has_processes = setup.backend == "process"
     now, began = figures.when, int(figures.caller["began_ns"]) / 1e9
     seconds = now - began if began else 0.0
     usages, callers = [usage_of(pid) for pid in pids], usage_of(caller_pid)
@@ -30,13 +39,28 @@ def read_stats(
         seconds=seconds,
         envs=_envs(figures, setup),
         workers=tuple(
-            _worker(figures, index, ids, pid, seconds, usage, now, origin.queued_since(pid, usage))
+            _worker(
+                figures, index, ids, pid, seconds, _memory(pid, has_processes), now, origin.queued_since(pid, usage)
+            )
             for index, (ids, pid, usage) in enumerate(zip(_ids(setup), pids, usages, strict=True))
         ),
-        caller=_caller(figures, seconds, callers, origin.queued_since(caller_pid, callers)),
+        caller=_caller(figures, seconds, callers, origin, caller_pid, torch_threads),
         machine=_machine(now, callers.cpu + sum(usage.cpu for usage in usages), origin),
         setup=setup,
+        taken=now,
     )
+
+
+def _memory(pid: int | None, has_processes: bool) -> int | None:
+    if pid is None:
+        return 0 if has_processes else None
+    return own_bytes(pid)
+
+
+def torch_threads() -> int | None:
+    """How many threads PyTorch's operators use in this process; None where nothing has imported it."""
+    get = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return None if get is None else int(get())
 
 
 def _ids(setup: Setup) -> list[tuple[int, ...]]:
@@ -67,7 +91,7 @@ def _worker(
     ids: tuple[int, ...],
     pid: int | None,
     seconds: float,
-    usage: Usage,
+    memory: int | None,
     now: float,
     queued: float,
 ) -> WorkerStats:
@@ -85,14 +109,20 @@ def _worker(
         idle=durations_of(own["idle"]),
         restarts=int(own["restarts"]),
         memory_renewals=int(own["memory_renewals"]),
-        memory=usage.memory,
+        memory=memory,
+        lost=(int(own["outage_ns"]) + int(own["rebuild_ns"])) / 1e9,
+        pickling=int(own["info_ns"]) / 1e9,
+        info_key=bytes(own["info_key"]).decode(errors="replace") or None,
+        info_bytes=int(own["info_bytes"]),
         doing=doing,
         doing_env=env,
         doing_since=max(0.0, now - since) if doing else 0.0,
     )
 
 
-def _caller(figures: Figures, seconds: float, usage: Usage, queued: float) -> CallerStats:
+def _caller(
+    figures: Figures, seconds: float, usage: Usage, origin: Origin, pid: int, torch_threads: int | None
+) -> CallerStats:
     figure = figures.caller
     batches, sampled, waiting = int(figure["batches"]), int(figure["sampled"]), int(figure["waited_ns"]) / 1e9
     estimate = int(figure["gathering_ns"]) / 1e9 * (batches / sampled if sampled else 0.0)
@@ -101,8 +131,11 @@ def _caller(figures: Figures, seconds: float, usage: Usage, queued: float) -> Ca
         batches=batches,
         waiting=waiting,
         gathering=min(estimate, max(0.0, seconds - waiting)),
-        queued=queued,
+        queued=origin.queued_since(pid, usage),
         memory=usage.memory,
+        unpickling=int(figure["unpickling_ns"]) / 1e9,
+        cpu=max(0.0, usage.cpu - origin.caller),
+        torch_threads=torch_threads,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from remuda._engine.supervision.changes import Changes
 from remuda._relay.log import logger
-from remuda.errors import EnvError, Failure, Fault
+from remuda.errors import EnvError, Failure, Fault, WorkerDiedError
 
 
 class FaultLog:
@@ -50,7 +50,8 @@ def log_alike(alike: Sequence[Fault], then: str) -> None:
     if reason.shard is not None:
         extra |= {"shard": reason.shard, "node": reason.node}
     where = "" if reason.shard is None else f" (shard {reason.shard}, node {reason.node})"
-    logger.warning("%s%s; %s", _text(alike), where, then, extra=extra)
+    text, details = _text(alike)
+    logger.warning("%s%s; %s%s", text, where, then, details, extra=extra)
 
 
 def restart_in_words(at: float) -> str:
@@ -65,10 +66,13 @@ def _kind(fault: Fault) -> Hashable:
     return fault.error.failures[0].kind
 
 
-def _text(alike: Sequence[Fault]) -> str:
+def _text(alike: Sequence[Fault]) -> tuple[str, str]:
+    """The error as text, and the lines below it: what a worker has printed, or was in."""
     errors = {id(fault.error): fault.error for fault in alike}
     failures: list[Failure] = []
     for error in errors.values():
         if isinstance(error, EnvError):
             failures += error.failures
-    return str(EnvError(failures) if failures else alike[0].error)
+    error = EnvError(failures) if failures else alike[0].error
+    details = error.details() if isinstance(error, WorkerDiedError) else ""
+    return str(error).removesuffix(details), details

@@ -64,6 +64,7 @@ class Replacements:
         self.lives, self.standing, self.start_timeout = lives, Standing(), start_timeout
         self.preparations = Preparations(faults)
         self._planned = [0] * len(running.backend.workers)  # how many successors each worker was to have so far
+        self._out_since: dict[int, int] = {}  # when workers that failed began with that, in ns of CLOCK_MONOTONIC
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._charges, self._infos, self._defaults = charges, infos, defaults
         self._addressees = addressees
@@ -99,6 +100,11 @@ class Replacements:
         self.prepare_again(worker, env_ids, changes)
         self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
         changes.do(self._running.hub.raise_news)  # those that died together start together
+
+    def note_outage(self, worker: int, changes: Changes) -> None:
+        """A worker failed in what it has been doing, or just now: until its successor serves, time is lost."""
+        since = self._running.hub.busy_since(worker) or time.monotonic_ns()
+        changes.do(self._out_since.setdefault, worker, since)
 
     def prepare_again(self, worker: int, env_ids: Iterable[int], changes: Changes) -> None:
         """Envs that are built anew make the resets in advance that those before them could not."""
@@ -177,6 +183,8 @@ class Replacements:
             if self._running.hub.slot_of(env) is None:
                 changes.do(self._running.hub.instruct, _core.Op.PREPARE, worker, env, None)
         changes.make()
+        if (since := self._out_since.pop(worker, None)) is not None:
+            self._running.hub.count_outage(worker, time.monotonic_ns() - since)
 
     def _fail(self, worker: int, error: RemudaError | OSError) -> None:
         """It died, raised or was late while it built its envs, or could not be started at all."""

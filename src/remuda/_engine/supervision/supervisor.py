@@ -206,6 +206,7 @@ class Supervisor:
         if at is None:
             self._lives.plan(index, WorkerState.LOST, changes)
             return self._drop(orphaned, changes)
+        self.replacements.note_outage(index, changes)
         self._replace(index, at, changes)
         for its_faults in self._layout.by_env(faults):
             slots = [slot for fault in its_faults if (slot := self._running.hub.slot_of(fault.env_id)) is not None]

@@ -13,6 +13,7 @@ from remuda._engine.tracing.history import History
 from remuda._engine.tracing.perfetto import write_trace
 from remuda._engine.tracing.spans import LISTENERS, SpanBuffer
 from remuda._engine.tracing.tracer import PoolTracer, open_pools
+from remuda._system.directories import writable_file
 from remuda.errors import StateError
 
 NUM_EVENTS = 1 << 19
@@ -30,7 +31,7 @@ class Trace:
 
     def __init__(self, path: str | os.PathLike[str], events: int, pool: PoolTracer | None = None) -> None:
         """Begins at once. `pool`: the one that is traced; None: all of the process, and those to come."""
-        self.path, self._num_events = _writable(path), _checked(events)
+        self.path, self._num_events = writable_file(path, "the trace"), _checked(events)
         self._begin_ns, self._owner = time.monotonic_ns(), os.getpid()
         self._of_all, self._is_stopped = pool is None, False
         self._pools: dict[PoolTracer, Any] = {}  # with what ends it for each
@@ -127,17 +128,3 @@ def _checked(events: Any) -> int:
     if events < 1:
         raise ValueError(f"expected events to be an int from 1 up, got {events}")
     return events
-
-
-def _writable(path: str | os.PathLike[str]) -> Path:
-    """Absolute: the program may go elsewhere later. Whether it can be written is found out now, not after the run."""
-    absolute = Path(path).absolute()
-    if absolute.is_dir():
-        raise IsADirectoryError(f"expected the name of a file for the trace, got the directory {absolute}")
-    if not absolute.parent.is_dir():
-        raise FileNotFoundError(
-            f"expected a directory for the trace that is there, got {absolute.parent}; make it first"
-        )
-    if not os.access(absolute.parent, os.W_OK | os.X_OK):
-        raise PermissionError(f"expected a directory for the trace that can be written to, got {absolute.parent}")
-    return absolute

@@ -1,0 +1,103 @@
+"""The options that a pool's caller has given, as far as advice must keep to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from remuda._engine.pool.elsewhere import Elsewhere
+from remuda._engine.pool.options import PoolOptions
+from remuda._engine.supervision.fault_policy import FaultPolicy
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a caller has asked for.
+
+    Attributes:
+        options: Names and values of options, as code. A value that code cannot show is called as its option is.
+        keeps_apart: Whether envs are to be kept apart from each other, so fewer workers would undo what was asked for.
+        needs_processes: Whether something is asked for that only processes have: a deadline, an output, a restart.
+    """
+
+    options: tuple[tuple[str, str], ...] = ()
+    keeps_apart: bool = False
+    needs_processes: bool = False
+
+    @classmethod
+    def of(cls, options: PoolOptions, policy: FaultPolicy, defaults: Mapping[str, Any]) -> Asked:
+        """`policy`: what the option `faults` means. `defaults`: the value of each option that was not given."""
+        shown = {name: value for name, value in options.items() if not _is_default(name, value, defaults)}
+        return cls(
+            tuple((name, as_code(value) or name) for name, value in shown.items()),
+            policy != FaultPolicy() or options.get("max_worker_memory") is not None,
+            _needs_processes(options, policy),
+        )
+
+
+def _is_default(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
+    if name == "faults":
+        return bool(FaultPolicy.of(value) == FaultPolicy())
+    default = defaults.get(name)
+    return type(value) is type(default) and bool(value == default)
+
+
+def _needs_processes(options: PoolOptions, policy: FaultPolicy) -> bool:
+    autoreset = options.get("autoreset", "next_step")
+    return (
+        policy != FaultPolicy()
+        or options.get("record") is not None
+        or options.get("max_worker_memory") is not None
+        or options.get("start_method") is not None
+        or options.get("threads_per_worker", 1) != 1
+        or options.get("max_concurrency") is not None
+        or options.get("pin_workers", False)
+        or options.get("worker_output", "inherit") != "inherit"
+        or options.get("worker_env") is not None
+        or options.get("devices") is not None
+        or options.get("resets_ahead", False)
+        or (isinstance(autoreset, str) and autoreset == "background")
+        or isinstance(options.get("backend"), Elsewhere)
+    )
+
+
+def as_code(value: Any) -> str | None:
+    """An expression that makes the value, where `remuda` is imported; None: there is none that is short."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return repr(value)
+    if dataclasses.is_dataclass(value) and type(value).__module__.startswith("remuda."):
+        return _constructor(value)
+    if isinstance(value, (list, tuple, Mapping)):
+        return _collection(value)
+    plain = os.fspath(value) if isinstance(value, os.PathLike) else getattr(value, "value", None)
+    return as_code(plain) if isinstance(plain, str) else None  # `value`: of Gymnasium's AutoresetMode
+
+
+def _constructor(value: Any) -> str | None:
+    changed = {
+        one.name: as_code(getattr(value, one.name))
+        for one in dataclasses.fields(value)
+        if getattr(value, one.name) != _default_of(one)
+    }
+    if None in changed.values():
+        return None
+    return f"remuda.{type(value).__name__}({', '.join(f'{name}={code}' for name, code in changed.items())})"
+
+
+def _default_of(one: dataclasses.Field[Any]) -> Any:
+    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+
+
+def _collection(value: list[Any] | tuple[Any, ...] | Mapping[Any, Any]) -> str | None:
+    if isinstance(value, Mapping):
+        pairs = [(as_code(key), as_code(item)) for key, item in value.items()]
+        return None if any(None in pair for pair in pairs) else f"{{{', '.join(f'{k}: {v}' for k, v in pairs)}}}"
+    items = [as_code(item) for item in value]
+    return None if None in items else f"[{', '.join(map(str, items))}]"

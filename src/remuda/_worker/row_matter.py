@@ -1,0 +1,104 @@
+"""Pickles what of a row has no column, and counts what infos cost by that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from remuda import _core
+from remuda._wire.channel import Channel
+from remuda._wire.info_columns import field_of
+from remuda._wire.pickling import Parts, dump, dump_whole
+from remuda._wire.texts import text_of
+from remuda._worker.named_pickles import dump_named, not_pickled
+
+
+class RowMatter:
+    """The hooks of a worker's loop for what of a row has no column.
+
+    The time that infos take is noted for `PoolStats`, with the key of the largest value. Observations without columns
+    are pickled along with them: each counts by its share of the bytes.
+    """
+
+    _channel: Channel
+    _largest, _share_of_infos = 0, 0.0  # bytes of the largest row that was measured, and the infos' share of them
+    _share_to_send = 0.0  # the same share of the row that is about to be sent; 0: it has no infos
+
+    def _get_loop(self) -> _core.WorkerLoop:
+        raise NotImplementedError
+
+    def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
+        """Terminal data as it is now: the reset that follows may overwrite it."""
+        begin = time.perf_counter_ns()
+        try:
+            whole = dump_whole((obs, info))
+        except Exception as error:
+            raise not_pickled("a terminal observation and info", (obs, info), error) from error
+        if info:
+            self._note_infos(begin, len(whole), info, is_alone=obs is None)
+        return whole
+
+    def pack(
+        self,
+        objects: list[Any],
+        info: dict[str, Any] | None,
+        wanted: list[tuple[tuple[str, ...], Any]] | None,
+        final: bytes | None,
+    ) -> Parts:
+        """What goes along with a row.
+
+        Args:
+            objects: What of its observation has no column.
+            info: What of its info has none.
+            wanted: Values of infos that might have a column, and their paths.
+            final: What `freeze` has returned.
+        """
+        begin = time.perf_counter_ns()
+        fields = [field_of(path, value) for path, value in wanted] if wanted else []
+        value = objects, info, [field for field in fields if field is not None], final
+        parts = dump_named("an observation and an info", value, shown=2)
+        if info:
+            self._note_infos(begin, size_of(parts), info, is_alone=not objects)
+        elif final is None:
+            self._share_to_send = 0.0
+        return parts
+
+    def send(self, parts: Parts) -> None:
+        """Sends what does not fit into the ring beside the records."""
+        self._channel.send(parts)
+
+    def send_row(self, parts: Parts) -> None:
+        """The same, of what goes along with rows."""
+        begin = time.perf_counter_ns()
+        self._channel.send(parts)
+        self._get_loop().note_info(int(self._share_to_send * (time.perf_counter_ns() - begin)))
+
+    def _note_infos(self, begin: int, size: int, info: Mapping[str, Any], *, is_alone: bool) -> None:
+        """Notes that an info was pickled.
+
+        Args:
+            begin: When that began, of `perf_counter_ns`.
+            size: Bytes of all that was pickled together.
+            info: What of the info has no column.
+            is_alone: Whether no observation was pickled with it.
+        """
+        took = time.perf_counter_ns() - begin
+        if size > 2 * self._largest:  # seldom: to measure values pickles each of them once more
+            self._largest = size
+            with suppress(Exception):  # a value that can only be pickled beside the others must not fail a step
+                self._measure(size, info)
+        self._share_to_send = 1.0 if is_alone else self._share_of_infos
+        self._get_loop().note_info(int(self._share_to_send * took))
+
+    def _measure(self, size: int, info: Mapping[str, Any]) -> None:
+        sizes = {key: size_of(dump(value)) for key, value in info.items()}
+        self._share_of_infos = min(1.0, sum(sizes.values()) / size)
+        largest = max(sizes, key=lambda key: sizes[key])
+        self._get_loop().name_info(text_of(largest), sizes[largest])
+
+
+def size_of(parts: Parts) -> int:
+    """In bytes."""
+    return sum(memoryview(part).nbytes for part in parts)

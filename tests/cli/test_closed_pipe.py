@@ -1,0 +1,49 @@
+"""A reader that has seen enough, as `head` has, ends the command without a word."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from programs import HEAD
+
+
+def run_into_closed_pipe(*arguments: str) -> tuple[int, str]:
+    """Exit status and standard error of the command, whose output nothing reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "remuda", *arguments]
+        # Without a buffer, argparse itself passes over what cannot be written.
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=env)
+    finally:
+        os.close(writer)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["top", "--help"]])
+def test_texts_of_the_command_itself(arguments: list[str]) -> None:
+    assert run_into_closed_pipe(*arguments) == (141, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+@pytest.mark.parametrize("arguments", [["top", "--json", "--interval", "0.05"], ["stacks", "--python"]])
+def test_what_watches_a_program(arguments: list[str]) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", f"{HEAD}\npool = Pool(counting(2), num_workers=1)\nsay(1)\ninput()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+    with program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        name, *options = arguments
+        assert run_into_closed_pipe(name, str(program.pid), *options) == (141, "")
+        program.communicate("\n")
