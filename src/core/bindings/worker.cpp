@@ -37,7 +37,7 @@ void bind_worker(nb::module_& m) {
       .def("stop", &WorkerLoop::stop)
       .def_prop_ro("current_env", &WorkerLoop::current_env)
       .def("note_word", &WorkerLoop::note_word)
-      .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a)
+      .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a.none())
       .def("complete_resets", &WorkerLoop::complete_resets, "on"_a)
       .def("seed_of_episode", &WorkerLoop::seed_of_episode, "env"_a, "base"_a)
       .def("next_seed", &WorkerLoop::next_seed, "env"_a, "base"_a)

@@ -210,7 +210,7 @@ class Setup:
     Attributes:
         envs_of_worker: How many envs each worker hosts, the spares last.
         backend, autoreset, spares, resets_ahead, vector_size: As the pool has them.
-        is_chosen: Whether "auto" has chosen how many workers there are.
+        is_chosen: Whether "auto" has chosen how many workers there are, or envs that render leave no choice.
         parts: In how many parts the pool is split.
         make, spare, split, partial: How code says what a verdict suggests, with places to be filled in: to make it with
             other options, to have spare envs, to step one half while a policy deals with the other, to go on with those
