@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import remuda
 
-from . import bench, demo, replay, stacks, top, trace, tune
+from . import bench, demo, doctor, replay, stacks, top, trace, tune
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"remuda {remuda.__version__}")
     parser.set_defaults(run=None)
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for subcommand in (demo, bench, replay, trace, stacks, top, tune):
+    for subcommand in (demo, bench, doctor, replay, trace, stacks, top, tune):
         subcommand.add_to(subcommands)
     return parser
 
