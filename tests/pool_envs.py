@@ -152,7 +152,6 @@ class CountingEnv(gymnasium.Env[Any, Any]):
     def __init__(self, tag: int = 0, length: int = 1_000_000) -> None:
         self.observation_space = spaces.Box(-(2**40), 2**40, (4,), np.int64)
         self.action_space = spaces.Discrete(1000)
-        self.render_mode = "rgb_array"
         self.tag, self.length = tag, length
         self.episodes = self.steps = self.total_steps = 0
         self.last_action = -1
@@ -218,6 +217,12 @@ class HookedEnv(CountingEnv):
 
     def close(self) -> None:
         self._run("close")
+
+
+class DrawingEnv(HookedEnv):
+    """A HookedEnv that renders: its picture has the colour of its tag."""
+
+    render_mode = "rgb_array"
 
 
 class LevelEnv(HookedEnv):

@@ -57,7 +57,8 @@ ARROWS = {
     "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends"},
     "_videos": {"_worker", "_wire", "_factories", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
-    "cli": {"remuda", "errors", "_bench", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
+    "_doctor": {"remuda", "errors", "_worker"},
+    "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
 }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from old_gymnasium import GYMNASIUM_MODES, sync_vector_env
-from pool_envs import CountingEnv, HookedEnv
+from pool_envs import CountingEnv, DrawingEnv, HookedEnv
 
 from remuda._worker.measuring import Measured, Moment, measure, read_clocks, spent
 from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
@@ -298,6 +298,7 @@ def leave() -> Any:
         (fail, CountingEnv(), SLOW, "building it takes 100000 ms"),
         (fail, CountingEnv(), LONG, "building it takes 1000000 ms"),
         (fail, ShownEnv(), QUICK, "it shows itself on a screen"),
+        (fail, DrawingEnv(), QUICK, r"it renders \(render_mode='rgb_array'\), and envs that render in one process"),
         (fail, CountingEnv(), QUICK, r"could not be built a second time \(OSError: address in use\)"),
         (leave, CountingEnv(), QUICK, r"could not be built a second time \(SystemExit: no\)"),
     ],

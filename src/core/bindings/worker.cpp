@@ -39,7 +39,7 @@ void bind_worker(nb::module_& m) {
       .def("note_word", &WorkerLoop::note_word)
       .def("note_info", &WorkerLoop::note_info, "ns"_a)
       .def("name_info", &WorkerLoop::name_info, "key"_a, "bytes"_a)
-      .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a)
+      .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a.none())
       .def("complete_resets", &WorkerLoop::complete_resets, "on"_a)
       .def("seed_of_episode", &WorkerLoop::seed_of_episode, "env"_a, "base"_a)
       .def("next_seed", &WorkerLoop::next_seed, "env"_a, "base"_a)

@@ -163,11 +163,12 @@ void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
   HostedEnv& place = env_at(index);
   place.env = std::move(env);
   set_needs_reset(place, true);
-  place.is_missing = place.is_unbuilt = place.has_begun = false;
+  place.is_unbuilt = place.env.is_none();
+  place.is_missing = place.has_begun = false;
   place.episodes = 0;
   place.is_due = false;
   forget_ahead(place);
-  if (log_.is_on()) log_.add(index, Entry::kMade);
+  if (log_.is_on() && !place.is_unbuilt) log_.add(index, Entry::kMade);
 }
 
 // -- the ops ---------------------------------------------------------------------------------------

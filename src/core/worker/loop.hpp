@@ -27,7 +27,7 @@
 //   close() -> parts                             close every env; what failed
 //   has_grown() -> bool                          whether this process takes more memory than it is to
 //   renew(env)                                   make an env (anew), and replace_env with it
-//   build_beside(env, parts) -> parts            make another env, to take the place of this one when it is told to
+//   build_beside(env, parts) -> parts            make another env, to take this one's place when it is told to
 //   send(parts), receive() -> parts              the socket
 //
 // Where envs are vector envs, the hooks step those and fill their rows, see worker/vector_envs.cpp; each returns None,
@@ -148,6 +148,7 @@ class WorkerLoop {
   void catch_up(HostedEnv& env, const nb::object& kwargs);
   bool forget_ahead(HostedEnv& env);
   void own_last_obs(HostedEnv& env);
+  bool must_build(const HostedEnv& env) const;
   void renew(HostedEnv& env);
   std::uint32_t renewal_due(const HostedEnv& env);
   std::uint32_t successor_due(const HostedEnv& env);

@@ -145,8 +145,7 @@ void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result)
 
 nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   const std::uint32_t index = env.index;
-  const bool is_to_be_made = env.is_unbuilt || (env.is_missing && !spec_.has_successors);
-  if (is_to_be_made || (spec_.renews_in_place && renewal_due(env))) renew(env);
+  if (must_build(env) || (spec_.renews_in_place && renewal_due(env))) renew(env);
   const std::uint64_t before = now_ns();
   meter_.begin(Op::kReset, index, before);
   begin_episode(env);
@@ -172,6 +171,11 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   auto outcome = nb::borrow<nb::tuple>(result);
   check_info(item(outcome, 1));
   return additions.is_none() ? outcome : with_additions(outcome, additions);
+}
+
+// A missing env of a worker that can be replaced is its successor's.
+bool WorkerLoop::must_build(const HostedEnv& env) const {
+  return env.is_unbuilt || (env.is_missing && !spec_.has_successors);
 }
 
 // Where this fails, it is tried again before the next reset, unless that is a successor's.

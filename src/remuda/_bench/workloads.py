@@ -57,10 +57,24 @@ def resolve(target: str) -> Workload:
     first), else a callable in a module; modules in the working directory are found too. Raises
     `WorkloadError` when there is no such module or factory.
     """
-    module, colon, factory = target.partition(":")
-    if colon and not _VERSIONED.search(target):
+    if not _is_id(target):
+        module, _, factory = target.partition(":")
         return Workload(target, _find_factory(module, factory))
     return Workload(target, functools.partial(gymnasium.make, target))
+
+
+def resolve_drawing(target: str) -> EnvFactory:
+    """The factory of such an env, which renders if ``target`` is an id of an env that can. Raises as `resolve`."""
+    workload = resolve(target)
+    return functools.partial(_make_drawing, target) if _is_id(target) else workload.make_env
+
+
+def _make_drawing(env_id: str) -> Env:
+    env = gymnasium.make(env_id)
+    if "rgb_array" not in (env.metadata.get("render_modes") or ()):
+        return env
+    env.close()
+    return gymnasium.make(env_id, render_mode="rgb_array")
 
 
 def probe_action_space(workload: Workload) -> gymnasium.Space[Any]:
@@ -121,6 +135,10 @@ def touch(obs: Any) -> None:
 def _touch_all(parts: Iterable[Any]) -> None:
     for part in parts:
         touch(part)
+
+
+def _is_id(target: str) -> bool:
+    return ":" not in target or _VERSIONED.search(target) is not None
 
 
 def _find_factory(module: str, name: str) -> EnvFactory:

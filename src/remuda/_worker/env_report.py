@@ -53,6 +53,26 @@ def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
             )
 
 
+def check_single(env: Any, factory: str) -> None:
+    """Raises InvalidEnvError when it is no single env."""
+    if is_vector_env(env):
+        raise InvalidEnvError(
+            f"expected {factory} to return a gymnasium.Env, got the vector env {env!r}; pass vector_size={env.num_envs}"
+        )
+    check_names(env, factory, "a gymnasium.Env", ("reset", "step", "close", "observation_space", "action_space"))
+    check_spaces(env, factory, ("observation_space", "action_space"))
+
+
+def check_same_spaces(report: EnvReport, known: EnvReport, factory: str) -> None:
+    """Raises InvalidEnvError when an env that was rebuilt has other spaces than the `known` one before it."""
+    for name in ("observation_space", "action_space"):
+        if getattr(report, name) != getattr(known, name):
+            raise InvalidEnvError(
+                f"expected {factory} to build an env with the {name} of the one before, "
+                f"{getattr(known, name)}, got {getattr(report, name)}"
+            )
+
+
 Reports: TypeAlias = "list[EnvReport | None]"
 """Of some envs; None of one that its first reset builds."""
 

@@ -30,12 +30,13 @@ from remuda._wire.requests import (
 )
 from remuda._wire.texts import text_of
 from remuda._worker.build_log import BuildLog
-from remuda._worker.env_report import EnvReport, Reports, check_names, check_spaces, is_vector_env, report
+from remuda._worker.env_report import EnvReport, Reports, check_same_spaces, check_single, report
 from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.missing_env import Missing
 from remuda._worker.named_pickles import dump_named
+from remuda._worker.rendering import free_closed_env, renders
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.row_matter import RowMatter
 from remuda._worker.worker_info import WorkerInfo, worker_context
@@ -43,8 +44,6 @@ from remuda.errors import InvalidEnvError
 
 PUBLISH_NS = 20_000
 """Results of cheap steps are made visible to the pool together, but none later than so long after the one before."""
-
-_ENV_NAMES = ("reset", "step", "close", "observation_space", "action_space")
 
 
 class EnvHost(RowMatter):
@@ -80,8 +79,8 @@ class EnvHost(RowMatter):
         self.envs: list[Any] = []
         self._computed: Sequence[Computed] = ()  # the columns of the pool's caller
         self._keeps_factories, self._is_lazy = rebuilds or is_lazy, is_lazy
-        self._env_fns: list[EnvFn] = []  # where an env may have to be built later
-        self._reports: Reports = []  # of those that were built first; where an env may have to be built later
+        self._env_fns: dict[int, EnvFn] = {}  # by place, where an env may have to be built later
+        self._reports: Reports = []  # by slot: of the env that those built later must resemble
         self._channel, self._before_goodbye = channel, before_goodbye
         self._layout: Layout | None = None
         self._arena: _core.Arena | None = None
@@ -92,6 +91,7 @@ class EnvHost(RowMatter):
         self._rebuilt: dict[int, int] = {}  # by slot: how often its env was built anew here
         self._offered: dict[int, EnvFn] = {}  # by slot: a factory of this process, for its next env
         self._replacing: dict[int, tuple[EnvFn, Any]] = {}  # by slot: what is built, and its env, to take its place
+        self._emptied: set[int] = set()  # slots whose env was closed for another that did not stay
         self._current: int | None = None  # the env that is being built or closed
         self._info_columns = 0  # how many its loop has
 
@@ -118,21 +118,20 @@ class EnvHost(RowMatter):
         """
         reports: Reports = []
         self._computed, log = computed, log or BuildLog()
-        if self._keeps_factories:
-            self._env_fns = list(env_fns)
         with worker_context(self.info):
             for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
                 self._current = slot
                 log.begin(slot)
                 try:
                     reports += [self._build_first(slot, env_fn)] * self.width
+                    self._keep_factory(slot, env_fn)
                 except BaseException as error:
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
                     raise BuildError(failure) from error
                 log.end(slot)
         self._current = None
-        self._reports = reports if self._keeps_factories else []
+        self._reports = reports
         return reports
 
     def _build_first(self, slot: int, env_fn: EnvFn) -> EnvReport | None:
@@ -143,6 +142,14 @@ class EnvHost(RowMatter):
         self._check(env, self.name_of_factory(slot))
         self.envs.append(env)
         return self._report(env)
+
+    def _keep_factory(self, slot: int, env_fn: EnvFn) -> None:
+        """Keeps the factory of a slot's env, if it may be needed again. Factories may refer to their pool."""
+        place = self._place_of(slot)
+        if self._keeps_factories or renders(self.envs[place]):
+            self._env_fns[place] = env_fn
+        else:
+            self._env_fns.pop(place, None)
 
     @property
     def first_slots(self) -> tuple[int, ...]:
@@ -162,13 +169,7 @@ class EnvHost(RowMatter):
                 )
 
     def _check_kind(self, env: Any, factory: str) -> None:
-        if is_vector_env(env):
-            raise InvalidEnvError(
-                f"expected {factory} to return a gymnasium.Env, got the vector env {env!r}; "
-                f"pass vector_size={env.num_envs}"
-            )
-        check_names(env, factory, "a gymnasium.Env", _ENV_NAMES)
-        check_spaces(env, factory, ("observation_space", "action_space"))
+        check_single(env, factory)
 
     def _report(self, env: Any) -> EnvReport:
         return report(env, env.observation_space, env.action_space, [one.spec(env, None) for one in self._computed])
@@ -231,7 +232,7 @@ class EnvHost(RowMatter):
         for slot in list(self._replacing):
             self._drop_replacement(slot)
         self._current = None
-        self.envs, self._env_fns, self._computed = [], [], ()
+        self.envs, self._env_fns, self._computed = [], {}, ()
         # The loop and we refer to each other: not only Python's collector is to part us.
         self._loop = self._arena = None
         return errors
@@ -312,10 +313,10 @@ class EnvHost(RowMatter):
 
     def renew(self, slot: int) -> None:
         """Builds the env of a slot anew, in the place of the one that is there; or for the first time."""
-        is_first, place = self._env_at(slot) is None, self._place_of(slot)
-        if not is_first:
-            self._close_predecessor(slot)
-            self._put(slot, Missing(slot))
+        is_there, place = self._env_at(slot) is not None, self._place_of(slot)
+        is_first = not is_there and slot not in self._emptied
+        if is_there:
+            self._empty(slot, Missing(slot))
         with worker_context(self.info):
             env = self._env_fns[place]()
         self._check(env, self.name_of_factory(slot))
@@ -324,6 +325,7 @@ class EnvHost(RowMatter):
             self._repeat(slot, env)
         else:
             self._prepare(slot, env)
+        self._emptied.discard(slot)
         self._put(slot, env)
 
     def _check_spaces(self, slot: int, report: EnvReport) -> None:
@@ -338,20 +340,20 @@ class EnvHost(RowMatter):
             check_same(layout.computed, "the pool", {slot: report.computed})
             self._reports[first : first + self.width] = [report] * self.width
             return
-        for name in ("observation_space", "action_space"):
-            if getattr(report, name) != getattr(known, name):
-                raise InvalidEnvError(
-                    f"expected {self.name_of_factory(slot)} to build an env with the {name} of the one before, "
-                    f"{getattr(known, name)}, got {getattr(report, name)}"
-                )
+        check_same_spaces(report, known, self.name_of_factory(slot))
 
-    def _close_predecessor(self, slot: int) -> None:
-        env = self._env_at(slot)
+    def _empty(self, slot: int, stand_in: Missing | None) -> None:
+        """Closes the env of a slot, if there is one, and leaves `stand_in` in its place."""
+        if self._env_at(slot) is None:
+            return
+        rendered = renders(self._env_at(slot))
         try:
-            if env is not None:
-                env.close()
+            self._env_at(slot).close()
         except BaseException as error:  # it may be the reason why a new one is needed
             logger.warning("env %d raised when it was closed to be built anew: %s", slot, text_of(error, repr))
+        self._put(slot, stand_in)
+        if rendered:
+            free_closed_env()
 
     def _prepare(self, slot: int, env: Any) -> None:
         """An env that was built anew is told what those before it were told for good."""
@@ -377,8 +379,15 @@ class EnvHost(RowMatter):
         return True
 
     def build_beside(self, slot: int, parts: Parts) -> Parts:
-        """Builds another env for a slot, whose own stays until `TakeReplacement`; answers with its report."""
+        """Builds another env for a slot, whose own stays until `TakeReplacement`; answers with its report.
+
+        An env that renders is closed first, because its pictures and those of the new env would get mixed up. If that
+        env is not to stay, the next reset builds one by the factory that the slot had.
+        """
         self._drop_replacement(slot)
+        if renders(self._env_at(slot)):
+            self._emptied.add(slot)
+            self._empty(slot, None)
         with worker_context(self.info):
             env_fn = self._offered.pop(slot) if slot in self._offered else unpack(parts)
             env = env_fn()
@@ -394,12 +403,12 @@ class EnvHost(RowMatter):
         env_fn, env = self._replacing[slot]
         self._prepare(slot, env)
         del self._replacing[slot]
-        self._close_predecessor(slot)
+        self._empty(slot, None)
+        self._emptied.discard(slot)
         self._put(slot, env)
         place = self._place_of(slot)
-        if self._keeps_factories:
-            self._env_fns[place] = env_fn
-            self._reports[place * self.width : (place + 1) * self.width] = [self._report(env)] * self.width
+        self._keep_factory(slot, env_fn)
+        self._reports[place * self.width : (place + 1) * self.width] = [self._report(env)] * self.width
         return None
 
     def _drop_replacement(self, slot: int) -> None:
@@ -410,6 +419,10 @@ class EnvHost(RowMatter):
             env.close()
         except BaseException as error:
             logger.warning("an env that was built to replace env %d raised in close: %s", slot, text_of(error, repr))
+        rendered = renders(env)
+        del env
+        if rendered:
+            free_closed_env()
 
     def _repeat(self, slot: int, env: Any) -> None:
         for parts in self._told.get(slot, {}).values():

@@ -30,6 +30,7 @@ from remuda._worker.build_log import BuildLog
 from remuda._worker.factories import BuildError, Carried, unpack, with_ids
 from remuda._worker.measuring import read_clocks, spent
 from remuda._worker.named_pickles import dump_named
+from remuda._worker.rendering import renders
 from remuda._worker.second_build import FirstBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
@@ -152,11 +153,13 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
     if limits:  # first a second build is to be tried
         report(*dump(try_second_build(env_fns[0], host.envs[0], first, load(limits), own_process=True)))
         (address,) = channel.recv()
+    is_freed = any(map(renders, reports))
     del config, env_fns, computed, reports, parts
     arena_fd, parcel = channel.recv_fds(2)
     layout, info_columns, defaults = load(fetch(parcel, address))
     os.close(parcel)
-    gc.freeze()  # the envs live as long as we do: no collection need look at them again
+    if not is_freed:
+        gc.freeze()  # the envs live as long as we do: no collection need look at them again
     loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes), defaults)
     os.close(arena_fd)
     host.add_info_columns(info_columns)

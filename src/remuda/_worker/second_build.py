@@ -13,6 +13,7 @@ from typing import Any
 
 from remuda._wire.texts import text_of
 from remuda._worker.measuring import read_clocks, spent
+from remuda._worker.rendering import renders
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ def try_second_build(
     """
     if getattr(env, "render_mode", None) == "human":
         return SecondBuild("it shows itself on a screen")
+    if renders(env):
+        return SecondBuild(
+            f"it renders (render_mode={env.render_mode!r}), and envs that render in one process may draw wrong pictures"
+        )
     if first.seconds >= (limits.importing if first.imported else limits.alone):
         return SecondBuild(_took(first.seconds))
     if own_process and _has_children():

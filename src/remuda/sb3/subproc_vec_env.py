@@ -416,7 +416,7 @@ class SubprocVecEnv(HasPool, VecEnv):
             remuda.StateError: a RuntimeError: a step is under way.
             ValueError, TypeError: arguments of another form; there are spares.
             remuda.SpaceMismatchError: their spaces do not fit.
-            EnvError: a factory raised; its exception is the cause. The old envs go on.
+            EnvError: a factory raised; its exception is the cause. The old envs go on, or if they render, begin again.
             IndexError, WorkerDiedError, BrokenPoolError, ClosedError: as :meth:`get_attr`.
         """
         if self.waiting:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from pool_envs import CountingEnv, SampleEnv, counting
+from pool_envs import CountingEnv, DrawingEnv, SampleEnv, counting
 
 from remuda import EnvError, Pool
 
 
 def test_a_pool_tells_what_its_envs_are() -> None:
-    pool = Pool(counting(3), backend="serial", num_workers=2)
+    pool = Pool([DrawingEnv, *counting(2)], backend="serial", num_workers=2)
     assert pool.metadata == CountingEnv.metadata
     assert pool.metadata is not CountingEnv.metadata
     assert (pool.render_mode, pool.spec) == ("rgb_array", None)

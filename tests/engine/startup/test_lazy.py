@@ -245,3 +245,11 @@ def test_nobody_is_built_for_a_trial_unless_that_is_asked_for(measured_by_defaul
     with Pool(builds.env_fns(3), lazy=True) as pool:
         assert pool.num_workers == 3
         assert builds.noted() == ["+0"]
+
+
+def test_one_that_is_not_built_can_be_put_into_a_state() -> None:
+    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
+    with Pool(env_fns, lazy=True) as pool:
+        first = pool.reset(seed=3, env_ids=[0])
+        (state,) = pool.get_state([0])
+        assert np.array_equal(pool.set_state([state], [1]).obs, first.obs)

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 from accidents import once
 from failing import ACTS, policy_against
-from pool_envs import Gate, gated, hooked
+from pool_envs import DrawingEnv, Gate, gated, hooked
 from programs import Watched
 from sb3_face_envs import cartpoles
 from stable_baselines3.common.vec_env import VecMonitor
@@ -41,7 +42,8 @@ RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": Env
 def failing(kind: str, phase: str, policy: Any, path: Path) -> SubprocVecEnv:
     """Two envs with episodes of two steps, the second of which meets with that once in this phase."""
     act = once(path / "accident", ACTS[kind])
-    return SubprocVecEnv(hooked(2, length=2, **{phase: act}), faults=policy_against(kind, policy))
+    env_fns = [partial(DrawingEnv, 0, 2), partial(DrawingEnv, 1, 2, **{phase: act})]
+    return SubprocVecEnv(env_fns, faults=policy_against(kind, policy))
 
 
 def meet_with_it(envs: SubprocVecEnv, phase: str) -> Any:

@@ -147,6 +147,9 @@ class Callee:
         lost it, and nobody is told: you know. It is to be reset: with autoreset "next_step" by its next step, which
         ignores its action, or by `reset(env_ids=...)`; in the other modes by that alone.
 
+        An old env with a render mode that draws is closed before the new one is built. If this call raises then, the
+        next reset of its slot, or the next call into it, builds the old env again; its episode is lost.
+
         From then on they are the envs of these slots: restarts and renewals build them, crash records name them, and
         what the slots were told for good (lasting attributes, options of resets) they are told, too. Their first reset
         without a seed gets one that is derived from the slot's last one, like that of any env that is built anew.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
@@ -15,10 +15,11 @@ from remuda._engine.pool.replacing import Replacing
 from remuda._engine.pool.resets import Resets
 from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.startup.running import Running
+from remuda._engine.startup.shared_rendering import SharedRendering
 from remuda._engine.startup.start import Settings
 from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
-from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.pool_stats import PoolStats, Setup
 from remuda._engine.stats.reading import read_stats, torch_threads
 from remuda._engine.supervision.chronicle import Chronicle
 from remuda._engine.supervision.faults import Faults
@@ -41,6 +42,7 @@ class Engine:
         owner: The process that made it.
         parts: How many there are.
         closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
+        rendering: Warns if envs that render share a process.
         tracer: For traces of it.
         fault_log: What faults are logged by.
         hub: That of `running`, for as long as it can be used; then None. Where something may raise it is called by this
@@ -85,10 +87,17 @@ class Engine:
         if per_episode:
             self.action_spaces = self.action_spaces.separate()
         seeded = self.action_spaces if per_episode else None
-        self.replacing = Replacing(running, self.exchange, self.action_spaces)
+        self.rendering = SharedRendering(running, has_processes=settings.backend == "process")
+        self.replacing = Replacing(running, self.exchange, self.action_spaces, self.rendering)
         self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
+
+    @property
+    def setup(self) -> Setup:
+        """How the pool was made. Envs that render leave no choice of workers: each has a process."""
+        setup = self.settings.setup(self.parts)
+        return replace(setup, is_chosen=setup.is_chosen or self.rendering.any_renders)
 
     def check_open(self) -> None:
         if self.closed:
@@ -107,15 +116,14 @@ class Engine:
         fd, started = self.running.arena.fd, start_of(self.owner)
         if fd < 0 or started is None:  # not Linux: nobody could find it
             return
-        setup, plan = asdict(self.settings.setup(self.parts)), self.layout.plan_arguments()
+        setup, plan = asdict(self.setup), self.layout.plan_arguments()
         card = Card(self.owner, started, self.settings.name, setup, plan, asdict(self._origin))
         card.write(fd, self.layout.plan.bytes)
 
     def stats(self) -> PoolStats:
         """What was done so far."""
-        running, setup = self.running, self.settings.setup(self.parts)
-        figures = Figures.read(running.arena, self.layout.plan)
-        return read_stats(figures, setup, self._pids(), self.owner, self._origin, torch_threads())
+        figures = Figures.read(self.running.arena, self.layout.plan)
+        return read_stats(figures, self.setup, self._pids(), self.owner, self._origin, torch_threads())
 
     def _pids(self) -> list[int | None]:
         return [worker.pid if worker.is_alive() else None for worker in self.backend.workers]

@@ -122,11 +122,12 @@ class Pool(Part, OnACluster):
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
         self._divided_for: weakref.ref[Division] | None = None
         self._before: PoolStats | None = None
-        is_open = settings.choice is None and not self.spares and self.backend != "serial"
+        is_open = not self._engine.setup.is_chosen and not self.spares and self.backend != "serial"
         if settings.advise and is_open:  # else there is no choice, or it was made well
             self._engine.batches.advise_at(_WARM_AFTER, weakref.WeakMethod(self._advise))
         _pools.add(self)
         note_new_pool(self._engine.tracer)
+        self._engine.rendering.warn()
 
     @property
     def observation_spaces(self) -> tuple[Space[Any], ...]:

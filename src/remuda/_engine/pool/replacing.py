@@ -14,6 +14,7 @@ from remuda._engine.pool.answers import Answers
 from remuda._engine.pool.exchange import Exchange
 from remuda._engine.startup.autoreset_checks import check_autoreset
 from remuda._engine.startup.running import Running
+from remuda._engine.startup.shared_rendering import SharedRendering
 from remuda._engine.supervision.changes import Changes
 from remuda._factories import check_env_fns
 from remuda._progress import bar
@@ -22,18 +23,23 @@ from remuda._wire.failures import build_error
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.requests import TakeReplacement
 from remuda._worker.env_report import EnvReport
+from remuda._worker.rendering import renders
 from remuda._worker.worker_info import worker_info
 from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
 
 
 class Replacing:
-    """Replaces envs in two rounds: all are built beside the old ones, then each takes its place.
+    """Replaces envs in two rounds: all are built, then each takes its place.
 
-    So what cannot be built, or does not fit, costs nobody his env.
+    An env is built beside the old one, which stays if any cannot be built or does not fit. An old env that renders is
+    closed before: if the new one does not take its place, its next reset builds it again.
     """
 
-    def __init__(self, running: Running, exchange: Exchange, action_spaces: ActionSpaces) -> None:
+    def __init__(
+        self, running: Running, exchange: Exchange, action_spaces: ActionSpaces, rendering: SharedRendering
+    ) -> None:
         self._running, self._exchange, self._action_spaces = running, exchange, action_spaces
+        self._rendering = rendering
         self._backend, self._layout = running.backend, running.layout
 
     def replace(self, slots: Sequence[int], env_fns: Sequence[Callable[[], Any]]) -> None:
@@ -54,6 +60,7 @@ class Replacing:
         except BaseException:
             self._drop(envs)
             raise
+        self._rendering.warn()
 
     def _take_note(self, env: int, env_fn: Callable[[], Any], carried: Parts, report: EnvReport) -> None:
         """It has taken its place. This may be noted twice."""
@@ -116,6 +123,8 @@ class Replacing:
 
     def _drop(self, envs: Sequence[int]) -> None:
         for env in envs:
+            if renders(self._running.reports[env]):  # it was closed
+                self._note_fresh(self._layout.ids_with(env))
             with suppress(BrokenPoolError):  # what was built is lost with its worker
                 self._exchange.tell(self._layout.worker_of(env), dump(TakeReplacement(False)), env)
 

@@ -243,7 +243,7 @@ class Setup:
     Attributes:
         envs_of_worker: How many envs each worker hosts, the spares last.
         backend, autoreset, spares, resets_ahead, vector_size: As the pool has them.
-        is_chosen: Whether "auto" has chosen how many workers there are.
+        is_chosen: Whether "auto" has chosen how many workers there are, or envs that render leave no choice.
         parts: In how many parts the pool is split.
         options: Names and values, as code, of the options that the caller has given.
         keeps_apart: Whether the options ask for envs that are kept apart: then fewer workers are never suggested.

@@ -1,0 +1,147 @@
+"""Trials of an env, each of which runs in a worker of its own and returns plain data."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from remuda._worker.memory import own_bytes
+from remuda._worker.rendering import free_closed_env, renders
+
+EnvFn: TypeAlias = Callable[[], Any]
+Picture: TypeAlias = npt.NDArray[Any]
+
+A, B = 0, 1  # seeds of the two envs
+BUILT_FIRST = "its predecessor is closed after it was built"
+CLOSED_FIRST = "its predecessor is closed before it is built"
+_STEPS = 3  # between two pictures of an env
+_SECONDS = 60.0  # of resets that are measured
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "EGL_DEVICE_ID", "LP_NUM_THREADS", "MUJOCO_EGL_DEVICE_ID", "MUJOCO_GL")
+
+
+class Stage(gymnasium.Env[Any, Any]):
+    """An env that is only a worker's place: trials are calls of it."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(1)
+
+
+class _Actor:
+    """An env that is stepped by drawn actions, the same for the same seed.
+
+    The generators that a process shares are seeded before each use, because some envs draw from these.
+    """
+
+    def __init__(self, env_fn: EnvFn, seed: int) -> None:
+        self._uses, self._seed = 0, seed
+        self._seed_shared()
+        self.env: Any = env_fn()
+        self.env.action_space.seed(seed)
+        self._obs = self.env.reset(seed=seed)[0]
+
+    def draw(self) -> list[Picture]:
+        """The pictures after some steps."""
+        self._seed_shared()
+        for _ in range(_STEPS):
+            self._obs, _, terminated, truncated, _ = self.env.step(self.env.action_space.sample())
+            if terminated or truncated:
+                self._obs = self.env.reset(seed=self._seed)[0]
+        return pictures(self.env, self._obs)
+
+    def _seed_shared(self) -> None:
+        self._uses += 1
+        for seed in (random.seed, np.random.seed):
+            seed(100 * self._seed + self._uses)
+
+    def close(self) -> None:
+        self.env.close()
+        self.env = self._obs = None
+
+
+def pictures(env: Any, obs: Any) -> list[Picture]:
+    """Copies of what an env renders, if it renders for its caller, and of the pictures in an observation."""
+    drawn = env.render() if renders(env) and env.render_mode != "human" else None
+    return [np.array(one) for one in [*([] if drawn is None else [drawn]), *_in_observation(obs)]]
+
+
+def _in_observation(obs: Any) -> list[Any]:
+    if isinstance(obs, dict):
+        return [one for value in obs.values() for one in _in_observation(value)]
+    if isinstance(obs, tuple):
+        return [one for value in obs for one in _in_observation(value)]
+    return [obs] if isinstance(obs, np.ndarray) and obs.dtype == np.uint8 and obs.ndim >= 2 else []
+
+
+def alone(_: Any, env_fn: EnvFn, seed: int) -> tuple[list[list[Picture]], dict[str, str]]:
+    """The pictures at three times, and where they were drawn, of an env that is alone in its process."""
+    actor = _Actor(env_fn, seed)
+    drawn = [actor.draw() for _ in range(3)]
+    found = drawn, _where()
+    actor.close()
+    return found
+
+
+def together(_: Any, env_fn: EnvFn, other_fn: EnvFn) -> dict[str, tuple[int, int, list[Picture]]]:
+    """Of each situation beside other envs: the seed, the number of pictures drawn before, the pictures."""
+    found: dict[str, tuple[int, int, list[Picture]]] = {}
+    first = _Actor(env_fn, A)
+    first.draw()
+    second = _Actor(other_fn, B)
+    found["another env is built"] = B, 0, second.draw()
+    found["another env draws"] = A, 1, first.draw()
+    second.close()
+    free_closed_env()
+    found["another env is closed"] = A, 2, first.draw()
+    successor = _Actor(env_fn, A)
+    first.close()
+    free_closed_env()
+    found[BUILT_FIRST] = A, 0, successor.draw()
+    successor.close()
+    free_closed_env()
+    last = _Actor(env_fn, A)
+    found[CLOSED_FIRST] = A, 0, last.draw()
+    last.close()
+    return found
+
+
+def resets(_: Any, env_fn: EnvFn, count: int, warm_up: int) -> list[int]:
+    """Bytes that the process takes after each of so many resets and pictures; fewer, if those take long."""
+    env, sizes, end = env_fn(), list[int](), time.monotonic() + _SECONDS
+    for i in range(warm_up + count):
+        pictures(env, env.reset(seed=i)[0])
+        gc.collect()
+        if i >= warm_up:
+            sizes.append(own_bytes())
+        if time.monotonic() > end:
+            break
+    env.close()
+    return sizes
+
+
+def _where() -> dict[str, str]:
+    """Variables that choose a GPU, and the renderer, as far as OpenGL tells it."""
+    found = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    if (renderer := _renderer()) is not None:
+        found["renderer"] = renderer
+    return found
+
+
+def _renderer() -> str | None:
+    """None: OpenGL is not used through PyOpenGL here, or its context is not current."""
+    if "OpenGL" not in sys.modules:
+        return None
+    gl = importlib.import_module("OpenGL.GL")
+    try:
+        text = gl.glGetString(gl.GL_RENDERER)
+    except Exception:  # of PyOpenGL, whose errors depend on the platform
+        return None
+    return None if text is None else str(text.decode(errors="replace"))

@@ -1,0 +1,152 @@
+"""The doctor's verdicts, on envs that draw by a context of their process; no graphics library is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawing_envs import ContextEnv, OwnContextEnv, PixelEnv, TextEnv
+from pool_envs import CountingEnv, HookedEnv
+
+from remuda._doctor.examination import Report, examine, rendered_on
+from remuda._doctor.findings import LEAK_BYTES, judge_memory
+
+MIB = 1 << 20
+
+
+def report_of(env_fn: Any, other_fn: Any = None, num_resets: int = 8, timeout: float = 600.0) -> Report:
+    return examine("it", env_fn, other_fn or env_fn, num_resets=num_resets, timeout=timeout)
+
+
+def verdicts(report: Report) -> dict[str, str]:
+    return {finding.what: finding.verdict for finding in report.findings}
+
+
+class PidEnv(OwnContextEnv):
+    def render(self) -> Any:
+        return np.full((8, 8, 3), os.getpid(), np.int64)
+
+
+@pytest.mark.parametrize("kind", [ContextEnv, PixelEnv])
+def test_an_env_that_draws_by_the_context_of_its_process_is_wrong_beside_another(kind: Any) -> None:
+    report = report_of(partial(kind, 1), partial(kind, 2))
+    assert verdicts(report) == {
+        "picture alone in a process": "right",
+        "picture when another env is built": "right",
+        "picture when another env draws": "wrong",
+        "picture when another env is closed": "wrong",
+        "picture when its predecessor is closed after it was built": "wrong",
+        "picture when its predecessor is closed before it is built": "right",
+        "memory": "right",
+    }
+    assert report.is_wrong
+    assert [advice.split(":")[0] for advice in report.advice] == [
+        "num_workers=num_envs (or None), backend='process'",
+        "close an env before the next one is built in its process",
+    ]
+    assert "192 of 192 values differ, by up to" in str(report)
+    assert json.loads(json.dumps(report.as_json()))["wrong"]
+
+
+@pytest.mark.parametrize("kind", [OwnContextEnv, partial(OwnContextEnv, 3)])
+def test_an_env_that_selects_its_own_context_is_right(kind: Any) -> None:
+    report = report_of(kind)
+    assert set(verdicts(report).values()) == {"right"}
+    assert not report.is_wrong
+    assert report.advice == []
+
+
+@pytest.mark.parametrize("kind", [CountingEnv, TextEnv])
+def test_an_env_without_pictures_is_neither_right_nor_wrong(kind: Any) -> None:
+    report = report_of(kind)
+    assert verdicts(report) == {"picture alone in a process": "unknown", "memory": "right"}
+    assert "render_mode='rgb_array'" in report.advice[0]
+    assert not report.is_wrong
+
+
+def test_pictures_that_differ_from_process_to_process_cannot_be_compared() -> None:
+    report = report_of(PidEnv)
+    assert verdicts(report) == {"picture alone in a process": "unknown", "memory": "right"}
+    assert "cannot be compared" in str(report)
+
+
+def test_an_env_that_kills_its_process_beside_another_is_told(tmp_path: Path) -> None:
+    def build(env: Any) -> None:
+        if os.path.exists(tmp_path / str(os.getpid())):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        (tmp_path / str(os.getpid())).touch()
+
+    report = report_of(partial(ContextEnv, build=build))
+    found = {finding.what: finding for finding in report.findings}
+    assert found["beside another env"].verdict == "wrong"
+    assert "SIGSEGV" in found["beside another env"].text
+    assert found["picture alone in a process"].verdict == found["memory"].verdict == "right"
+
+
+def test_an_env_that_hangs_beside_another_is_told(tmp_path: Path) -> None:
+    def build(env: Any) -> None:
+        if os.path.exists(tmp_path / str(os.getpid())):
+            signal.pause()
+        (tmp_path / str(os.getpid())).touch()
+
+    report = report_of(partial(ContextEnv, build=build), timeout=5.0)
+    assert verdicts(report)["beside another env"] == "wrong"
+
+
+def test_one_that_cannot_be_built_is_told() -> None:
+    def fail() -> Any:
+        raise OSError("no licence")
+
+    report = report_of(fail)
+    assert set(verdicts(report).values()) == {"wrong"}
+    assert "no licence" in str(report)
+
+
+def test_an_env_whose_resets_leak_is_told() -> None:
+    kept: list[bytes] = []
+
+    def leak(_: Any) -> None:
+        kept.append(os.urandom(MIB))
+
+    (memory,) = [
+        one for one in report_of(partial(HookedEnv, reset=leak, autoreset=leak)).findings if one.what == "memory"
+    ]
+    assert memory.verdict == "wrong"
+    assert memory.advice is not None
+    assert "max_worker_memory" in memory.advice
+
+
+@pytest.mark.parametrize(
+    ("sizes", "verdict"),
+    [
+        ([i * LEAK_BYTES for i in range(8)], "wrong"),
+        ([i * (LEAK_BYTES - 1) for i in range(8)], "right"),
+        ([0] * 4 + [900 * MIB] * 5, "right"),
+        ([MIB * (i % 2) for i in range(20)], "right"),
+        ([20 * MIB - i for i in range(20)], "right"),
+        ([0] * 7, "unknown"),
+    ],
+)
+def test_memory_is_judged_by_the_median_slope(sizes: list[int], verdict: str) -> None:
+    assert judge_memory(sizes).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ({"renderer": "llvmpipe (LLVM 15.0.6, 256 bits)"}, "the CPU, in software (llvmpipe (LLVM 15.0.6, 256 bits))"),
+        (
+            {"MUJOCO_EGL_DEVICE_ID": "1", "renderer": "NVIDIA H100/PCIe/SSE2"},
+            "NVIDIA H100/PCIe/SSE2 [MUJOCO_EGL_DEVICE_ID=1]",
+        ),
+        ({}, "what it does not tell"),
+    ],
+)
+def test_what_a_worker_renders_on(where: dict[str, str], text: str) -> None:
+    assert rendered_on(where) == text

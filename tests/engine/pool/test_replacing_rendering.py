@@ -1,0 +1,163 @@
+"""Envs that render are closed and freed before others are built in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawing_envs import ContextEnv, colour, forget_graphics, pictures
+from gymnasium import spaces
+from pairs import each
+from pool_envs import CountingEnv
+
+from remuda import EnvError, FaultPolicy, Pool, SpaceMismatchError, StateError
+
+BACKENDS = [("process", None), ("thread", 1), ("serial", 1)]
+MODES = ["next_step", "same_step", "disabled", "background"]
+
+
+@pytest.fixture(autouse=True)
+def no_graphics_of_other_tests() -> None:
+    forget_graphics()
+
+
+def drawing(tag: int, path: Path | None = None, **arguments: Any) -> Callable[[], ContextEnv]:
+    return partial(ContextEnv, tag, path=path, **arguments)
+
+
+def fails() -> Any:
+    raise ValueError("no such task")
+
+
+class OtherSpaces(ContextEnv):
+    def __init__(self) -> None:
+        super().__init__(10)
+        self.observation_space = spaces.Box(-1, 1, (5,), np.int64)
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_an_env_that_renders_is_closed_before_its_successor_is_built(
+    backend: Any, num_workers: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with Pool([drawing(0, log)], backend=backend, num_workers=num_workers) as pool:
+        pool.reset(seed=0)
+        for tag in (1, 2):
+            pool.replace([0], [drawing(tag, log)])
+            pool.reset(seed=0)
+            pool.step([0])
+            assert pictures(pool) == [colour(tag, 1)]
+    noted = log.read_text().splitlines()
+    assert noted == ["built 0", "closed 0", "built 1", "closed 1", "built 2", "closed 2"]
+
+
+@each(
+    backend__num_workers=BACKENDS, mode=MODES, replacement__error=[(fails, EnvError), (OtherSpaces, SpaceMismatchError)]
+)
+def test_one_whose_successor_does_not_stay_is_built_again_by_the_next_reset(
+    backend: Any, num_workers: Any, mode: Any, replacement: Any, error: Any
+) -> None:
+    with Pool([drawing(0)], backend=backend, num_workers=num_workers, autoreset=mode) as pool:
+        pool.reset(seed=5)
+        pool.step([1])
+        with pytest.raises(error):
+            pool.replace([0], [replacement])
+        if mode == "next_step":
+            assert pool.step([2]).obs.tolist() == [[0, 1, 0, -1]]
+        else:
+            with pytest.raises(StateError, match="got env 0; call reset first"):
+                pool.step([2])
+            assert pool.reset().obs.tolist() == [[0, 1, 0, -1]]
+        assert pool.get_attr("last_seed")[0] not in (None, 5)  # derived, as of any env that is built again
+        assert pool.step([3]).obs.tolist() == [[0, 1, 1, 3]]
+        assert pictures(pool) == [colour(0, 1)]
+
+
+def test_all_that_render_are_built_again_if_one_cannot_be_replaced() -> None:
+    with Pool([drawing(0), drawing(1), drawing(2)], num_workers=None) as pool:
+        pool.reset(seed=0)
+        pool.step([0, 0, 0])
+        with pytest.raises(EnvError, match="no such task"):
+            pool.replace([0, 1], [drawing(7), fails])
+        assert pool.step([5, 5, 5]).obs.tolist() == [[0, 1, 0, -1], [1, 1, 0, -1], [2, 1, 2, 5]]
+        assert pictures(pool) == [colour(0), colour(1), colour(2, 2)]
+        pool.replace([1], [drawing(7)])
+        pool.reset()
+        assert pictures(pool) == [colour(0), colour(7), colour(2)]
+
+
+def test_one_that_renders_may_be_called_and_put_into_a_state_before_it_is_reset() -> None:
+    def take(env: Any) -> int:
+        return int(env.steps)
+
+    def put(env: Any, steps: int) -> None:
+        env.steps = steps
+
+    with Pool([drawing(0)], num_workers=None) as pool:
+        pool.reset(seed=0)
+        pool.step([0])
+        states = pool.get_state(state_fns=(take, put))
+        for use in (lambda: pool.call("pid"), lambda: pool.set_state(states)):
+            with pytest.raises(EnvError, match="no such task"):
+                pool.replace([0], [fails])
+            use()
+        assert pictures(pool) == [colour(0, 1)]
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+def test_a_reset_that_cannot_build_the_old_env_again_says_so_and_the_next_one_tries_again(
+    backend: Any, num_workers: Any, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+
+    def build() -> ContextEnv:
+        if broken.exists():
+            raise ValueError("no display")
+        return ContextEnv(0)
+
+    with Pool([build], backend=backend, num_workers=num_workers) as pool:
+        pool.reset(seed=0)
+        broken.touch()
+        with pytest.raises(EnvError, match="no such task"):
+            pool.replace([0], [fails])
+        for _ in range(2):
+            with pytest.raises(EnvError, match="no display"):
+                pool.reset()
+        broken.unlink()
+        assert pool.reset().obs.tolist() == [[0, 1, 0, -1]]
+
+
+def test_standing_calls_are_repeated_when_it_is_built_again() -> None:
+    with Pool([drawing(0)], num_workers=None) as pool:
+        pool.set_attr("mood", "calm", lasting=True)
+        pool.reset(seed=0)
+        with pytest.raises(EnvError, match="no such task"):
+            pool.replace([0], [fails])
+        pool.reset()
+        assert pool.get_attr("mood") == ["calm"]
+
+
+def raise_when_told(env: Any, action: int) -> None:
+    if action == 9:
+        raise ValueError("broken")
+
+
+@each(backend=["process", "thread"], action__renew_every=[(0, 1), (9, None)])
+def test_an_env_that_is_rebuilt_in_its_process_is_closed_and_freed_first(
+    backend: Any, action: int, renew_every: Any, tmp_path: Path
+) -> None:
+    log, faults = tmp_path / "log", FaultPolicy("restart", renew_every=renew_every)
+    env_fns = [drawing(3, log, step=raise_when_told), CountingEnv]
+    with Pool(env_fns, backend=backend, num_workers=1, faults=faults) as pool:
+        for _ in range(3):
+            pool.reset(seed=0)
+            pool.step([action, 0])
+        pool.reset(seed=0)
+        pool.step([0, 0])
+        assert int(pool.call("render", env_ids=[0])[0][0, 0, 0]) == colour(3, 1)
+    noted = log.read_text().splitlines()
+    assert noted == ["built 3", "closed 3"] * 4

@@ -1,0 +1,126 @@
+"""Envs that render: each is alone in its process, unless the caller says otherwise, which is warned of."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from drawing_envs import ContextEnv, TextEnv, colour, forget_graphics, pictures
+from gymnasium.vector import SyncVectorEnv
+from pool_envs import CountingEnv, counting
+
+from remuda import Pool
+
+
+@pytest.fixture(autouse=True)
+def no_graphics_of_other_tests() -> None:
+    forget_graphics()
+
+
+def drawing(num_envs: int) -> list[Callable[[], Any]]:
+    return [partial(ContextEnv, i) for i in range(num_envs)]
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "alone in its process" in record.getMessage()]
+
+
+def test_by_default_each_env_that_renders_has_a_worker_and_draws_what_it_draws_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Pool(drawing(3), num_workers="auto") as pool:
+        assert pool.num_workers == 3
+        assert "it renders (render_mode='rgb_array')" in str(pool.choice)
+        pool.reset(seed=0)
+        pool.step([0, 0, 0])
+        assert pictures(pool) == [colour(0, 1), colour(1, 1), colour(2, 1)]
+        assert pool.stats().setup.is_chosen
+    assert not warnings_of(caplog)
+
+
+def test_an_env_that_renders_is_neither_stepped_by_the_caller_nor_built_twice() -> None:
+    with Pool(drawing(1), num_workers="auto", backend="auto") as pool:
+        assert pool.backend == "process"
+        pool.reset(seed=0)
+        assert pictures(pool) == [colour(0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "what_to_do"),
+    [
+        ({"num_workers": 2}, "envs 0, 1 in the process of worker 0", "use num_workers=None"),
+        ({"num_workers": 1, "lazy": True}, "envs 0, 1, 2 in the process of worker 0", "use num_workers=None"),
+        ({"backend": "thread"}, "envs 0, 1, 2 in the caller's process", "use backend='process' and num_workers=None"),
+        ({"backend": "serial"}, "envs 0, 1, 2 in the caller's process", "use backend='process' and num_workers=None"),
+    ],
+)
+def test_several_that_render_in_one_process_are_warned_of_once(
+    options: Any, where: str, what_to_do: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pool(drawing(3), **options) as pool:
+        assert pool.num_workers == options.get("num_workers", pool.num_workers)
+        pool.replace([2], [partial(ContextEnv, 5)])
+    (told,) = warnings_of(caplog)
+    assert where in told
+    assert what_to_do in told
+    assert "remuda doctor" in told
+
+
+@pytest.mark.parametrize(
+    ("env_fns", "options"),
+    [
+        ([*drawing(1), *counting(2)], {"num_workers": 1}),
+        ([*drawing(1), *counting(2)], {"backend": "serial"}),
+        ([*drawing(1), CountingEnv, *drawing(1)], {"num_workers": 2}),
+        (drawing(3), {"num_workers": None}),
+        ([TextEnv] * 3, {"num_workers": 1}),
+    ],
+)
+def test_one_that_renders_in_a_process_is_not_warned_of(
+    env_fns: Any, options: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pool(env_fns, **options):
+        pass
+    assert not warnings_of(caplog)
+
+
+def test_text_is_not_drawn() -> None:
+    with Pool([TextEnv] * 2, num_workers="auto") as pool:
+        assert "renders" not in str(pool.choice)
+
+
+def test_replace_warns_if_it_puts_a_second_env_that_renders_into_a_process(caplog: pytest.LogCaptureFixture) -> None:
+    with Pool([*drawing(1), *counting(1)], num_workers=1) as pool:
+        assert not warnings_of(caplog)
+        pool.replace([1], drawing(1))
+        assert len(warnings_of(caplog)) == 1
+
+
+class DrawingVector(SyncVectorEnv):
+    def __init__(self) -> None:
+        super().__init__(counting(2))
+        self.render_mode = "rgb_array"
+
+
+@pytest.mark.parametrize(("num_workers", "count"), [(1, 1), (2, 0), ("auto", 0)])
+def test_a_vector_env_counts_as_one_env(num_workers: Any, count: int, caplog: pytest.LogCaptureFixture) -> None:
+    with Pool([DrawingVector] * 2, vector_size=2, num_workers=num_workers) as pool:
+        assert pool.num_workers == (2 if num_workers == "auto" else num_workers)
+    assert len(warnings_of(caplog)) == count
+
+
+def test_a_handler_may_raise_the_warning_as_an_error() -> None:
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError(record.getMessage())
+
+    handler = Raising(logging.WARNING)
+    logging.getLogger("remuda").addHandler(handler)
+    try:
+        with pytest.raises(RuntimeError, match="alone in its process"):
+            Pool(drawing(2), num_workers=1)
+    finally:
+        logging.getLogger("remuda").removeHandler(handler)
