@@ -64,10 +64,10 @@ class PoolOptions(FaceOptions, total=False):
     Workers:
         num_workers ("auto"): Workers to share the envs; neighbours share a worker. "auto": as many as a trial of a
             moment finds best: the first env is built, and if that is quick, tried and built again; else each env gets a
-            worker, as envs that render do. `Pool.choice` tells what was chosen and why. A number, or None for one worker each, so that none
-            suffers from another's crash: then nothing is tried. Of vector envs, each counts as one. None is also the
-            default of the faces, and with faults="restart", renewals, spares, threads, and resets in advance or in the
-            background.
+            worker, as envs that render do. `Pool.choice` tells what was chosen and why. A number, or None for one
+            worker each, so that none suffers from another's crash: then nothing is tried. Of vector envs, each counts
+            as one. None is also the default of the faces, and with faults="restart", renewals, spares, threads, and
+            resets in advance or in the background.
         backend ("process"): "process" (Linux), "thread" (envs that release the GIL), or "serial" (the caller steps
             them: for debugging). "auto": "process"; or "serial" where num_workers is "auto" too, workers that must be
             woken would gain little, and no option asks for what only processes have. An env that brings down its
