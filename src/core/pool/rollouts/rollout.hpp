@@ -26,13 +26,12 @@ class Rollout {
           std::uint32_t steps)
       : store_(std::move(store)),
         piece_(store_->take(width * (steps + 1))),
-        first_row_(base + piece_),
+        first_row_(base + piece_.first()),
         first_position_(first_position),
         width_(width),
         steps_(steps),
         next_frame_(width),
         is_filled_(width * (steps + 1)) {}
-  ~Rollout() { store_->give_back(piece_); }
   Rollout(const Rollout&) = delete;
   Rollout& operator=(const Rollout&) = delete;
 
@@ -83,7 +82,8 @@ class Rollout {
 
  private:
   const std::shared_ptr<RolloutStore> store_;
-  const std::uint32_t piece_, first_row_, first_position_, width_, steps_;
+  const HeldRows piece_;
+  const std::uint32_t first_row_, first_position_, width_, steps_;
   std::vector<std::uint32_t> next_frame_;  // by position
   std::vector<std::uint8_t> is_filled_;    // by row
 };
