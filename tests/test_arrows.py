@@ -24,7 +24,7 @@ ARROWS = {
     "__main__": {"cli"},
     "_system": {"errors"},
     "_reports": {"_system"},
-    "_tensors": {"_core", "errors"},
+    "_tensors": {"_core", "_system", "errors"},
     "_wire": {"_core", "_system", "_wording", "errors"},
     "_crash": {"_core", "errors"},
     "_trace": {"errors"},
