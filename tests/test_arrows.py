@@ -27,7 +27,7 @@ ARROWS = {
     "__main__": {"cli"},
     "_system": {"errors"},
     "_reports": {"_system"},
-    "_tensors": {"_core", "_spellings", "errors"},
+    "_tensors": {"_core", "_spellings", "_system", "errors"},
     "_wire": {"_core", "_system", "_wording", "errors"},
     "_crash": {"_core", "errors"},
     "_trace": {"errors"},

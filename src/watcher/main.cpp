@@ -1,13 +1,15 @@
-// remuda-watcher KEY FD: kills what carries KEY in its environment as soon as the process that has started this one
+// remuda-watcher KEY: kills what carries KEY in its environment as soon as the process that has started this one
 // ends or becomes another program, however that happens, and ends itself.
 //
 // It is a program of its own, in a session of its own, so that nothing that stops or kills the workers or their owner
 // stops or kills it too, and so that it keeps none of its owner's memory.  It is no child of its owner's, who may wait
 // for all of his.
 //
-// FD is a file that its owner has locked at byte 0, with a record lock: these are not inherited by forked copies, and
-// are gone when their holder ends, or closes the file, as every exec of another program does.  The watcher holds byte
-// 1, which shows the owner that it runs.  Where the system allows no more processes the exit code is EAGAIN.
+// Its standard input is a file that its owner has locked at byte 0, with a record lock: these are not inherited by
+// forked copies, and are gone when their holder ends, or closes the file, as every exec of another program does.  The
+// watcher holds byte 1, which shows the owner that it runs.  Where the system allows no more processes the exit code is
+// EAGAIN.
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -22,7 +24,9 @@
 
 namespace {
 
-bool lock(int fd, int command, off_t byte) {
+constexpr int kFile = STDIN_FILENO;
+
+bool lock(int command, off_t byte) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
@@ -30,7 +34,7 @@ bool lock(int fd, int command, off_t byte) {
   lock.l_len = 1;
   int result;
   do {
-    result = fcntl(fd, command, &lock);
+    result = fcntl(kFile, command, &lock);
   } while (result != 0 && errno == EINTR);
   return result == 0;
 }
@@ -45,15 +49,26 @@ int await_start(int pipe) {
   return count == 1 ? 0 : 1;
 }
 
-int watch(const char* key, int fd, int ready) {
+// The owner may have descriptors that its programs inherit, such as a pipe whose reader waits for the last writer.
+void close_inherited() {
+  DIR* list = opendir("/proc/self/fd");
+  if (list == nullptr) return;
+  while (const dirent* entry = readdir(list)) {
+    const int fd = std::atoi(entry->d_name);  // "." and "..": 0
+    if (fd > STDERR_FILENO && fd != dirfd(list)) close(fd);
+  }
+  closedir(list);
+}
+
+int watch(const char* key, int ready) {
   setsid();
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   prctl(PR_SET_NAME, "remuda-watcher");
-  if (chdir("/") != 0 || !lock(fd, F_SETLK, 1) || write(ready, "", 1) != 1) return 1;
+  if (chdir("/") != 0 || !lock(F_SETLK, 1) || write(ready, "", 1) != 1) return 1;
   close(ready);
-  if (!lock(fd, F_SETLKW, 0)) return 1;
+  if (!lock(F_SETLKW, 0)) return 1;
   remuda::kill_process_tree({key}, 0);
   return 0;
 }
@@ -61,15 +76,16 @@ int watch(const char* key, int fd, int ready) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "expected KEY and FD: remuda starts this program itself\n");
+  if (argc != 2) {
+    std::fprintf(stderr, "expected KEY and a file as standard input: remuda starts this program itself\n");
     return 2;
   }
+  close_inherited();
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) return 1;
   const pid_t pid = fork();
   if (pid < 0) return errno;
-  if (pid == 0) return watch(argv[1], std::atoi(argv[2]), ready[1]);
+  if (pid == 0) return watch(argv[1], ready[1]);
   close(ready[1]);
   return await_start(ready[0]);
 }

@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "check.hpp"
@@ -54,29 +56,51 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 TEST(pieces_do_not_overlap_and_are_used_again) {
   Memory memory;
-  const std::uint32_t one = memory.store->take(100), other = memory.store->take(50), third = memory.store->take(100);
-  CHECK(one + 100 <= other && other + 50 <= third);
-  memory.store->give_back(other);
+  const HeldRows one = memory.store->take(100);
+  std::optional<HeldRows> other = memory.store->take(50);
+  const HeldRows third = memory.store->take(100);
+  const std::uint32_t first = other->first();
+  CHECK(one.first() + 100 <= first && first + 50 <= third.first());
+  other.reset();
   CHECK_EQ(memory.store->bytes_to_reserve(50), 0u);
-  CHECK_EQ(memory.store->take(20), other);
-  CHECK_EQ(memory.store->take(30), other + 20);
+  const HeldRows left = memory.store->take(20), right = memory.store->take(30);
+  CHECK_EQ(left.first(), first);
+  CHECK_EQ(right.first(), first + 20);
 }
 
 TEST(neighbours_that_are_given_back_are_one_piece) {
   Memory memory;
-  const std::uint32_t one = memory.store->take(100), other = memory.store->take(100);
-  memory.store->take(1);
-  memory.store->give_back(one);
-  memory.store->give_back(other);
+  std::optional<HeldRows> one = memory.store->take(100), other = memory.store->take(100);
+  const HeldRows behind = memory.store->take(1);
+  const std::uint32_t first = one->first();
+  one.reset();
+  other.reset();
   CHECK_EQ(memory.store->bytes_to_reserve(200), 0u);
-  CHECK_EQ(memory.store->take(200), one);
+  CHECK_EQ(memory.store->take(200).first(), first);
 }
 
 TEST(more_rows_than_there_are_is_an_error_and_changes_nothing) {
   Memory memory;
-  const std::uint32_t one = memory.store->take(600);
+  const HeldRows one = memory.store->take(600);
   CHECK_THROWS(std::system_error, memory.store->take(401));
-  CHECK_EQ(memory.store->take(400), one + 600);
+  CHECK_EQ(memory.store->take(400).first(), one.first() + 600);
+}
+
+TEST(rows_may_outlive_their_store) {
+  Memory memory;
+  const HeldRows one = memory.store->take(100);
+  memory.store.reset();
+}
+
+TEST(rows_are_given_back_in_any_thread_while_others_are_taken) {
+  Memory memory;
+  for (int i = 0; i < 200; ++i) {
+    std::thread holder([rows = memory.store->take(10)] { CHECK(rows.first() < kRows); });
+    const HeldRows one = memory.store->take(10), other = memory.store->take(20);
+    CHECK(one.first() + 10 <= other.first() || other.first() + 20 <= one.first());
+    holder.join();
+  }
+  CHECK_EQ(memory.store->take(kRows).first(), 0u);
 }
 
 #if REMUDA_LINUX
@@ -84,20 +108,18 @@ TEST(more_rows_than_there_are_is_an_error_and_changes_nothing) {
 TEST(memory_is_there_where_it_was_taken_and_nowhere_else) {
   Memory memory;
   const std::uint64_t before = memory.bytes();
-  const std::uint32_t one = memory.store->take(100);
-  const std::uint64_t with_one = memory.bytes();
+  const std::uint32_t first = memory.store->take(100).first();
+  const std::uint64_t with_one = memory.bytes();  // it is kept for the next one
   CHECK(with_one >= before + 100 * kRowBytes && with_one < before + 110 * kRowBytes);
-  memory.store->give_back(one);
-  CHECK_EQ(memory.bytes(), with_one);  // it is kept for the next one
-  CHECK_EQ(memory.store->take(100), one);
-  memory.store->give_back(one);
-  memory.store->take(300);  // which does not fit there
+  CHECK_EQ(memory.store->take(100).first(), first);
+  CHECK_EQ(memory.bytes(), with_one);
+  const HeldRows more = memory.store->take(300);  // which does not fit there
   CHECK(memory.bytes() < before + 310 * kRowBytes);
 }
 
 TEST(a_column_that_is_added_has_memory_for_what_is_taken) {
   Memory memory;
-  memory.store->take(100);
+  const HeldRows one = memory.store->take(100);
   const std::uint64_t before = memory.bytes(), free = 4096 + kRows * kRowBytes + 65536;
   memory.store->add_column({free, kRowBytes});
   CHECK(memory.bytes() >= before + 99 * kRowBytes);
@@ -161,16 +183,15 @@ TEST(rows_without_a_result_are_zeros_where_that_is_asked_for) {
   Memory memory({{4096, 8, true}, {4096 + 8 * kRows, 8, false}});
   auto* rewards = memory.arena->at<std::uint64_t>(4096);
   auto* others = memory.arena->at<std::uint64_t>(4096 + 8 * kRows);
-  memory.store->give_back(memory.store->take(10));  // so that there is memory to write to
+  memory.store->take(10);  // and given back at once: so there is memory to write to
   std::fill_n(rewards, 10, 7);
   std::fill_n(others, 10, 7);
-  const TakenRows taken(memory.store, 4);
-  CHECK_EQ(taken.first(), 0u);
+  memory.store->clear(0, 4);
   CHECK(std::all_of(rewards, rewards + 4, [](auto reward) { return reward == 0; }));
   CHECK(std::all_of(rewards + 4, rewards + 10, [](auto reward) { return reward == 7; }));
   CHECK(std::all_of(others, others + 10, [](auto other) { return other == 7; }));
   std::fill_n(rewards, 4, 7);
-  taken.clear(1, 2);
+  memory.store->clear(1, 2);
   CHECK(rewards[0] == 7 && rewards[1] == 0 && rewards[2] == 0 && rewards[3] == 7);
 }
 

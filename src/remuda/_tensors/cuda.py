@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from remuda._system.forks import fork_safe_lock
 from remuda._tensors.framework import import_torch
 from remuda._tensors.under_way import UnderWay
 
@@ -69,7 +69,7 @@ class CudaCopies:
 
 
 _copies: dict[int, CudaCopies] = {}  # by device
-_making = threading.Lock()
+_making = fork_safe_lock()
 
 
 def copies_to(device: Any) -> CudaCopies:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import warnings
 from contextlib import suppress
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from remuda import _core
+from remuda._system.forks import fork_safe_lock
 from remuda._tensors.framework import import_torch
 from remuda._tensors.under_way import finish_all
 
@@ -31,7 +31,7 @@ class PageLocks:
 
     def __init__(self) -> None:
         self._arenas: dict[int, Locked] = {}  # by address
-        self._changing = threading.RLock()  # a signal handler may copy something, too
+        self._changing = fork_safe_lock()  # a signal handler may copy something, too
 
     def lock(self, array: Any) -> None:
         """Sees to it that what an array is a part of is page-locked, if it lies in an arena; warns once where it cannot

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any, Protocol
+
+from remuda._system.forks import fork_safe_lock, run_in_children
 
 
 class Event(Protocol):
@@ -19,7 +20,7 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._copies: deque[tuple[Event, Any]] = deque()
-        self._lock = threading.RLock()  # a signal handler may copy something, too
+        self._lock = fork_safe_lock()  # a signal handler may copy something, too
         _all.append(self)
 
     def hold(self, memory: Any, until: Event) -> None:
@@ -41,6 +42,7 @@ class UnderWay:
 
 
 _all: list[UnderWay] = []  # of this process: one for each device
+run_in_children(_all.clear)  # the copies are the parent's, and a forked child may not call CUDA
 
 
 def finish_all() -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dis
 import gc
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import os
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
+from interrupting import Interrupt, anywhere, interrupting
 from pool_envs import counting
 from programs import holdings, kill, zombies
 
 import remuda
 from remuda import FaultPolicy, Pool
+from remuda._backends.forkserver import client
 from remuda._backends.forkserver.client import ForkServer
 from remuda._backends.forkserver.messages import Fork
 
@@ -25,46 +27,10 @@ WHERE = tuple(str(PACKAGE / place) for place in ("_backends", "_wire/parcel.py")
 STRIDE = 83  # between the steps that are hit
 
 
-class Interrupt(BaseException):
-    """As the handler of a signal may raise it."""
-
-
-def anywhere(_: FrameType) -> bool:
-    return True
-
-
 def at_a_mark(frame: FrameType) -> bool:
     """About to note that talking to the server has begun, or is through, or what it was asked."""
     code = frame.f_code
     return code.co_name in ("_exchange", "_go_on") and code.co_code[frame.f_lasti] == dis.opmap["STORE_ATTR"]
-
-
-@contextmanager
-def interrupting(n: int, counts: Callable[[FrameType], bool]) -> Iterator[list[str]]:
-    """Raises before the n-th step of the interpreter in these files, also within a line; the list tells where.
-
-    `counts`: whether a step is one of them.
-    """
-    hit: list[str] = []
-    left = n
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if hit or not frame.f_code.co_filename.startswith(WHERE):
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and counts(frame):
-            left -= 1
-            if left < 0:
-                hit.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} at {frame.f_lasti}")
-                raise Interrupt(hit[0])
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield hit
-    finally:
-        sys.settrace(None)
 
 
 def await_no_zombies(pool: Pool) -> None:
@@ -86,7 +52,7 @@ def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
         while True:
             restarts = pool.stats().restarts
             kill(pool, 1)
-            with interrupting(n, counts) as hit:
+            with interrupting(n, WHERE, counts) as hit:
                 try:
                     while pool.stats().restarts == restarts:
                         pool.step([0, 0])
@@ -103,6 +69,30 @@ def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
             places += hit
             n += stride
     assert len(places) > least
+
+
+@pytest.mark.watchdog(600)
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # it is killed all the same
+def test_an_interrupt_in_the_start_of_a_server_leaves_none() -> None:
+    before, n, places = holdings(), 0, []
+    where = (client.__file__, subprocess.__file__)
+
+    def starting(frame: FrameType) -> bool:
+        while frame is not None and frame.f_code.co_name != "_start":
+            frame = frame.f_back  # type: ignore[assignment]
+        return frame is not None
+
+    while True:
+        with interrupting(n, where, starting) as hit, suppress(Interrupt):
+            ForkServer(dict(os.environ)).close()
+        gc.collect()
+        assert holdings() == before, hit
+        if not hit:
+            break
+        places += hit
+        n += STRIDE
+    assert len(places) > 10
 
 
 def test_a_worker_of_which_nobody_has_heard_is_no_zombie(monkeypatch: pytest.MonkeyPatch) -> None:

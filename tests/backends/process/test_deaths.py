@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accidents import leave
 from pool_envs import Gate, HookedEnv, TextEnv, counting, gated, hooked
 from programs import Script, Watched, await_sleep, kill, pids_of
 
@@ -23,6 +24,7 @@ from remuda import (
     StateError,
     WorkerDiedError,
 )
+from remuda._engine.pool.answers import Answers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -134,6 +136,34 @@ def test_death_in_close() -> None:
     with pytest.raises(WorkerDiedError) as raised:
         pool.close()
     assert_death(raised.value, 1, pids[1], (1,), "close")
+    assert pool.closed
+    assert not any(worker.is_alive() for worker in pool.workers)
+
+
+def test_a_death_in_a_step_is_no_error_of_closing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Both workers end in the same step, the second one when it has been told to close: `step` alone raises."""
+    gate, expect = Gate(tmp_path), Answers.expect
+
+    def step(env: Any, action: Any) -> None:
+        if env.tag == 1:
+            gate.wait()
+        leave()
+
+    def open_gate(self: Answers, sequence: int, env_id: int | None, worker: int) -> None:
+        expect(self, sequence, env_id, worker)
+        monkeypatch.undo()
+        gate.open()
+
+    pids: list[int] = []
+    with pytest.raises(WorkerDiedError) as raised, Pool(hooked(2, which=(0, 1), step=step)) as pool:
+        pool.reset()
+        pids += pids_of(pool)
+        monkeypatch.setattr(Answers, "expect", open_gate)
+        pool.send([0, 0])
+        gate.await_arrival()
+        pool.recv()
+    assert (raised.value.worker, raised.value.pid, raised.value.operation) == (0, pids[0], "step")
+    assert raised.value.__context__ is None
     assert pool.closed
     assert not any(worker.is_alive() for worker in pool.workers)
 

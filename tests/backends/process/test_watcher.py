@@ -124,3 +124,42 @@ def test_it_ends_with_a_program_that_has_closed_its_pool(script: Callable[..., S
     run.write_line()
     assert run.await_end() == (0, "", "")
     watched.await_end()
+
+
+def test_an_interrupt_in_the_start_of_a_watcher_kills_nothing(script: Callable[..., Script]) -> None:
+    """At each step of the interpreter: what the owner has is watched over by the next one, and no zombie is left."""
+    run = script(
+        """
+from interrupting import Interrupt, interrupting
+from programs import children, end_process
+from reaper import who_has
+from remuda._backends.process import watcher
+
+def watchers():
+    family = [pid for pid in who_has("REMUDA_TEST=" + os.environ["REMUDA_TEST"]) if pid != os.getpid()]
+    return [pid for pid in family if "remuda-watcher" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+with Pool(counting(1), start_method="fork") as pool:
+    pool.reset()
+    workers, hits, n = children(), 0, 0
+    while True:
+        for pid in watchers():
+            end_process(pid)
+        with interrupting(n, (watcher.__file__,)) as hit:
+            try:
+                watcher.watch()
+            except Interrupt:
+                pass
+        assert children() == workers, hit
+        watcher.watch()
+        while len(watchers()) > 1:  # one of two that were started goes
+            pass
+        assert pool.step([1]).reward.tolist() == [1], hit
+        if not hit:
+            break
+        hits, n = hits + 1, n + 1
+say(hits)
+"""
+    )
+    assert run.read_line() > 50
+    assert run.await_end() == (0, "", "")

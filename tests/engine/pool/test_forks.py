@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from pool_envs import CountingEnv, counting, hooked
+from rollout_envs import fill
 
 from remuda import Batch, Pool, StateError
 
@@ -257,3 +259,31 @@ def test_a_child_that_dies_changes_nothing() -> None:
         os.close(child._told)
         assert batch.obs.shape == (2, 4)
         assert pool.step([1, 2]).reward.tolist() == [1, 2]
+
+
+def test_a_child_drops_rollouts_while_a_thread_of_the_parent_takes_memory_for_one() -> None:
+    """The thread of the parent is in the core, without the GIL, which no other call of its gives up."""
+    held: list[Any] = []
+
+    def drop() -> bool:
+        held.clear()
+        return True
+
+    with Pool([Filling] * 2) as pool:
+        pool.reset()
+        held.append(fill(pool.rollout(2), 1))
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000)
+        try:
+            other = threading.Thread(target=lambda: pool.rollout(500).close())  # 64 MB
+            other.start()
+            assert other.ident is not None
+            while (frame := sys._current_frames().get(other.ident)) is None or frame.f_code.co_name != "_reserve":
+                os.sched_yield()
+            del frame
+            child = Child(drop)
+        finally:
+            sys.setswitchinterval(interval)
+        assert child.ask()
+        other.join()
+        held.clear()

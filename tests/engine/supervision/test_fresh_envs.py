@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,12 +256,13 @@ def test_a_successor_that_does_not_get_its_envs_built_is_ended(tmp_path: Path) -
 @pytest.mark.parametrize("kind", ["death", "exception", "timeout"])
 def test_faults_of_a_build_have_their_kind_and_hold_no_memory_of_the_pool(kind: str, tmp_path: Path) -> None:
     """(That no memory is held is seen by whoever watches the test.)"""
-    builds = Gauge(tmp_path / "builds")
+    builds, gate = Gauge(tmp_path / "builds"), Gate(tmp_path)
 
     def make() -> CountingEnv:
         builds.enter()
         if builds.entries() > 1:
-            {"death": os.abort, "exception": fail, "timeout": Gate(tmp_path, str(os.getpid())).wait}[kind]()
+            gate.wait()
+            {"death": os.abort, "exception": fail, "timeout": signal.pause}[kind]()
         return CountingEnv(1)
 
     def fail() -> None:
@@ -268,10 +270,12 @@ def test_faults_of_a_build_have_their_kind_and_hold_no_memory_of_the_pool(kind: 
 
     policy = FaultPolicy("restart", backoff=0, max_restarts=1)
     with restarting([CountingEnv, make], policy, start_timeout=60) as pool:
-        limit_builds_of_successors(pool)
+        if kind == "timeout":
+            limit_builds_of_successors(pool)
         pool.reset()
         kill(pool, 1)
         pool.step([1, 1])
+        gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
             pool.step([2, 2])
         KEPT[:] = raised.value.faults

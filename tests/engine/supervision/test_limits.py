@@ -14,7 +14,7 @@ from failing import limit_builds_of_successors
 from gymnasium import spaces
 from odd_exceptions import raising
 from pairs import each
-from pool_envs import CountingEnv, counting, hooked
+from pool_envs import CountingEnv, Gate, counting, hooked
 from programs import kill
 
 from remuda import (
@@ -157,11 +157,13 @@ def test_a_build_that_fails_once_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_while_it_builds_again(tmp_path: Path) -> None:
-    build = _spoilt_when_built_again(tmp_path, die)
+    gate = Gate(tmp_path)
+    build = _spoilt_when_built_again(tmp_path, lambda env: (gate.wait(), die()))
     with Pool(hooked(2, build=build), faults=policy(max_restarts=1)) as pool:
         pool.reset()
         kill(pool, 1)
         assert pool.step([1, 1]).truncated[1]
+        gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
             pool.step([1, 1])
         assert [fault.operation for fault in raised.value.faults] == ["step", "build"]

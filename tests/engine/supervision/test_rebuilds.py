@@ -16,13 +16,18 @@ from remuda import FaultPolicy, Pool, RestartLimitError
 ONE = FaultPolicy("restart", max_restarts=1, backoff=0)
 
 
-def spoilt_when_built_again(directory: Path, accident: accidents.Accident, which: tuple[int, ...] = (1,)) -> list[Any]:
-    """Two envs; the one dies in its first step, and its successor meets with the accident."""
+def spoilt_when_built_again(directory: Path, accident: accidents.Accident, gate: Gate) -> list[Any]:
+    """Two envs; env 1 dies in its first step. Its successor waits at the gate, and then meets with the accident."""
+
+    def meet_with_it(*args: Any) -> None:
+        gate.wait()
+        accident(*args)
+
     hooks = {
-        "build": once(directory / "accident", accident, skip=1),
+        "build": once(directory / "accident", meet_with_it, skip=1),
         "step": once(directory / "reason", accidents.kill_myself),
     }
-    return hooked(2, which=which, **hooks)
+    return hooked(2, which=(1,), **hooks)
 
 
 @pytest.mark.parametrize(
@@ -34,20 +39,25 @@ def spoilt_when_built_again(directory: Path, accident: accidents.Accident, which
     ],
 )
 def test_a_fault_of_a_successor_is_called_what_it_is(accident: accidents.Accident, kind: str, tmp_path: Path) -> None:
-    with Pool(spoilt_when_built_again(tmp_path, accident), faults=ONE, start_timeout=60) as pool:
-        limit_builds_of_successors(pool)
+    gate = Gate(tmp_path)
+    with Pool(spoilt_when_built_again(tmp_path, accident, gate), faults=ONE, start_timeout=60) as pool:
+        if kind == "timeout":
+            limit_builds_of_successors(pool)
         pool.reset()
         assert pool.step([1, 1]).truncated.tolist() == [False, True]
+        gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
             pool.step([1, 1])
     assert [(fault.kind, fault.operation) for fault in raised.value.faults] == [("death", "step"), (kind, "build")]
 
 
 def test_the_env_that_could_not_be_built_is_named_and_not_the_first_of_its_worker(tmp_path: Path) -> None:
-    env_fns = spoilt_when_built_again(tmp_path, accidents.raise_value_error)
+    gate = Gate(tmp_path)
+    env_fns = spoilt_when_built_again(tmp_path, accidents.raise_value_error, gate)
     with Pool(env_fns, num_workers=1, faults=ONE) as pool:
         pool.reset()
         pool.step([1, 1])
+        gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
             pool.step([1, 1])
     build = [fault for fault in raised.value.faults if fault.operation == "build"]

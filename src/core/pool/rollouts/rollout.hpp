@@ -24,19 +24,24 @@ class Rollout {
   // of the store is.  Throws std::system_error when there is no memory for it.
   Rollout(std::shared_ptr<RolloutStore> store, std::uint32_t base, std::uint32_t first_position, std::uint32_t width,
           std::uint32_t steps)
-      : taken_(std::move(store), width * (steps + 1)),
-        first_row_(base + taken_.first()),
+      : store_(std::move(store)),
+        piece_(store_->take(width * (steps + 1))),
+        first_row_(base + piece_.first()),
         first_position_(first_position),
         width_(width),
         steps_(steps),
         next_frame_(width),
-        is_filled_(width * (steps + 1)) {}
+        is_filled_(width * (steps + 1)) {
+    store_->clear(piece_.first(), rows());
+  }
+  Rollout(const Rollout&) = delete;
+  Rollout& operator=(const Rollout&) = delete;
 
   std::uint32_t first_row() const { return first_row_; }
   std::uint32_t width() const { return width_; }
   std::uint32_t steps() const { return steps_; }
   std::uint32_t rows() const { return width_ * (steps_ + 1); }
-  const std::shared_ptr<Arena>& arena() const { return taken_.arena(); }
+  const std::shared_ptr<Arena>& arena() const { return store_->arena(); }
 
   // Whether the result of such a command to the slot at a position goes into the rollout.
   bool wants(Op op, std::uint32_t position) const {
@@ -83,11 +88,12 @@ class Rollout {
   // Nothing is pending that fills these rows. Those that no result has filled have none from now on.
   void settle(std::uint32_t row, std::uint32_t count) const {
     for (std::uint32_t i = row - first_row_; i < row - first_row_ + count; ++i)
-      if (is_filled_[i] == 0) taken_.clear(i, 1);
+      if (is_filled_[i] == 0) store_->clear(piece_.first() + i, 1);
   }
 
  private:
-  const TakenRows taken_;
+  const std::shared_ptr<RolloutStore> store_;
+  const HeldRows piece_;
   const std::uint32_t first_row_, first_position_, width_, steps_;
   std::vector<std::uint32_t> next_frame_;  // by position
   std::vector<std::uint8_t> is_filled_;    // by row

@@ -7,19 +7,19 @@
 
 namespace remuda {
 
-std::uint32_t RolloutStore::take(std::uint32_t rows) {
-  std::lock_guard lock(mutex_);
+HeldRows RolloutStore::take(std::uint32_t rows) {
+  merge_free();
+  pieces_.reserve(pieces_.size() + 1);  // a failure leaves everything as it was
   if (const auto fitting = find_free(rows); fitting != pieces_.end()) {
-    const Piece rest{fitting->first + rows, fitting->rows - rows, false};
-    const std::uint32_t first = fitting->first;
+    const Piece rest{fitting->first + rows, fitting->rows - rows, nullptr};
+    HeldRows held = fitting->hold();
     fitting->rows = rows;
-    fitting->is_taken = true;
     if (rest.rows != 0) pieces_.insert(fitting + 1, rest);
-    return first;
+    return held;
   }
   drop_free();
-  const Piece piece{find_gap(rows), rows, true};
-  pieces_.reserve(pieces_.size() + 1);  // before there is memory that a failure would leave behind
+  Piece piece{find_gap(rows), rows, nullptr};
+  HeldRows held = piece.hold();
   try {
     reserve(piece);
   } catch (...) {
@@ -28,33 +28,22 @@ std::uint32_t RolloutStore::take(std::uint32_t rows) {
   }
   const auto behind =
       std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& other) { return other.first > piece.first; });
-  pieces_.insert(behind, piece);
-  return piece.first;
+  pieces_.insert(behind, std::move(piece));
+  return held;
 }
 
-void RolloutStore::give_back(std::uint32_t first) {
-  std::lock_guard lock(mutex_);
-  for (Piece& piece : pieces_)
-    if (piece.first == first) piece.is_taken = false;
+std::uint64_t RolloutStore::bytes_to_reserve(std::uint32_t rows) {
   merge_free();
+  return find_free(rows) == pieces_.end() ? rows * bytes_of_row() : 0;
 }
 
 void RolloutStore::clear(std::uint32_t first, std::uint32_t rows) const {
-  std::lock_guard lock(mutex_);
   for (const Rows& column : columns_)
     if (column.is_cleared)
       std::memset(arena_->at<std::byte>(column.offset + first * column.bytes), 0, rows * column.bytes);
 }
 
-std::uint64_t RolloutStore::bytes_to_reserve(std::uint32_t rows) const {
-  std::lock_guard lock(mutex_);
-  const bool fits = std::any_of(pieces_.begin(), pieces_.end(),
-                                [rows](const Piece& piece) { return !piece.is_taken && piece.rows >= rows; });
-  return fits ? 0 : rows * bytes_of_row();
-}
-
 void RolloutStore::add_column(Rows rows) {
-  std::lock_guard lock(mutex_);
   for (const Piece& piece : pieces_) arena_->reserve(stretch(rows, piece));
   columns_.push_back(rows);
 }
@@ -63,7 +52,7 @@ void RolloutStore::add_column(Rows rows) {
 RolloutStore::Pieces::iterator RolloutStore::find_free(std::uint32_t rows) {
   auto best = pieces_.end();
   for (auto piece = pieces_.begin(); piece != pieces_.end(); ++piece)
-    if (!piece->is_taken && piece->rows >= rows && (best == pieces_.end() || piece->rows < best->rows)) best = piece;
+    if (piece->is_free() && piece->rows >= rows && (best == pieces_.end() || piece->rows < best->rows)) best = piece;
   return best;
 }
 
@@ -79,17 +68,20 @@ std::uint32_t RolloutStore::find_gap(std::uint32_t rows) const {
   return first;
 }
 
+// Looks at each piece once: another thread may give one back meanwhile.
 void RolloutStore::drop_free() {
-  for (const Piece& piece : pieces_)
-    if (!piece.is_taken) release(piece);
-  std::erase_if(pieces_, [](const Piece& piece) { return !piece.is_taken; });
+  std::erase_if(pieces_, [this](const Piece& piece) {
+    if (!piece.is_free()) return false;
+    release(piece);
+    return true;
+  });
 }
 
 // Neighbours become one piece.
 void RolloutStore::merge_free() {
   for (std::size_t i = 1; i < pieces_.size();) {
     Piece &before = pieces_[i - 1], &piece = pieces_[i];
-    if (before.is_taken || piece.is_taken || before.first + before.rows != piece.first) {
+    if (!before.is_free() || !piece.is_free() || before.first + before.rows != piece.first) {
       ++i;
       continue;
     }

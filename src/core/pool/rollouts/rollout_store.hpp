@@ -4,17 +4,38 @@
 // into any such piece, all of them lose theirs first.  So what is reserved is what the rollouts that are held need, and
 // what the latest ones that are not held needed.
 //
-// Rollouts are given back by whoever drops the last array of one, in whatever thread; the rest is the pool's thread's.
+// Any thread may give rows back, when it drops the last array of a rollout; the rest is the pool's thread's.  Giving
+// back is one store to a flag, so there is no lock that a forked copy of the process could inherit while it is held.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "shm/arena.hpp"
 
 namespace remuda {
+
+// Rows that are held; destroying this gives them back.  It may outlive the store.
+class HeldRows {
+ public:
+  using Flag = std::shared_ptr<std::atomic<bool>>;
+
+  HeldRows(std::uint32_t first, Flag is_held) : first_(first), is_held_(std::move(is_held)) {}
+  HeldRows(HeldRows&&) = default;
+  HeldRows& operator=(HeldRows&&) = delete;
+  ~HeldRows() {
+    if (is_held_) is_held_->store(false, std::memory_order_release);  // edge "give back"
+  }
+
+  std::uint32_t first() const { return first_; }
+
+ private:
+  std::uint32_t first_;
+  Flag is_held_;  // null: moved from
+};
 
 class RolloutStore {
  public:
@@ -28,13 +49,12 @@ class RolloutStore {
   RolloutStore(std::shared_ptr<Arena> arena, std::uint32_t count, std::vector<Rows> columns)
       : arena_(std::move(arena)), count_(count), columns_(std::move(columns)) {}
 
-  // So many rows; returns the first.  Throws std::system_error when there is no memory for them.
-  std::uint32_t take(std::uint32_t rows);
-  void give_back(std::uint32_t first);
+  // So many rows.  Throws std::system_error when there is no memory for them.
+  HeldRows take(std::uint32_t rows);
   // These rows have no result.
   void clear(std::uint32_t first, std::uint32_t rows) const;
   // How many bytes `take` would have to reserve.
-  std::uint64_t bytes_to_reserve(std::uint32_t rows) const;
+  std::uint64_t bytes_to_reserve(std::uint32_t rows);
 
   // Another column, which gets memory for the rollouts that there are.  Throws std::system_error; then it is none.
   void add_column(Rows rows);
@@ -44,7 +64,14 @@ class RolloutStore {
  private:
   struct Piece {
     std::uint32_t first, rows;
-    bool is_taken;
+    HeldRows::Flag is_held;  // null: nothing has held it since it was cut off
+
+    // Acquire: the holder's last access comes before the next write.
+    bool is_free() const { return !is_held || !is_held->load(std::memory_order_acquire); }  // edge "give back"
+    HeldRows hold() {
+      is_held = std::make_shared<std::atomic<bool>>(true);
+      return {first, is_held};
+    }
   };
   using Pieces = std::vector<Piece>;
 
@@ -61,31 +88,8 @@ class RolloutStore {
 
   const std::shared_ptr<Arena> arena_;
   const std::uint32_t count_;
-  mutable std::mutex mutex_;
   std::vector<Rows> columns_;
   Pieces pieces_;  // that have memory, by their first rows
-};
-
-// Rows of a store, from `first` on, without results. They are returned when this ends.
-class TakenRows {
- public:
-  // Throws std::system_error when there is no memory for them.
-  TakenRows(std::shared_ptr<RolloutStore> store, std::uint32_t rows)
-      : store_(std::move(store)), first_(store_->take(rows)) {
-    clear(0, rows);
-  }
-  ~TakenRows() { store_->give_back(first_); }
-  TakenRows(const TakenRows&) = delete;
-  TakenRows& operator=(const TakenRows&) = delete;
-
-  std::uint32_t first() const { return first_; }
-  // So many rows from the i-th on have no result.
-  void clear(std::uint32_t i, std::uint32_t rows) const { store_->clear(first_ + i, rows); }
-  const std::shared_ptr<Arena>& arena() const { return store_->arena(); }
-
- private:
-  const std::shared_ptr<RolloutStore> store_;
-  const std::uint32_t first_;
 };
 
 }  // namespace remuda

@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections import deque
@@ -31,7 +30,8 @@ from remuda._backends.forkserver.messages import Answer, Fork, Preload, Reap, Re
 from remuda._backends.process.child import Child, children
 from remuda._backends.process.inherited import register
 from remuda._backends.process.interpreter import python_command
-from remuda._backends.process.process_tree import PLACEHOLDER, with_key
+from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
+from remuda._system.forks import fork_safe_lock
 from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
 from remuda.errors import RemoteTraceback, RemudaError
@@ -96,19 +96,8 @@ class ForkServer:
     """
 
     def __init__(self, environment: dict[str, str]) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = Child(
-                subprocess.Popen(
-                    python_command("remuda._backends.forkserver.server", "serve", theirs.fileno(), os.getpid()),
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                    env=with_key(environment, PLACEHOLDER),
-                    stdin=subprocess.DEVNULL,
-                )
-            )
-        self._sock = ours
-        self._lock = threading.RLock()
+        self._process, self._sock = _start(environment)
+        self._lock = fork_safe_lock()
         self._is_pumping = False
         self._unsent: deque[Pending] = deque()
         self._sent: deque[Pending] = deque([Pending(None)])  # the first answer tells that it has started
@@ -366,6 +355,26 @@ def _exitcode_of_zombie(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(int(words[-1]))
 
 
+def _start(environment: dict[str, str]) -> tuple[Child, socket.socket]:
+    """A server's process, and our end of its socket."""
+    key = new_key()  # workers write their own over it
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                python_command("remuda._backends.forkserver.server", "serve", theirs.fileno(), os.getpid()),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=with_key(environment, key),
+                stdin=subprocess.DEVNULL,
+            )
+        return Child(process), ours
+    except BaseException:  # interrupted: `Popen` may have started it, and not have told its pid
+        ours.close()
+        kill_process_trees([key], _DEATH_SECONDS)
+        raise
+
+
 def _end(process: Child, sock: socket.socket, owner: int) -> None:
     sock.close()
     if os.getpid() == owner:  # in a forked copy it is somebody else's
@@ -423,7 +432,7 @@ def _directory() -> str | None:
 # -- who has which ---------------------------------------------------------------------------------------
 
 _servers: dict[tuple[int, int | None], ForkServer] = {}
-_servers_lock = threading.RLock()
+_servers_lock = fork_safe_lock()
 
 
 def fork_server(threads: int | None, environment: dict[str, str]) -> ForkServer:

@@ -9,11 +9,9 @@ from remuda import _core
 from remuda._backends.process.watcher import new_key, owner_key
 from remuda._relay.log import logger
 
-__all__ = ["PLACEHOLDER", "can_show_for_a_moment", "kill_process_trees", "new_key", "show", "with_key"]
+__all__ = ["can_show_for_a_moment", "kill_process_trees", "new_key", "show", "with_key"]
 
 _VARIABLE = _core.FAMILY_VARIABLE
-# Of a fork server for its workers to write their own over.
-PLACEHOLDER = "0" * 43
 
 
 def with_key(environment: dict[str, str], key: str) -> dict[str, str]:

@@ -12,12 +12,13 @@ from remuda._engine.pool.answers import Answers
 from remuda._engine.pool.calls import Addressee
 from remuda._engine.startup.running import Running
 from remuda._engine.supervision.changes import Changes
+from remuda._engine.supervision.fault_kinds import reason_of
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.standing import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Parts, load_from_env
-from remuda.errors import ClosedError, StateError
+from remuda.errors import ClosedError, RemudaError, StateError
 
 _FOREVER = -1  # as a timeout, in ns
 _LONGEST = 1e9  # seconds; more would not fit
@@ -198,7 +199,7 @@ class Exchange:
         """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
         self.closing = True
         self.supervisor.close()
-        close_errors = Answers(self._wait_for_call, self.faults)
+        close_errors = _CloseErrors(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while self.supervisor.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():
                 if self._running.hub.has_room(worker.index):
@@ -308,6 +309,16 @@ class Exchange:
                 addressee.abandon(error)
             changes.do(self._calls.pop, sequence, None)
         changes.make()
+
+
+class _CloseErrors(Answers):
+    """The answers of workers that close their envs. A worker that died in an earlier command is none of the errors of
+    closing: what is in flight is dropped, and the call that raised for another worker may have ended the program's use
+    of the pool."""
+
+    def abandon(self, error: RemudaError) -> None:
+        if reason_of(error, [0])[1] == "close":
+            super().abandon(error)
 
 
 def _soon(deadline: Deadline) -> float | None:

@@ -37,6 +37,7 @@ from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
+from remuda._system.forks import run_in_children
 from remuda.errors import RemudaError, StateError
 
 if TYPE_CHECKING:
@@ -436,8 +437,7 @@ def _disown_copies() -> None:
         pool._engine.disown()
 
 
-if hasattr(os, "register_at_fork"):  # not where there is no fork
-    os.register_at_fork(after_in_child=_disown_copies)
+run_in_children(_disown_copies)
 
 
 def _stop_abandoned(backend: Backend, owner: int) -> None:

@@ -46,9 +46,8 @@ class DeathReports:
         op, env = self._running.hub.doing(index)
         if op is None and orphaned:  # it had work, but did not come to it
             op, env = self._running.hub.last_op(orphaned[0]), self._running.hub.env_of(orphaned[0])
-        operation = OPERATIONS[op] if op is not None else "call" if awaited else "nothing"
-        if closing:
-            operation = "close"
+        asked = "close" if closing else "call" if awaited else "nothing"
+        operation = asked if op is None else OPERATIONS[op]
         if env is None:
             return death_of(worker, operation, None, make)
         return death_of(worker, *self._tracker.tell(env, operation), make)

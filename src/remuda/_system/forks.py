@@ -1,0 +1,39 @@
+"""Locks and callbacks for programs that fork: a forked child has only the thread that called `fork`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def run_in_children(callback: Callable[[], object]) -> None:
+    """Calls this in every child that this process forks from now on, before `os.fork` returns there."""
+    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+        os.register_at_fork(after_in_child=callback)
+
+
+def fork_safe_lock() -> Any:
+    """Returns a `threading.RLock` that is free in a forked child if another thread held it at the fork.
+
+    The child cannot wait for a thread that it does not have. What the lock guards may be half changed there, so it must
+    belong to one process: keyed by process id, or not used in children.
+    """
+    lock = threading.RLock()  # no class of our own around it: an interrupt must not come between `acquire` and `with`
+    _locks.add(lock)
+    return lock
+
+
+def _free_locks() -> None:
+    for lock in list(_locks):
+        if lock.acquire(blocking=False):  # it was free, or the thread that forked holds it
+            lock.release()
+        else:
+            lock._at_fork_reinit()
+
+
+run_in_children(_free_locks)
