@@ -145,9 +145,9 @@ class Callee:
         All are built first, each in the worker that hosts its slot, beside the env that is there; then each takes its
         place, and the old one is closed (what that raises is logged). A slot that was in the middle of an episode has
         lost it, and nobody is told: you know. It is to be reset: with autoreset "next_step" by its next step, which
-        ignores its action, or by `reset(env_ids=...)`; in the other modes by that alone. Until then it has no observation
-        and no state: `rollout`, `send_observe` and `get_state` raise a StateError. In a rollout that is open, with
-        "next_step", the last step of the old env is truncated.
+        ignores its action, or by `reset(env_ids=...)`; in the other modes by that alone. Until then it has no
+        observation and no state: `rollout`, `send_observe` and `get_state` raise a StateError. In a rollout that is
+        open, with "next_step", the last step of the old env is truncated.
 
         From then on they are the envs of these slots: restarts and renewals build them, crash records name them, and
         what the slots were told for good (lasting attributes, options of resets) they are told, too. Their first reset
