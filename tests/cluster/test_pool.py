@@ -117,6 +117,22 @@ def test_parts_are_whole_shards(cluster: TwoNodes) -> None:
         assert len(pool.step(actions(0, range(5)))) == 5
 
 
+@pytest.mark.parametrize("recover", ["reset", "discard"])
+def test_a_pool_that_is_divided_is_recovered(cluster: TwoNodes, recover: str) -> None:
+    with Pool([Scripted] * 5, backend=remuda.Ray(shards=3, backend="serial")) as pool:
+        pool.reset(seed=0)
+        halves = pool.split(2)
+        halves[0].send(actions(0, halves[0].env_ids))
+        assert pool.pending == 4
+        del halves
+        pool.reset(seed=0) if recover == "reset" else pool.discard()
+        assert pool.pending == 0
+        assert len(pool.step(actions(0, range(5)))) == 5
+        pool.split(2)
+        pool.send_reset(seed=0)
+        assert len(pool.recv()) == 5
+
+
 def test_calls_reach_envs_on_all_shards(cluster: TwoNodes) -> None:
     with Pool([Scripted] * 5, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         pool.set_attr("steps", 4)

@@ -28,6 +28,17 @@ class HasPool(HasStats):
                 "the vector env has been split: use what the latest split() returned, or make it whole with split(1)"
             )
 
+    def _drop(self) -> None:
+        """Drops what is in flight, faults included; not that of parts, which do so themselves."""
+        if not self._is_split:
+            self._envs.discard()
+
+    def _drop_rest_of_rollout(self) -> None:
+        """Before a reset of all envs: a rollout that was left may have envs in flight. Raises as `_check_whole`."""
+        self._check_whole()
+        if self._envs.pending:
+            self._drop()
+
     @property
     def pool(self) -> Part:
         """The envs as :class:`remuda.Pool` has them, or as :class:`remuda.Part` those of a half.

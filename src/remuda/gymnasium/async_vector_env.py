@@ -214,11 +214,9 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
         self._assert_is_running()
         arguments.check_seeds(seed, self.num_envs)
         self._assert_nothing_pending("reset_async")
-        self._check_whole()
         mask, options = arguments.split_mask(options, self.num_envs)
         self._drop_unclaimed()
-        if self._envs.pending:  # what a rollout has left that was not filled to the end
-            self._envs.discard()
+        self._drop_rest_of_rollout()
         if mask is None:
             self._envs.send_reset(seed=seed, options=options)
         else:
@@ -373,9 +371,8 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
         self._assert_is_running()
         for envs in (self, *self._split_off):
             envs._assert_nothing_pending("split")
-        for share in self._shares:
-            if share.pending:  # what timed out, or was given up with the part
-                share.discard()
+        if self._pool.pending:  # what timed out, or was given up with a part
+            self._pool.discard()
         self._shares = self._pool.split(parts)
         if len(self._shares) == 1:
             self._begin(self._pool)
@@ -465,9 +462,8 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
 
     def _drop_unclaimed(self) -> None:
         """Wait for what an earlier call left in flight and drop it, so that answers meet their questions."""
-        if self._unclaimed and not self._is_split:  # else `split` has dropped it
-            self._envs.discard()
         if self._unclaimed:
+            self._drop()
             self._settle()
 
     def _receive(self, timeout: float | None) -> Results:

@@ -259,8 +259,8 @@ class SubprocVecEnv(HasPool, VecEnv):
 
     def _drop_what_is_under_way(self) -> None:
         """A step that nobody will wait for, or what an error or an interruption has left of one, or of a reset."""
-        if self._envs.pending and not self._is_split:  # else it is the parts'
-            self._envs.discard()
+        if self._envs.pending:
+            self._drop()
         self.waiting = self._under_way = False
 
     # -- rollouts ----------------------------------------------------------------------------------------
@@ -460,9 +460,8 @@ class SubprocVecEnv(HasPool, VecEnv):
         for envs in (self, *self._split_off):
             if envs.waiting:
                 raise StateError("expected no step under way when a vector env is split; call step_wait first")
-        for share in self._shares:
-            if share.pending:  # what an error or an interruption has left, or was given up with the part
-                share.discard()
+        if self._pool.pending:  # what an error or an interruption has left, or was given up with a part
+            self._pool.discard()
         self._shares, self._under_way = self._pool.split(parts), False
         if len(self._shares) == 1:
             return (self,)

@@ -145,7 +145,9 @@ class Callee:
         All are built first, each in the worker that hosts its slot, beside the env that is there; then each takes its
         place, and the old one is closed (what that raises is logged). A slot that was in the middle of an episode has
         lost it, and nobody is told: you know. It is to be reset: with autoreset "next_step" by its next step, which
-        ignores its action, or by `reset(env_ids=...)`; in the other modes by that alone.
+        ignores its action, or by `reset(env_ids=...)`; in the other modes by that alone. Until then it has no
+        observation and no state: `rollout`, `send_observe` and `get_state` raise a StateError. In a rollout that is
+        open, with "next_step", the last step of the old env is truncated.
 
         An old env with a render mode that draws is closed before the new one is built. If this call raises then, the
         next reset of its slot, or the next call into it, builds the old env again; its episode is lost.

@@ -1,0 +1,107 @@
+"""Divides a pool's envs into parts, and makes it whole again, whatever has become of the parts."""
+
+from __future__ import annotations
+
+import weakref
+
+from remuda._engine.pool.part import Part
+from remuda._engine.pool.partition import Division, divide
+from remuda.errors import StateError
+
+
+class Divisible(Part):
+    """All envs of a pool: they are sent and received together, or in parts."""
+
+    _divided_for: weakref.ref[Division] | None = None
+
+    def split(self, parts: int) -> tuple[Part, ...]:
+        """Divides the envs, to step some while a policy deals with the others ("double buffering").
+
+        Each part gets an equal share of every worker's envs, so that all workers are busy with each part. From then on
+        envs are sent and received through the parts, each of which calls its own; `call` and the like of the pool reach
+        all as before, and `close` is the pool's. `split(1)` makes the pool whole again.
+
+        Returns: So many parts, or with `split(1)` the pool itself.
+
+        Raises:
+            ValueError: Not from 1 to `num_envs`, or to the number of vector envs, which are never divided.
+            StateError: An env is in flight.
+        """
+        return self._divide(parts, None)
+
+    def _divide(self, parts: int, division: Division | None) -> tuple[Part, ...]:
+        """`division`: what the parts are for; when that is gone the pool may be made whole."""
+        engine = self._engine
+        engine.check_open()
+        envs, what = engine.layout.by_env(self._ids), "envs" if engine.layout.vector_size is None else "vector envs"
+        most = len(envs)
+        if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
+            raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
+        if engine.running.hub.any_pending:
+            raise StateError(
+                "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
+            )
+        divided = divide([engine.running.hub.worker_of(its[0]) for its in envs], parts)
+        shares = [[slot for env in share for slot in envs[env]] for share in divided]
+        # First: whatever interrupts us leaves a pool that can see whether anything needs its parts.
+        self._divided_for = None if division is None else weakref.ref(division)
+        first = engine.divide(shares)
+        if parts > 1:
+            return self._parts
+        self._part = first
+        return (self,)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        """Of the latest division."""
+        return tuple(Part(self._engine, number, self) for number in self._engine.running.hub.part_numbers)
+
+    @property
+    def _is_divided(self) -> bool:
+        hub = self._engine.hub
+        return hub is not None and not hub.has_part(self._part)
+
+    def _join(self, first: int) -> None:
+        """Makes the pool whole, if nothing is in flight and the part of this number is still there."""
+        engine = self._engine
+        if engine.hub is not None and engine.hub.has_part(first) and not engine.hub.any_pending:
+            self.split(1)
+
+    def _join_dropped(self) -> bool:
+        if not self._is_divided or self._needs_parts:
+            return False
+        for part in self._parts:
+            if part.pending:
+                part.recv()  # as the rollout's close() does
+        self.split(1)
+        return True
+
+    @property
+    def _needs_parts(self) -> bool:
+        """Whether what the pool was divided for may still be there. Nothing is where joining it was interrupted."""
+        is_there = self._divided_for is None or self._divided_for() is not None
+        return is_there and len(self._engine.running.hub.part_numbers) > 1
+
+    def _check_open(self) -> None:
+        self._join_dropped()
+        super()._check_open()
+
+    @property
+    def pending(self) -> int:
+        """How many envs have been sent something whose result has not been received, or whose error not been raised.
+        Those of all parts, where it is divided."""
+        return sum(part.pending for part in self._parts) if self._is_divided else super().pending
+
+    def discard(self) -> None:
+        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset. A pool that is
+        divided is made whole.
+
+        Raises:
+            ClosedError: The pool is closed.
+        """
+        self._engine.check_open()
+        if self._is_divided:
+            for part in self._parts:
+                part.discard()
+            self.split(1)
+        super().discard()
