@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from ctypes.util import find_library
+from ctypes import CDLL
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,30 @@ _VENDORS = ("/usr/share/glvnd/egl_vendor.d", "/etc/glvnd/egl_vendor.d")  # libEG
 
 def _off_screen() -> str | None:
     """Returns the value of MUJOCO_GL for a library that is installed here. None means that there is no such library."""
-    if find_library("EGL") and any(any(Path(folder).glob("*.json")) for folder in _VENDORS):
+    if _loads("libEGL.so.1") and any(any(Path(folder).glob("*.json")) for folder in _VENDORS):
         return "egl"
-    return "osmesa" if find_library("OSMesa") else None
+    return "osmesa" if _loads("libOSMesa.so.8") else None
+
+
+def _loads(library: str) -> bool:
+    try:
+        CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 OFF_SCREEN = os.environ.get("MUJOCO_GL") or _off_screen()
 if OFF_SCREEN is not None:
     os.environ["MUJOCO_GL"] = OFF_SCREEN
     os.environ.setdefault("LP_NUM_THREADS", "0")  # Mesa draws with a thread for each core otherwise
+
+
+def require_off_screen() -> None:
+    """Skips a test that draws, if no library can."""
+    if OFF_SCREEN is None:
+        pytest.skip(f"no library draws without a screen here: install the Debian packages {PACKAGES}")
+
 
 # -- envs ------------------------------------------------------------------------------------------------
 
@@ -77,8 +92,8 @@ def env_fns(name: str, num_envs: int) -> list[EnvFn]:
     """Returns factories of a simulator. Skips the test if the simulator is not installed."""
     for package in ("ale_py", "cv2") if name == "ALE/Pong-v5" else ("mujoco",):
         pytest.importorskip(package)
-    if name == "pixels" and OFF_SCREEN is None:
-        pytest.skip(f"no library draws without a screen here: install the Debian packages {PACKAGES}")
+    if name == "pixels":
+        require_off_screen()
     return [_MAKERS[name]] * num_envs
 
 
