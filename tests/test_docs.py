@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from command import command
 from doc_pages import Reader
+from simulator_envs import OFF_SCREEN, require_off_screen
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -194,6 +195,7 @@ SHORTER = {
     'device="cpu").learn(100_000)': 'device="cpu", n_steps=8, batch_size=8).learn(64)',
     "learn.main()": "learn.main",  # needs a simulator
     '"cuda"': '"cpu"',  # where tests are run there need not be any
+    '"MUJOCO_GL": "egl"': f'"MUJOCO_GL": "{OFF_SCREEN}"',
 }
 
 # Other fences are directives, and files that are neither Python nor a command.
@@ -288,6 +290,8 @@ def test_code_runs(page: Path, reader: Reader, tmp_path: Path) -> None:
     name = name_of(page)
     if name in NEEDS and is_missing(NEEDS[name]):
         pytest.skip(f"{NEEDS[name]} is not installed")
+    if name == "recipes/mujoco.md":
+        require_off_screen()
     for long, short in SHORTER.items():
         code = [(line, block.replace(long, short)) for line, block in code]
     alone = NEEDS.get(name) == "ray"  # what is left of a cluster is nobody else's

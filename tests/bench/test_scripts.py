@@ -21,13 +21,13 @@ from remuda._bench import registry
 from remuda._bench.contenders import Plan
 from remuda._bench.rounds import race
 
-PACKAGES = {"pong": "ale_py"}  # that are not among the tests' own
 FOUND = result(entry("plain loop", [100, 100, 100]), entry("remuda", [150, 150, 150]), entry("gymnasium", [10, 10, 10]))
 
 
-@pytest.mark.parametrize("name", sorted(set(envs.WORKLOADS) - {"mujoco"}))
+@pytest.mark.parametrize("name", sorted(envs.WORKLOADS))
 def test_every_workload_can_be_stepped(name: str) -> None:
-    pytest.importorskip(PACKAGES.get(name, "gymnasium"))
+    if why := envs.missing(name):
+        pytest.skip(why)
     workload = envs.workloads([name])[name]
     kinds = registry.line_up(["gymnasium-sync"])
     found = race(kinds, Plan(workload, num_envs=4, num_workers=2), seconds=0.05, rounds=1)

@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import simulator_envs
+from accidents import kill_myself, once
 from gymnasium import spaces
 
 import remuda
@@ -185,6 +188,21 @@ def test_an_episode_that_a_fault_has_ended_is_played_again(tmp_path: Path) -> No
     assert result.returns.tolist() == expected.returns.tolist() and result.lengths.tolist() == expected.lengths.tolist()
     assert len(result.faults) >= 2 and {fault.kind for fault in result.faults} == {"death"}
     assert f"{len(result.faults)} played again" in repr(result)
+
+
+@pytest.mark.parametrize("simulator", simulator_envs.NAMES)
+def test_episodes_of_simulators_are_the_same_for_any_number_of_workers(simulator: str, tmp_path: Path) -> None:
+    env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
+
+    def policy(obs: Any) -> Any:
+        return simulator_envs.draw_actions(env.action_space, 1, len(obs))[0]
+
+    with closing(env_fns[0]()) as env:
+        expected = evaluate(policy, env_fns, episodes=5, seed=3, backend="serial")
+        env_fns = simulator_envs.stumbling(env_fns, once(tmp_path / "death", kill_myself, skip=5))
+        result = evaluate(policy, env_fns, episodes=5, seed=3, faults=FaultPolicy("restart", backoff=0))
+    assert result.returns.tolist() == expected.returns.tolist() and result.lengths.tolist() == expected.lengths.tolist()
+    assert [fault.kind for fault in result.faults] == ["death"]
 
 
 def test_an_episode_that_always_ends_in_a_fault_is_given_up() -> None:

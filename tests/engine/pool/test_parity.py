@@ -11,10 +11,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import simulator_envs
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from old_gymnasium import FINAL_OBS, discrete, sync_vector_env
+from pairs import each
 from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, assert_same, counting, hooked, telling
 
 from remuda import Batch, Pool
@@ -145,6 +147,12 @@ def test_a_single_env() -> None:
 
 def test_at_most_one_worker_at_a_time() -> None:
     assert_parity(cartpoles(4), 300, num_workers=3, max_concurrency=1)
+
+
+@each(simulator__backend=simulator_envs.PLACES, mode=MODES)
+def test_simulators(simulator: str, backend: Any, mode: Any) -> None:
+    env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
+    assert_parity(env_fns, 3 * simulator_envs.STEPS, mode, backend=backend, num_workers=min(2, len(env_fns)))
 
 
 # -- infos -----------------------------------------------------------------------------------------------

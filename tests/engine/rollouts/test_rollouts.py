@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simulator_envs
 from arena_views import address, is_view
 from pairs import each
 from pool_envs import CountingEnv, NestedEnv, counting
@@ -74,6 +75,23 @@ def test_it_has_what_steps_would_have_returned(backend: Any, autoreset: Any) -> 
             np.testing.assert_array_equal(rollout.columns["pair"][..., 1], rollout.actions)
             assert not rollout.is_open
             twin.begin()
+
+
+@each(simulator__backend=simulator_envs.PLACES, autoreset=["next_step", "same_step"])
+def test_simulators_fill_it_with_what_steps_would_have_returned(simulator: str, backend: Any, autoreset: Any) -> None:
+    env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
+    with Pool(env_fns, backend=backend, autoreset=autoreset) as pool:
+        pool.reset(seed=3)
+        all_actions = simulator_envs.draw_actions(pool.single_action_space, 30, len(env_fns))
+        rollout = pool.rollout(len(all_actions))
+        for step, actions in zip(rollout, all_actions, strict=True):
+            step.act(actions)
+        with Pool(env_fns, backend="serial", autoreset=autoreset) as serial:
+            twin = Twin(serial)
+            for actions in all_actions:
+                twin.step(actions)
+            assert_like(rollout, twin)
+        assert rollout.truncations.any()
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])

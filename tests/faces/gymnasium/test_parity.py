@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import simulator_envs
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv as TheirAsyncVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
@@ -101,6 +103,13 @@ def test_statistics_of_episodes(mode: AutoresetMode, other: Callable[..., Vector
 @pytest.mark.parametrize("mode", MODES)
 def test_frozen_lake(mode: AutoresetMode) -> None:
     compare([lambda: gymnasium.make("FrozenLake-v1")] * NUM_ENVS, SyncVectorEnv, 300, mode)
+
+
+@each(simulator=simulator_envs.NAMES, mode=MODES)
+def test_simulators(simulator: str, mode: AutoresetMode) -> None:
+    """Beside processes that are not forked: what has drawn in this one cannot draw in a copy of it."""
+    theirs = partial(TheirAsyncVectorEnv, context="forkserver")
+    compare(simulator_envs.env_fns(simulator, 2), theirs, 30, mode)
 
 
 @each(backend=["thread", "serial"], mode=MODES)

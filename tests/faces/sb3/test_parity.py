@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import simulator_envs
 from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
@@ -90,6 +91,11 @@ def test_pendulum_which_is_cut_off() -> None:
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
 def test_spaces_of_observations(space: spaces.Space[Any]) -> None:
     compare([lambda: SpaceEnv(space)] * NUM_ENVS, 40, num_workers=2)
+
+
+@pytest.mark.parametrize("simulator", [name for name in simulator_envs.NAMES if name != "pixels"])  # theirs is forked
+def test_simulators(simulator: str) -> None:
+    compare(simulator_envs.env_fns(simulator, NUM_ENVS), 30, num_workers=2)
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])

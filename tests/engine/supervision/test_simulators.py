@@ -1,0 +1,54 @@
+"""Simulators that fail: a slot goes on with the rows of a serial pool whose env raises in the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import simulator_envs
+from accidents import hold_the_gil, kill_myself, once, raise_value_error
+from pairs import each
+from pool_envs import EnvFn
+from twins import Row
+
+from remuda import FaultPolicy, Pool
+
+MODES = ("next_step", "same_step", "disabled", "background")
+FAULTS = {"process": [kill_myself, raise_value_error, hold_the_gil], "thread": [raise_value_error], "serial": []}
+CASES = [(name, backend, act) for name, backend in simulator_envs.PLACES for act in FAULTS[backend]]
+ROWS = 3 * simulator_envs.STEPS
+
+
+def play(pool: Pool) -> list[list[Row]]:
+    """Returns the first rows of each env, in any autoreset mode. An env's actions depend on its own rows alone."""
+    actions = simulator_envs.draw_actions(pool.single_action_space, ROWS, pool.num_envs)
+    told: list[list[Row]] = [[] for _ in range(pool.num_envs)]
+    pool.send_reset(seed=3)
+    while pool.pending:
+        batch = pool.recv(min_envs=1)
+        for i, env_id in enumerate(batch.env_ids.tolist()):
+            told[env_id].append(row := Row.of(batch, i))
+            if len(told[env_id]) >= ROWS:
+                continue
+            if not row.ends or pool.autoreset == "next_step":
+                pool.send(actions[None, len(told[env_id]), env_id], [env_id])
+            elif pool.autoreset == "disabled":
+                pool.send_reset(env_ids=[env_id])
+    return [rows[:ROWS] for rows in told]
+
+
+def rows_of(env_fns: Sequence[EnvFn], hook: Callable[..., Any], timeout: float | None = None, **options: Any) -> Any:
+    faults = FaultPolicy("restart", backoff=0, step_timeout=timeout)
+    with Pool(simulator_envs.stumbling(env_fns, hook), faults=faults, **options) as pool:
+        return play(pool)
+
+
+@each(simulator__backend__act=CASES, mode=MODES)
+def test_a_slot_goes_on(simulator: str, backend: Any, act: Any, mode: Any, tmp_path: Path) -> None:
+    env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
+    timeout = 5.0 if act is hold_the_gil else None
+    ours = rows_of(env_fns, once(tmp_path / "ours", act, skip=16), timeout, backend=backend, autoreset=mode)
+    error = once(tmp_path / "theirs", raise_value_error, skip=16)
+    assert ours == rows_of(env_fns, error, backend="serial", autoreset=mode)
+    assert [[row.has_fault for row in rows].count(True) for rows in ours] == [0] * (len(env_fns) - 1) + [1]
