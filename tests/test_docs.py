@@ -131,6 +131,7 @@ if "alf_stand_in" in alf.__file__:
 """
 PRELUDES = {
     "README.md": POOL,
+    "coming-from/cleanrl.md": "",
     "columns.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
     "faults.md": POOL,
