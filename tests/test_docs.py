@@ -36,6 +36,7 @@ FRAMEWORKS = {
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
 NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
 NEEDS |= {"ray.md": "ray", "recipes/ray.md": "ray", "reference/ray.md": "ray", "rollouts.md": "stable_baselines3"}
+NEEDS |= {"recipes/rl-zoo.md": "rl_zoo3", "recipes/optuna.md": "optuna"}
 NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
 # Where pages find envs of the frameworks, and what stands for ALF. It comes last: an ALF that is installed comes first.
@@ -131,6 +132,7 @@ if "alf_stand_in" in alf.__file__:
 """
 PRELUDES = {
     "README.md": POOL,
+    "coming-from/cleanrl.md": "",
     "columns.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
     "faults.md": POOL,
@@ -175,7 +177,36 @@ RUN_MLAGENTS = """
 from mlagents_face_envs import RunOptions, TestEnv
 assert len(run(TestEnv, RunOptions())) > 0
 """
+RUN_CLEANRL = """
+for mode in ("NextStep", "SameStep"):
+    if mode == "SameStep" and not hasattr(gymnasium.vector, "AutoresetMode"):
+        continue  # Gymnasium 1.0 has one mode
+    for kind in (AsyncVectorEnv, gymnasium.vector.SyncVectorEnv):
+        envs = kind([make_env] * 4, **({"autoreset_mode": mode} if hasattr(gymnasium.vector, "AutoresetMode") else {}))
+        envs.reset(seed=1)
+        envs.action_space.seed(1)
+        told, ended = [], 0
+        for _ in range(100):
+            *_, terminations, truncations, infos = envs.step(envs.action_space.sample())
+            told += finished_episodes(infos)
+            ended += int((terminations | truncations).sum())
+        envs.close()
+        assert len(told) == ended > 4, (mode, kind)
+        assert all(episodic_return == length for _, episodic_return, length in told)
+"""
+RUN_ZOO = """
+import sys
+arguments = "--algo ppo --env CartPole-v1 -n 64 --device cpu --log-folder logs --eval-freq -1"
+sys.argv = ["train_zoo.py", *arguments.split(), "--hyperparams", "n_envs:2", "n_steps:8", "batch_size:8"]
+made = []
+start = ZooEnvs.__init__
+ZooEnvs.__init__ = lambda self, env_fns: (made.append(len(env_fns)), start(self, env_fns))[1]
+train()
+assert made == [2]
+"""
 EPILOGUES = {
+    "coming-from/cleanrl.md": RUN_CLEANRL,
+    "recipes/rl-zoo.md": RUN_ZOO,
     "reference/alf.md": RUN_ALF,
     "reference/ding.md": RUN_DING,
     "reference/mlagents.md": RUN_MLAGENTS,
