@@ -46,7 +46,16 @@ class Verdict:
 
     @classmethod
     def of(cls, cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
-        """`found`: what holds the throughput back; `then`: what to do about it, with what stands before it."""
+        """Makes a verdict of its parts.
+
+        Args:
+            cause, code, saves: The attributes.
+            found: A description of what holds the throughput back.
+            then: The advice, with the words that join it to the description.
+
+        Returns: The verdict.
+        Raises: Nothing.
+        """
         return cls(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")
 
     def __str__(self) -> str:
