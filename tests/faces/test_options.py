@@ -305,7 +305,7 @@ def test_other_libraries_words_are_told_with_the_option(face: str, pools: list[P
     assert not pools
 
 
-def test_who_counts_envs_is_sent_to_make_vec(pools: list[Pool]) -> None:
+def test_a_count_of_envs_leads_to_make_vec(pools: list[Pool]) -> None:
     text = "write [make_env] * 4, or call remuda.make_vec(id, num_envs=4)"
     for call in (Pool, AsyncVectorEnv):
         with pytest.raises(TypeError, match=re.escape(text)):

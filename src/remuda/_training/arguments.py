@@ -20,7 +20,7 @@ def check_policy(policy: Any) -> None:
     if not callable(policy):
         raise TypeError(
             f"expected policy to be a function of observations that returns actions, got {policy!r}; a model of "
-            "Stable-Baselines3 becomes one by lambda obs: model.predict(obs)[0]"
+            "Stable-Baselines3 becomes one by lambda obs: model.predict(obs, deterministic=True)[0]"
         )
 
 
