@@ -44,10 +44,16 @@ class Verdict:
     saves: float = 0.0
     found: str = ""
 
-    @classmethod
-    def of(cls, cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
-        """`found`: what holds the throughput back; `then`: what to do about it, with what stands before it."""
-        return cls(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")
-
     def __str__(self) -> str:
         return self.text
+
+
+def verdict_of(cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
+    """A verdict whose text is made of parts.
+
+    Args:
+        cause, code, saves: As `Verdict` has them.
+        found: What holds the throughput back.
+        then: What to do about it, with the punctuation before it.
+    """
+    return Verdict(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")
