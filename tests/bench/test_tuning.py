@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import pytest
+from pool_envs import CountingEnv
 
 from remuda._bench import tune_report
 from remuda._bench.trials import Policy, Trials
@@ -88,6 +91,21 @@ def test_the_code_can_be_pasted(env: str, trial: Trial) -> None:
     ast.parse(code)
     assert f"* {trial.num_envs + trial.spares}, " in code
     assert "import mymodule" in code if env.startswith("mymodule") else env in code
+
+
+class Sleeping(CountingEnv):
+    """Takes a bit longer than the policy beside it."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.02)
+        return super().step(action)
+
+
+def test_what_is_told_of_a_trial_suggests_nothing() -> None:
+    """What a verdict would suggest is tried."""
+    told = Trials(Sleeping, Policy(0.015), seconds=0.3).measure(Trial(2, num_workers=2)).told
+    assert ": " in told
+    assert not re.search("step one half|try more|should be faster|let .auto. see|see what a step", told), told
 
 
 @pytest.mark.parametrize("trial", [Trial(2), Trial(2, 1), Trial(2, 2, parts=2), Trial(2, spares=1)])

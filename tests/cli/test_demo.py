@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 QUICK = ("--seconds", "0.1", "--num-envs", "4")
 
 
-def test_it_races_kills_a_worker_and_leaves_the_figures(tmp_path: Path) -> None:
+def test_it_races_kills_a_worker_and_leaves_the_figures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = command("demo", *QUICK, "--dir", str(tmp_path / "new"))
     assert run.exit_code == 0, run.output
     assert "CartPole-v1: 4 envs, " in run.stdout
@@ -26,6 +26,7 @@ def test_it_races_kills_a_worker_and_leaves_the_figures(tmp_path: Path) -> None:
     ((pid, envs),) = re.findall(told, run.stdout)
     (successor,) = re.findall(r"worker \(pid (\d+)\) steps these envs again; the other 6 never missed", run.stdout)
     assert envs == "0, 1" and pid != successor
+    assert "systemd-oomd" not in run.output + caplog.text  # the demo has killed it
 
 
 def test_without_rich_and_matplotlib_it_says_what_they_would_show(

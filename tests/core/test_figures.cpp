@@ -1,4 +1,5 @@
 // Buckets of durations, the last episodes of an env, and where the time of a pool's caller goes.
+#include <string>
 #include <vector>
 
 #include "check.hpp"
@@ -38,6 +39,18 @@ TEST(the_last_episodes_are_kept) {
     CHECK_EQ(figures.last[n % EnvFigures::kEpisodes].reward.load(), 0.5 * static_cast<double>(n));
     CHECK_EQ(figures.last[n % EnvFigures::kEpisodes].steps.load(), n);
   }
+}
+
+TEST(the_key_of_an_info_is_kept_as_far_as_there_is_room) {
+  WorkerFigures figures{};
+  const auto name_of = [&] { return reinterpret_cast<const char*>(figures.info_key); };
+  figures.name_info("map", 400);
+  CHECK(std::string(name_of()) == "map");
+  CHECK_EQ(figures.info_bytes.load(), 400U);
+  figures.name_info(std::string(100, 'k'), 500);
+  CHECK(std::string(name_of()) == std::string(63, 'k'));
+  figures.name_info("x", 600);
+  CHECK(std::string(name_of()) == "x");
 }
 
 namespace {

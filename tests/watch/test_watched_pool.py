@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from remuda import Pool
 if sys.platform != "linux":
     pytest.skip("it reads /proc", allow_module_level=True)
 
+from remuda._watch.dump import dump
 from remuda._watch.finding import NotFoundError, find
+from remuda._watch.owner import name_of
 from remuda._watch.watched_pool import output_of
 from remuda._wire.card import Card, NoCardError, start_of
 
@@ -40,6 +43,24 @@ def test_its_figures_are_those_that_it_has_itself(backend: Any) -> None:
         assert [env.episodes for env in theirs.envs] == [env.episodes for env in ours.envs] != [0] * 4
         assert [worker.pid for worker in theirs.workers] == [worker.pid for worker in ours.workers]
         watched.close()
+
+
+def test_a_pool_without_a_name_is_called_as_its_program(tmp_path: Path) -> None:
+    script = "from remuda import Pool\nfrom pool_envs import counting\npool = Pool(counting(1), num_workers=1)\n"
+    (path := tmp_path / "train.py").write_text(script + "print(1, flush=True)\ninput()")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    program = subprocess.Popen(
+        [sys.executable, "-X", "utf8", "-u", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    )
+    with program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        pool = only(program.pid)
+        stats = pool.stats()
+        told = name_of(pool.card), dump(pool, stats, stats)["name"]
+        pool.close()
+        program.communicate(b"\n")
+    assert told == ("train.py", "train.py")
 
 
 def test_its_memory_is_mapped_to_be_read_alone() -> None:

@@ -120,6 +120,22 @@ def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFix
     assert re.match(r"worker 1 \(pid \d+, envs 4-7\) died .*; it is restarted at once$", told.message)
 
 
+def test_what_follows_is_told_before_what_the_worker_has_printed(caplog: pytest.LogCaptureFixture) -> None:
+    def stick(*_: Any) -> None:
+        print("sim stuck", flush=True)
+        die()
+
+    with Pool(
+        hooked(1, which=[0], step=stick), faults="restart", autoreset="same_step", worker_output="capture"
+    ) as pool:
+        pool.reset()
+        pool.step([1])
+    (told,) = faults_in(caplog)
+    first, *others = told.message.splitlines()
+    assert first.endswith("; it is restarted at once")
+    assert others[-1].strip() == "sim stuck"
+
+
 def test_a_log_tells_when_a_worker_will_be_restarted(caplog: pytest.LogCaptureFixture) -> None:
     policy = FaultPolicy("restart", backoff=0.25, max_restarts=2)
     with Pool(counting(1), faults=policy, autoreset="same_step") as pool:

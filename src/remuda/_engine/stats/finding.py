@@ -44,19 +44,16 @@ class Verdict:
     saves: float = 0.0
     found: str = ""
 
-    @classmethod
-    def of(cls, cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
-        """Makes a verdict of its parts.
-
-        Args:
-            cause, code, saves: The attributes.
-            found: A description of what holds the throughput back.
-            then: The advice, with the words that join it to the description.
-
-        Returns: The verdict.
-        Raises: Nothing.
-        """
-        return cls(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")
-
     def __str__(self) -> str:
         return self.text
+
+
+def verdict_of(cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
+    """A verdict whose text is made of parts.
+
+    Args:
+        cause, code, saves: As `Verdict` has them.
+        found: What holds the throughput back.
+        then: What to do about it, with the punctuation before it.
+    """
+    return Verdict(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")

@@ -12,7 +12,7 @@ from statistics import median
 
 from remuda._engine.startup.choice import WAKE_SECONDS, batch_seconds, best_num_workers, in_turns
 from remuda._engine.stats.batch_time import BatchTime, alone, step_cost, steps_seconds, stolen_share
-from remuda._engine.stats.finding import Cause, Verdict
+from remuda._engine.stats.finding import Cause, Verdict, verdict_of
 from remuda._engine.stats.pool_stats import PoolStats, Setup
 from remuda._engine.stats.suggested_code import made, partial, with_spares, without_info
 from remuda._engine.stats.units import span
@@ -69,7 +69,7 @@ def _policy(stats: PoolStats, batch: BatchTime) -> Verdict:
     spent = f"your own code takes {span(batch.own)} of {span(batch.whole)} a batch ({batch.share(batch.own)})"
     factor, envs = 2, stats.setup.num_envs
     # Halves would not do: who takes as long for half of the envs would take twice as long in all.
-    return Verdict.of(
+    return verdict_of(
         "policy",
         f"{spent}, and for envs you wait {span(batch.waited)}: faster envs would change little",
         f"; try more envs a batch ({factor * envs}, say), which pays if your policy takes less than {factor} times as "
@@ -91,7 +91,7 @@ def _spinning_threads(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     elsewhere = caller.waiting + caller.gathering + caller.unpickling
     if threads == 1 or stats.setup.backend == "serial" or caller.cpu < elsewhere + _MORE_THAN_A_CORE * caller.own:
         return None
-    return Verdict.of(
+    return verdict_of(
         "policy",
         f"your own code takes {span(batch.own)} of {span(batch.whole)} a batch ({batch.share(batch.own)}), and your "
         f"program {caller.cpu / caller.seconds:.1f} of {_cores(stats)}: PyTorch has {threads} threads, which spin on "
@@ -107,7 +107,7 @@ def _pool(stats: PoolStats, batch: BatchTime) -> Verdict:
     then = "; hold fewer old batches, so that none has to be copied"
     if not setup.needs_processes:
         then += ", or let the pool step such cheap envs without workers"
-    return Verdict.of(
+    return verdict_of(
         "pool",
         f"making batches takes {span(batch.gathering)} of {span(batch.whole)} ({batch.share(batch.gathering)}), your "
         f"envs {span(stats.step.mean)} a step",
@@ -123,7 +123,7 @@ def _left_to_auto(setup: Setup) -> str:
 
 def _env_step(stats: PoolStats, batch: BatchTime) -> Verdict:
     what = "as it should be; see what a step spends its time on"
-    return Verdict.of("env step", _wait(stats, batch), f": {what}", _PROFILE, 0.0)
+    return verdict_of("env step", _wait(stats, batch), f": {what}", _PROFILE, 0.0)
 
 
 def _wait(stats: PoolStats, batch: BatchTime) -> str:
@@ -147,7 +147,7 @@ def _faults(stats: PoolStats, batch: BatchTime) -> Verdict:
     failing = max(stats.envs, key=lambda env: env.faults)
     away = max(stats.workers, key=lambda worker: worker.lost)
     rest = stats.setup.num_envs - len(away.env_ids)
-    return Verdict.of(
+    return verdict_of(
         "faults",
         f"{stats.faults} faults and {stats.restarts} restarts of workers take {span(batch.lost)} of "
         f"{span(batch.whole)} a batch, from what an env failed in until it is built again; env {failing.env_id} fails "
@@ -163,7 +163,7 @@ def _infos(stats: PoolStats, batch: BatchTime) -> Verdict:
     largest = max(stats.workers, key=lambda worker: worker.pickling)
     key = largest.info_key or ""
     read = f", and {span(batch.unpickling)} to unpickling it" if batch.unpickling else ""
-    return Verdict.of(
+    return verdict_of(
         "infos",
         f"of {span(batch.whole)} a batch, {span(batch.pickling)} go to pickling and sending what infos have beside "
         f"columns{read}; most of it is info[{key!r}], {in_words(largest.info_bytes)} a step",
@@ -192,7 +192,7 @@ def _busy_machine(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     code = None
     if left < setup.num_workers and not (setup.is_chosen or setup.spares or setup.keeps_apart):
         code = made(setup, num_workers=str(left))
-    return Verdict.of(
+    return verdict_of(
         "busy machine",
         f"other programs keep {others:.1f} of {_cores(stats)} busy, and workers stand in line for "
         f"{span(queued)} of {span(batch.whole)} a batch",
@@ -217,7 +217,7 @@ def _busy_host(stats: PoolStats, batch: BatchTime) -> Verdict:
     """A virtual machine whose host runs something else on its cores: nothing stands in line, and nothing goes on."""
     lost = stolen_share(stats) * max(worker.cpu for worker in stats.workers) / batch.count
     taken = stats.machine.stolen / (stats.machine.seconds or stats.seconds)
-    return Verdict.of(
+    return verdict_of(
         "busy machine",
         f"the host of this virtual machine takes {taken:.1f} of {_cores(stats)} away (`st` in `top`), "
         f"and envs stand still for {span(lost)} of {span(batch.whole)} a batch",
@@ -243,7 +243,7 @@ def _slow_resets(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     else:
         code = with_spares(setup, spares)
         then = f"have {spares} spare env{'' if spares == 1 else 's'} that reset{'s' if spares == 1 else ''} in advance"
-    return Verdict.of(
+    return verdict_of(
         "slow resets",
         f"one takes {span(reset)}, a step {span(stats.step.mean)}, and {ended:.2g} episodes end a batch, which takes "
         f"{span(batch.whole)}",
@@ -275,7 +275,7 @@ def _slow_env(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     extra = sum(env.step.mean - usual for env in slow if env.worker == slowest.worker)
     rest = setup.num_envs - width * len(slow)
     names = ", ".join(str(env.env_id) for env in slow[:4]) + (", ..." if len(slow) > 4 else "")
-    return Verdict.of(
+    return verdict_of(
         "slow env",
         f"env{'s' if len(slow) > 1 else ''} {names} take{'' if len(slow) > 1 else 's'} "
         f"{span(slowest.step.mean)} a step, the others {span(usual)}, and every batch of {span(batch.whole)} "
@@ -299,7 +299,7 @@ def _stragglers(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     if typical.p99 < 3 * max(typical.p50, 1e-6):
         return None
     enough = max(1, 3 * num_envs // 4) * width
-    return Verdict.of(
+    return verdict_of(
         "stragglers",
         f"a step takes {span(typical.p50)} at the median, and one in a hundred {span(typical.p99)} or "
         f"more, so the slowest of {num_envs} takes {span(typical.slowest_of(num_envs))}, and every batch of "
@@ -327,7 +327,7 @@ def _workers(stats: PoolStats, batch: BatchTime) -> Verdict | None:
         return None
     seen = step_cost(stats)
     what = "envs" if setup.vector_size is None else "vector envs"
-    return Verdict.of(
+    return verdict_of(
         "too few workers" if best > now else "too many workers",
         f"of {span(batch.whole)} a batch, your program waits {span(batch.waited)} for "
         f"{num_envs} {what} in {_count(stats)} on {_cores(stats)}, a step of which takes {span(seen.cpu)} of CPU and "
@@ -348,7 +348,7 @@ def _wake_ups(stats: PoolStats, batch: BatchTime) -> Verdict | None:
         return None
     if in_one > (batch.waited - queued) / 2:
         return None
-    return Verdict.of(
+    return verdict_of(
         "pool",
         f"you wait {span(batch.waited)} of {span(batch.whole)} a batch for {_count(stats)}, and all "
         f"{num_envs} steps of it take {span(in_one)}",
@@ -368,7 +368,7 @@ def _lockstep(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     if setup.backend == "serial" or setup.parts > 1 or num_envs < 2:
         return None
     saved = min(batch.own if setup.num_workers < num_envs else batch.own / 2, batch.waited)
-    return Verdict.of(
+    return verdict_of(
         "env step",
         _wait(stats, batch),
         "; step one half of them while your policy deals with the other",
