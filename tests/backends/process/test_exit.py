@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pool_envs import Gate
 from programs import Script
 
 pytestmark = [
@@ -134,6 +136,75 @@ def test_arrays_that_nobody_gives_back_are_not_reported(script: Callable[..., Sc
 pool = Pool(counting(2))
 array = np.from_dlpack(pool.reset().obs)
 pool.close()
+"""
+    )
+    assert run.await_end() == (0, "", "")
+
+
+@pytest.mark.parametrize(("use", "phase"), [("step", "step"), ("call", "step"), ("close", "close"), ("start", "build")])
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_a_daemon_thread_may_be_in_a_pool_at_the_end(
+    use: str, phase: str, start_method: str, script: Callable[..., Script], tmp_path: Path
+) -> None:
+    """It waits for a worker, whose end is no error to it."""
+    gate = Gate(tmp_path)
+    run = script(
+        f"""
+gate = {gate!r}
+
+def run():
+    global pool
+    pool = Pool(hooked(2, (1,), {phase}=lambda *_: (gate.wait(), wait_for_ever())), start_method="{start_method}")
+    pool.reset()
+    if "{use}" == "close":
+        pool.close(timeout=1e6)
+    pool.send([1, 1])
+    if "{use}" == "call":
+        pool.call("tag")
+    pool.recv()
+
+threading.Thread(target=run, daemon=True).start()
+gate.let_pass()
+"""
+    )
+    assert run.await_end() == (0, "", "")
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_a_daemon_thread_that_comes_back_to_a_pool_at_the_end_is_held(
+    backend: str, script: Callable[..., Script]
+) -> None:
+    run = script(
+        f"""
+import weakref
+
+class Last:
+    pass
+
+last, has_ended, came_back = Last(), threading.Event(), threading.Event()
+
+def let_it_come():
+    # What was made before the pool is finalised after it.
+    has_ended.set()
+    came_back.wait()
+    while thread.is_alive() and "hold_daemon_thread" not in names(sys._current_frames()[thread.ident]):
+        pass
+
+def names(frame):
+    while frame is not None:
+        yield frame.f_code.co_name
+        frame = frame.f_back
+
+def run():
+    has_ended.wait()
+    came_back.set()
+    pool.step([1, 1])
+
+weakref.finalize(last, let_it_come)
+pool = Pool(counting(2), backend="{backend}")
+pool.reset()
+thread = threading.Thread(target=run, daemon=True)
+thread.start()
 """
     )
     assert run.await_end() == (0, "", "")

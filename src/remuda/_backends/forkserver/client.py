@@ -31,6 +31,7 @@ from remuda._backends.process.child import Child, children
 from remuda._backends.process.inherited import register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
+from remuda._system.exiting import leave_pools_alone
 from remuda._system.forks import fork_safe_lock
 from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
@@ -376,6 +377,8 @@ def _start(environment: dict[str, str]) -> tuple[Child, socket.socket]:
 
 
 def _end(process: Child, sock: socket.socket, owner: int) -> None:
+    if os.getpid() == owner and leave_pools_alone():
+        return  # it ends with us
     sock.close()
     if os.getpid() == owner:  # in a forked copy it is somebody else's
         process.kill()  # an import may be stuck; its children are not killed with it

@@ -27,6 +27,7 @@ from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._engine.tracing.tracer import PoolTracer
+from remuda._system.exiting import hold_daemon_thread
 from remuda._tensors.under_way import finish_all
 from remuda._wire.card import Card, start_of
 from remuda._worker.reset_defaults import ResetDefaults
@@ -101,6 +102,7 @@ class Engine:
 
     def check_open(self) -> None:
         if self.closed:
+            hold_daemon_thread()
             raise ClosedError("the pool is closed; make a new one")
         if self.is_copy:
             raise StateError(

@@ -36,6 +36,7 @@ from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
+from remuda._system.exiting import is_exiting, leave_pools_alone
 from remuda._system.forks import run_in_children
 from remuda.errors import RemudaError
 
@@ -347,8 +348,16 @@ run_in_children(_disown_copies)
 
 
 def _stop_abandoned(backend: Backend, owner: int) -> None:
-    if os.getpid() == owner:  # in a forked copy the workers are somebody else's
-        backend.abandon()
+    if os.getpid() != owner:  # in a forked copy the workers are somebody else's
+        return
+    if leave_pools_alone():
+        return
+    if is_exiting():
+        for pool in [pool for pool in _pools if pool._engine.backend is backend]:
+            pool._engine.close()
+        if leave_pools_alone():  # a thread came in between
+            return
+    backend.abandon()
 
 
 def _adopt(settings: Settings, running: Running) -> Pool:

@@ -1,0 +1,41 @@
+"""The interpreter's exit while daemon threads of the program still use pools.
+
+Daemon threads run on until the interpreter is gone. A thread that is in a pool then gets no errors from its end: the
+pool is left as it is, and its workers end with the process.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+_ENGINE = str(Path(__file__).parents[1] / "_engine")
+
+
+def is_exiting() -> bool:
+    """Whether the main thread is through with the program, and runs what is to be done at exit."""
+    return not threading.main_thread().is_alive()
+
+
+def leave_pools_alone() -> bool:
+    """Whether the interpreter exits while another thread is in the engine of some pool."""
+    mine = threading.get_ident()
+    return is_exiting() and any(
+        _is_in_engine(frame) for thread, frame in sys._current_frames().items() if thread != mine
+    )
+
+
+def hold_daemon_thread() -> None:
+    """While the interpreter exits, keeps any thread but the main one from going on: its pools have ended."""
+    if is_exiting() and threading.current_thread() is not threading.main_thread():
+        threading.Event().wait()
+
+
+def _is_in_engine(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code is not hold_daemon_thread.__code__:
+        if frame.f_code.co_filename.startswith(_ENGINE):
+            return True
+        frame = frame.f_back
+    return False
