@@ -302,6 +302,14 @@ def hooked(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, 
     ]
 
 
+def drawing(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
+    """As `hooked`, of envs that render."""
+    return [
+        (lambda tag=i: DrawingEnv(tag, length, **(hooks if tag in which else {})))  # type: ignore[misc]
+        for i in range(num_envs)
+    ]
+
+
 def levelled(num_envs: int, length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
     return [(lambda tag=i: LevelEnv(tag, length, **hooks)) for i in range(num_envs)]  # type: ignore[misc]
 

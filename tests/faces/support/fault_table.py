@@ -104,11 +104,11 @@ def _gymnasium(phase: str, act: Callable[..., Any], faults: Any, start_timeout: 
 
 
 def _sb3(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
-    from pool_envs import hooked
+    from pool_envs import drawing
 
     from remuda.sb3 import SubprocVecEnv
 
-    return SubprocVecEnv(hooked(2, length=2, **{phase: act}), faults=faults, start_timeout=start_timeout)
+    return SubprocVecEnv(drawing(2, length=2, **{phase: act}), faults=faults, start_timeout=start_timeout)
 
 
 def _alf(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
