@@ -145,6 +145,7 @@ class WorkerLoop {
   bool forget_ahead(HostedEnv& env);
   void own_last_obs(HostedEnv& env);
   void renew(HostedEnv& env);
+  bool is_to_be_made(const HostedEnv& env) const { return env.is_unbuilt || (env.is_missing && !spec_.has_successors); }
   std::uint32_t renewal_due(const HostedEnv& env);
   std::uint32_t successor_due(const HostedEnv& env);
   void log_action(const Command& command, nb::handle parts);

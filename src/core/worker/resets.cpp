@@ -145,8 +145,7 @@ void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result)
 
 nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   const std::uint32_t index = env.index;
-  const bool is_to_be_made = env.is_unbuilt || (env.is_missing && !spec_.has_successors);
-  if (is_to_be_made || (spec_.renews_in_place && renewal_due(env))) renew(env);
+  if (is_to_be_made(env) || (spec_.renews_in_place && renewal_due(env))) renew(env);
   const std::uint64_t before = now_ns();
   meter_.begin(Op::kReset, index, before);
   begin_episode(env);

@@ -20,7 +20,7 @@ nb::tuple WorkerLoop::place_of(std::uint32_t index) const {
 
 // In the place of a reset, but no episode begins: seeds and renewals are counted on as if nothing had been.
 void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result) {
-  if (env.is_missing && !spec_.has_successors) renew(env);
+  if (is_to_be_made(env)) renew(env);
   forget_ahead(env);
   env.is_due = false;
   if (log_.is_on()) log_.add(env.index, Entry::kRestored);
