@@ -207,6 +207,16 @@ def test_a_state_can_be_kept_and_put_into_another_pool_that_was_never_reset() ->
         assert_same(play(other, 20), expected)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_state_can_be_put_into_envs_that_were_not_built_yet(backend: Any) -> None:
+    with Pool(walks(3), num_workers=1) as pool:
+        pool.reset(seed=9)
+        states, expected = pool.get_state(), play(pool, 5)
+    with Pool(walks(3), backend=backend, lazy=True) as other:
+        other.set_state(states)
+        assert_same(play(other, 5), expected)
+
+
 def test_parts_have_states_of_their_own() -> None:
     with Pool(walks(4), num_workers=2) as pool:
         pool.reset(seed=0)
