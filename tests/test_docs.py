@@ -302,7 +302,7 @@ TEXTS = (
     "T(N, w",
     "rate = min(",
     "worker 2 (pid",
-    "pool remuda of process",
+    "pool train.py of process",
     "building envs",
     "EnvError:",
     "WorkerDiedError:",
