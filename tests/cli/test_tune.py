@@ -64,3 +64,19 @@ def test_refusals_come_before_anything_runs(arguments: list[str], message: str) 
     run = invoke(*arguments)
     assert run.exit_code == 2
     assert message in run.stderr
+
+
+def test_of_two_errors_the_first_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker dies in its step; closing the pool finds the second one dead."""
+    (tmp_path / "my_deaths.py").write_text(
+        "import gymnasium, os\n"
+        "class Dying(gymnasium.Wrapper):\n"
+        "    def step(self, action):\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "def make():\n"
+        "    return Dying(gymnasium.make('CartPole-v1'))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    run = invoke("my_deaths:make", *QUICK)
+    assert run.exit_code == 1
+    assert "died while in step" in run.stderr

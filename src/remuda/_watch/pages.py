@@ -194,7 +194,8 @@ def stopped(pid: int) -> list[str]:
 
 def _shares(stats: PoolStats) -> dict[str, float]:
     caller = stats.caller
-    return {"waits": caller.waiting, "gathers": caller.gathering, "own code": caller.own}
+    unpickles = {"unpickles": caller.unpickling} if caller.unpickling else {}
+    return {"waits": caller.waiting, "gathers": caller.gathering, **unpickles, "own code": caller.own}
 
 
 def details(stats: PoolStats, so_far: PoolStats, env_id: int) -> list[tuple[str, str]]:

@@ -62,10 +62,17 @@ def tune_env(options: argparse.Namespace) -> int:
             tuned = search(lambda trial: _told(trials.measure(trial)))
             print(tune_report.as_text(tuned, options.env))
     except RemudaError as error:
-        print(f"error: {options.env} cannot be stepped at random: {error}", file=sys.stderr)
+        print(f"error: {options.env} cannot be stepped at random: {_first(error)}", file=sys.stderr)
         return 1
     _save(tuned, options)
     return 0
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error that came up first, where closing the pool has raised another one."""
+    while isinstance(error.__context__, RemudaError):
+        error = error.__context__
+    return error
 
 
 def _told(outcome: Outcome) -> Outcome:

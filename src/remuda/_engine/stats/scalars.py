@@ -24,7 +24,9 @@ def scalars(stats: PoolStats, prefix: str) -> dict[str, float]:
         "queued_seconds": stats.queued_seconds,
     }
     if stats.seconds > 0:
-        for name, seconds in (("waiting", caller.waiting), ("gathering", caller.gathering), ("own_code", caller.own)):
+        shares = {"waiting": caller.waiting, "gathering": caller.gathering, "own_code": caller.own}
+        shares |= {"unpickling": caller.unpickling} if caller.unpickling else {}
+        for name, seconds in shares.items():
             told[f"caller/{name}_share"] = seconds / stats.seconds
     if memory := sum(worker.memory or 0 for worker in stats.workers):
         told["worker_memory_bytes"] = memory

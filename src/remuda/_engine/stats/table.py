@@ -37,11 +37,13 @@ def summary(stats: PoolStats) -> str:
     setup, caller = stats.setup, stats.caller
     spares = f" and {setup.spares} spares" if setup.spares else ""
     whole = max(stats.seconds, 1e-9)
+    unpickles = f"unpickles infos {caller.unpickling / whole:.0%}, " if caller.unpickling else ""
     return (
         f"{setup.num_envs} envs{spares} in {setup.num_workers} {setup.backend} workers on {stats.machine.cores} cores: "
         f"{stats.steps} steps, {stats.steps_per_second:,.0f} a second; {stats.episodes} episodes, "
         f"{stats.faults} faults\nyour program, {stats.seconds:.3g} s and {stats.batches} batches: waits for envs "
-        f"{caller.waiting / whole:.0%}, gathers {caller.gathering / whole:.0%}, own code {caller.own / whole:.0%}"
+        f"{caller.waiting / whole:.0%}, gathers {caller.gathering / whole:.0%}, {unpickles}"
+        f"own code {caller.own / whole:.0%}"
     )
 
 
