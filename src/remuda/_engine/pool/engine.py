@@ -14,7 +14,7 @@ from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.pool.replacing import Replacing
 from remuda._engine.pool.resets import Resets
 from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
-from remuda._engine.startup.running import Running
+from remuda._engine.startup.running import CLOSED, Running
 from remuda._engine.startup.start import Settings
 from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
@@ -94,7 +94,7 @@ class Engine:
     def check_open(self) -> None:
         if self.closed:
             hold_daemon_thread()
-            raise ClosedError("the pool is closed; make a new one")
+            raise ClosedError(CLOSED)
         if self.is_copy:
             raise StateError(
                 f"this pool belongs to process {self.owner}, got a call from its forked copy {os.getpid()}; "
