@@ -52,7 +52,6 @@ class Engine:
         self.settings, self.owner = settings, os.getpid()
         self.closed = self.is_copy = False
         self.parts = 1
-        self.hub: _core.Hub | None = running.hub
         self.running, self.backend, self.layout = running, running.backend, running.layout
         self.faults = Faults(running, in_callers_thread=settings.backend == "serial")
         infos, defaults = InfoColumns(running.layout.info_bytes), ResetDefaults()
@@ -90,6 +89,7 @@ class Engine:
         self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
+        self.hub: _core.Hub | None = running.hub  # last: a traceback that ends before would keep the memory
 
     def check_open(self) -> None:
         if self.closed:
