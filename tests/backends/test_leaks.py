@@ -16,6 +16,7 @@ from pool_envs import counting, hooked
 from programs import holdings, kill
 
 from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
+from remuda._engine.pool.engine import Engine
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -181,3 +182,24 @@ def test_an_error_that_is_kept_keeps_no_shared_memory_of_a_closed_pool(fail: Cal
     gc.collect()
     assert kept.tb is not None
     assert not [line for line in Path("/proc/self/maps").read_text().splitlines() if "/memfd:remuda" in line]
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_error_of_a_pool_that_has_just_started_keeps_nothing(
+    error: type[BaseException], backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its traceback is kept beyond the call."""
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    Pool(counting(1), backend=backend).close()
+    gc.collect()
+    before = holdings()
+    for name in ("publish", "_pids"):
+        with monkeypatch.context() as patch, pytest.raises(error) as raised:
+            patch.setattr(Engine, name, fail)
+            Pool(counting(2), backend=backend)
+        assert holdings() == before
+        assert raised.tb is not None

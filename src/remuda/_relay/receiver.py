@@ -72,19 +72,26 @@ class Relay:
         first = said()
         self.drain(max(_AT_ONCE, self._missing(first)))
         poller = select.poll()
-        poller.register(self._ours, select.POLLIN)
-        while self._missing(first) > 0:
+        while self._is_open and self._missing(first) > 0:
+            poller.register(self._ours, select.POLLIN)
             if not poller.poll(_SILENCE * 1000):
                 self._heard = first
             self.drain(self._missing(first))
-        if self._missing(said()) < 0:  # who builds its envs does not count
+        if self._is_open and self._missing(said()) < 0:  # who builds its envs does not count
             self._heard = said()
 
     def _missing(self, said: int) -> int:
         """How many of so many have not come; less than 0 for more than those."""
         return (said - self._heard + _COUNTER // 2) % _COUNTER - _COUNTER // 2
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether `close` has not been called, be it by a handler of what was handed on."""
+        return self._ours.fileno() >= 0
+
     def _hear_one(self) -> bool:
+        if not self._is_open:
+            return False
         try:
             datagram = self._ours.recv(MAX_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -96,7 +103,7 @@ class Relay:
 
     def close(self) -> None:
         """Hands on the rest."""
-        if self._ours.fileno() < 0:
+        if not self._is_open:
             return
         try:
             self.drain(10 * _AT_ONCE)  # more than the socket has room for

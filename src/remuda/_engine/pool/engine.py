@@ -14,7 +14,7 @@ from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.pool.replacing import Replacing
 from remuda._engine.pool.resets import Resets
 from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
-from remuda._engine.startup.running import Running
+from remuda._engine.startup.running import CLOSED, Running
 from remuda._engine.startup.shared_rendering import SharedRendering
 from remuda._engine.startup.start import Settings
 from remuda._engine.stats.figures import Figures
@@ -54,7 +54,6 @@ class Engine:
         self.settings, self.owner = settings, os.getpid()
         self.closed = self.is_copy = False
         self.parts = 1
-        self.hub: _core.Hub | None = running.hub
         self.running, self.backend, self.layout = running, running.backend, running.layout
         self.faults = Faults(running, in_callers_thread=settings.backend == "serial")
         infos, defaults = InfoColumns(running.layout.info_bytes), ResetDefaults()
@@ -93,6 +92,7 @@ class Engine:
         self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
+        self.hub: _core.Hub | None = running.hub  # last: a traceback that ends before would keep the memory
 
     @property
     def setup(self) -> Setup:
@@ -103,7 +103,7 @@ class Engine:
     def check_open(self) -> None:
         if self.closed:
             hold_daemon_thread()
-            raise ClosedError("the pool is closed; make a new one")
+            raise ClosedError(CLOSED)
         if self.is_copy:
             raise StateError(
                 f"this pool belongs to process {self.owner}, got a call from its forked copy {os.getpid()}; "

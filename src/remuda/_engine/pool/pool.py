@@ -112,8 +112,18 @@ class Pool(Divisible, OnACluster):
         self._finalizer: weakref.finalize[..., Any] = weakref.finalize(
             self, _stop_abandoned, running.backend, os.getpid()
         )
-        super().__init__(Engine(settings, running), 0)
+        try:
+            self._begin(Engine(settings, running))
+        except BaseException:  # its traceback keeps the pool, and may be kept itself
+            self._finalizer()
+            if "_engine" in self.__dict__:
+                self._engine.close()
+            running.release()
+            raise
 
+    def _begin(self, engine: Engine) -> None:
+        super().__init__(engine, 0)
+        settings, running = engine.settings, engine.running
         self.options = settings.options
         self.num_workers, self.vector_size = settings.num_workers, settings.vector_size
         self.backend, self.start_method = settings.backend, settings.start_method

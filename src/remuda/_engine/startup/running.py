@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 from remuda import _core
 from remuda._backends.base import Backend
 from remuda._engine.supervision.recording import Factories
 from remuda._wire.layout import Layout
 from remuda._worker.env_report import EnvReport
+from remuda.errors import ClosedError
+
+CLOSED = "the pool is closed; make a new one"
 
 
 @dataclass
@@ -34,6 +38,12 @@ class Running:
     def said(self) -> int:
         """How often workers have logged or warned so far: the hub's count, for those who may keep no hub."""
         return self.hub.said()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raises ClosedError for what has been released: a handler of logs or warnings may close the pool in a call."""
+        if name in ("hub", "arena"):
+            raise ClosedError(CLOSED)
+        raise AttributeError(name)
 
     @property
     def is_there(self) -> bool:

@@ -1,0 +1,86 @@
+"""A handler of what workers say, or of faults, closes the pool in the middle of a call: the call raises ClosedError."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pairs import each
+from pool_envs import hooked
+
+from remuda import ClosedError, FaultPolicy, Pool
+
+logger = logging.getLogger("an env's")
+
+
+def log(env: Any, action: Any) -> None:
+    logger.warning("careful")
+
+
+def warn(env: Any, action: Any) -> None:
+    warnings.warn("careful", stacklevel=1)
+
+
+def fail(env: Any, action: Any) -> None:
+    raise ValueError("broken")
+
+
+USES: dict[str, Callable[[Pool], object]] = {
+    "step": lambda pool: pool.step([1, 1]),
+    "recv": lambda pool: (pool.send([1, 1]), pool.recv()),
+    "timeout": lambda pool: (pool.send([1, 1]), pool.recv(timeout=1e6)),
+    "discard": lambda pool: (pool.send([1, 1]), pool.discard()),
+    "rollout": lambda pool: (pool.rollout(2), pool.step([1, 1]), pool.step([1, 1])),
+}
+
+
+class Closing(logging.Handler):
+    """Closes a pool when it is given a record."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__()
+        self._pool = pool
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._pool.close()
+
+
+@contextmanager
+def closing_when_told(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    handler = Closing(pool)
+    for name in (logger.name, "remuda"):
+        logging.getLogger(name).addHandler(handler)
+    try:
+        with warnings.catch_warnings(), monkeypatch.context() as patch:
+            warnings.simplefilter("always")
+            patch.setattr(warnings, "showwarning", lambda *_, **__: pool.close())
+            yield
+    finally:
+        for name in (logger.name, "remuda"):
+            logging.getLogger(name).removeHandler(handler)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@each(use=list(USES), says=[log, warn])
+def test_what_an_env_says(use: str, says: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(hooked(2, which=(1,), step=says)) as pool:
+        pool.reset()
+        with closing_when_told(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
+            USES[use](pool)
+        assert pool.closed
+        assert not any(worker.is_alive() for worker in pool.workers)
+
+
+@each(use=list(USES), backend=["process", "thread", "serial"])
+def test_what_is_logged_of_a_fault(use: str, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = FaultPolicy("restart", backoff=0)
+    with Pool(hooked(2, which=(1,), step=fail), backend=backend, faults=faults) as pool:
+        pool.reset()
+        with closing_when_told(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
+            USES[use](pool)
+        assert pool.closed
