@@ -17,8 +17,11 @@ _SIZE = {"width": 64, "height": 64}
 
 
 def variables(gl: str) -> dict[str, str]:
-    """For workers that draw with this library, on their own cores."""
-    return {"MUJOCO_GL": gl, "LP_NUM_THREADS": "0"}
+    """For workers that draw with this library, on their own cores.
+
+    Whoever imports MuJoCo first sets PYOPENGL_PLATFORM for all that it starts, and a worker with another one fails.
+    """
+    return {"MUJOCO_GL": gl, "PYOPENGL_PLATFORM": gl, "LP_NUM_THREADS": "0"}
 
 
 def require(gl: str) -> None:

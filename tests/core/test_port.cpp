@@ -72,12 +72,13 @@ TEST(a_successor_finds_nothing_of_its_predecessor) {
   port.meter->task = Task::pack(Op::kStep, 1024);
   CHECK(!worker.empty());
 
+  const std::uint64_t before = now_ns();
   port.become(PortState::kDead);
   port.reopen(*memory.arena, memory.plan, 1);
   CHECK_EQ(port.state(), PortState::kComing);
   RingConsumer<Command> successor{memory.arena->at<RingHeader>(memory.plan.commands(1)), memory.plan.ring_capacity};
   CHECK(successor.empty() && !port.has_unpublished && port.outstanding == 0 && port.messages.empty());
-  CHECK(port.bell->sleeping == 0 && port.task() == 0 && port.last_end_ns == 0);
+  CHECK(port.bell->sleeping == 0 && port.task() == 0 && port.last_end_ns >= before);
   CHECK(port.hosts(3) && port.hosts(5) && !port.hosts(2) && !port.hosts(6));
 
   // What is sent meanwhile waits for it.
@@ -93,13 +94,23 @@ TEST(a_worker_is_at_what_it_says_until_a_result_tells_that_it_is_over) {
   const PlannedArena memory(1, 1);
   Port port(*memory.arena, memory.plan, 0, 0, 1);
   CHECK(!port.is_at(port.task()));
-  port.meter->task = Task::pack(Op::kReset, 16000);
+  const std::uint64_t begin = now_ns();
+  port.meter->task = Task::pack(Op::kReset, begin);
   CHECK(port.is_at(port.task()));
-  port.last_end_ns = 15000;
+  port.last_end_ns = begin - 1000;
   CHECK(port.is_at(port.task()));
-  port.last_end_ns = 17000;
+  port.last_end_ns = begin + 1000;
   CHECK(!port.is_at(port.task()));
-  port.meter->task = 15;  // no op
   port.last_end_ns = 0;
+  port.meter->task = 15;  // no op
   CHECK(!port.is_at(port.task()));
+}
+
+TEST(a_worker_that_overwrote_its_word_is_at_nothing) {
+  const PlannedArena memory(1, 1);
+  const Port port(*memory.arena, memory.plan, 0, 0, 1);
+  for (std::uint64_t begin : {std::uint64_t{16000}, now_ns() + 1'000'000'000'000, std::uint64_t{0xA5A5A5A5A5A5A5A0}}) {
+    port.meter->task = Task::pack(Op::kStep, begin);
+    CHECK(!port.is_at(port.task()));
+  }
 }

@@ -55,7 +55,7 @@ void Port::reopen(const Arena& arena, const Plan& plan, std::uint32_t worker) {
   messages.clear();
   has_unpublished = false;
   heard = {};
-  last_end_ns = 0;
+  last_end_ns = now_ns();
 }
 
 }  // namespace remuda

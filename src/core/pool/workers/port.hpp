@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ipc/clock.hpp"
 #include "shm/plan.hpp"
 
 namespace remuda {
@@ -33,9 +34,12 @@ class Port {
   void reopen(const Arena& arena, const Plan& plan, std::uint32_t worker);
 
   bool hosts(std::uint32_t env) const { return env - first_env < envs; }
-  // What it does, by its own word: see Task.  It may have ended that already, of which its results tell.
+  // What it does, by its own word: see Task.  It may have ended that already, of which its results tell, and it may
+  // have overwritten the word: then it would have begun after now, or before its life here.
   std::uint64_t task() const { return meter->task.load(std::memory_order_acquire); }
-  bool is_at(std::uint64_t task) const { return Task::is_sound(task) && !Task::is_over(task, last_end_ns); }
+  bool is_at(std::uint64_t task) const {
+    return Task::is_sound(task) && !Task::is_over(task, last_end_ns) && Task::begin_ns(task) <= now_ns();
+  }
 
   Bell* bell;
   Meter* meter;
@@ -44,12 +48,12 @@ class Port {
   BlobWriter blobs_out;
   BlobReader blobs_in;
   std::uint32_t first_env, envs;
-  std::uint32_t width;                  // of each env
-  std::uint32_t outstanding = 0;        // commands and messages sent and not yet answered
-  std::vector<std::uint64_t> messages;  // of those: the messages, by sequence
-  bool has_unpublished = false;         // commands
-  Clock::time_point heard = {};         // its last sign of progress, or when it was given work; for deadlines
-  std::uint64_t last_end_ns = 0;        // when its last result was ready, by its own clock
+  std::uint32_t width;                   // of each env
+  std::uint32_t outstanding = 0;         // commands and messages sent and not yet answered
+  std::vector<std::uint64_t> messages;   // of those: the messages, by sequence
+  bool has_unpublished = false;          // commands
+  Clock::time_point heard = {};          // its last sign of progress, or when it was given work; for deadlines
+  std::uint64_t last_end_ns = now_ns();  // when its last result was ready, by its own clock; before: when it opened
 
  private:
   void open_ends(const Arena& arena, const Plan& plan, std::uint32_t worker);

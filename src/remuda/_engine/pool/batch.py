@@ -154,18 +154,6 @@ class Batch(_core.Batch, InPlural):
         mask = np.zeros(len(self), np.uint64) if arrays is None else self._info_mask()
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)
 
-    @holds_nothing
-    def stack_infos(self) -> dict[str, Any]:
-        """What `infos.stack()` returns and raises, in less time."""
-        stacked = self._stacked_infos()
-        return self.infos.stack() if stacked is None else stacked
-
-    @holds_nothing
-    def list_infos(self) -> list[dict[str, Any]]:
-        """The n info dicts, as `list(infos)` has and raises them, in less time. They are new each time."""
-        infos = self._info_dicts()
-        return list(self.infos) if infos is None else infos
-
     def _rows_matter(self) -> dict[int, RawRow]:
         """What is not in columns, by row."""
         if self._pickled is None or self._source.vector_size is None:
