@@ -58,9 +58,7 @@ void bind_hub(nb::module_& m) {
   nb::class_<Obstacles>(m, "Obstacles")
       .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
       .def("require_reset", &Obstacles::require_reset, "slot"_a)
-      .def("require_beginning", &Obstacles::require_beginning, "slot"_a)
       .def("must_reset", &Obstacles::must_reset, "slot"_a)
-      .def("is_unshown", &Obstacles::is_unshown, "slot"_a)
       .def("lose", &Obstacles::lose, "env"_a)
       .def("set_untold", &Obstacles::set_untold, "any"_a);
 

@@ -17,6 +17,14 @@ from vector_envs import PlainVector
 from remuda import FaultPolicy, Pool, StateError, WorkerDiedError
 
 BACKENDS = ("process", "thread", "serial")
+LOOKS: dict[str, Callable[[Pool], object]] = {
+    "rollout": lambda pool: pool.rollout(3),
+    "observe": lambda pool: pool.send_observe(),
+    "state": lambda pool: pool.get_state(state_fns="attributes"),
+}
+REFUSED = [
+    (mode, look) for look in LOOKS for mode in ("same_step", "disabled") if (mode, look) != ("disabled", "rollout")
+]
 
 
 @each(backend=BACKENDS, at=[0, 1, 3], faults=["raise", "restart"])
@@ -88,58 +96,54 @@ def test_whole_vector_envs_that_are_replaced_end_all_their_episodes() -> None:
         assert rollout.episode_starts[3].tolist() == [False, False, True, True]
 
 
-@pytest.mark.parametrize("how", ["reset", "step"])
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda pool: pool.rollout(3),
-        lambda pool: pool.send_observe(),
-        lambda pool: pool.get_state(state_fns="attributes"),
-    ],
-    ids=["rollout", "send_observe", "get_state"],
-)
-@each(mode=["next_step", "same_step"], faults=["raise", "restart"], backend=BACKENDS)
-def test_one_that_was_not_reset_since_is_refused(
-    mode: Any, faults: Any, backend: Any, ask: Callable[[Pool], Any], how: str
-) -> None:
-    if mode == "same_step" and how == "step":
-        pytest.skip("a step is refused, too")
-    with Pool(counting(3), backend=backend, num_workers=2, autoreset=mode, faults=faults) as pool:
+@each(faults=["raise", "restart"], backend=BACKENDS)
+@pytest.mark.parametrize("how", ["reset", "step", None])
+def test_a_rollout_after_replace_begins_with_the_reset_of_the_env(faults: Any, backend: Any, how: str | None) -> None:
+    with Pool(counting(3), backend=backend, num_workers=2, faults=faults) as pool:
         pool.reset()
-        pool.step([1] * 3)
+        before = pool.step([1] * 3).obs.copy()
         pool.replace([1], [partial(CountingEnv, 10)])
-        with pytest.raises(StateError, match=r"expected envs that have been reset.*, got env 1; call reset"):
-            ask(pool)
-        assert pool.pending == 0
         if how == "reset":
             pool.reset(env_ids=[1])
-        else:
-            assert pool.step([1] * 3).obs[1].tolist() == [10, 1, 0, -1]
-        pool.send_observe()
-        assert pool.recv().obs[:, 0].tolist() == [0, 10, 2]
-        assert fill(pool.rollout(2)).valid.all()
+        if how == "step":
+            pool.step([1] * 3)
+        rollout = fill(pool.rollout(2))
+        is_new = how is not None
+        assert rollout.obs[:, 1, 0].tolist() == [10 if is_new else 1, 10, 10]
+        assert rollout.valid.tolist() == [[True, is_new, True], [True] * 3]
+        assert rollout.episode_starts[:, 1].tolist() == [is_new, not is_new, False]
+        if not is_new:
+            np.testing.assert_array_equal(rollout.obs[0], before)
         assert pool.stats().restarts == 0
 
 
-@pytest.mark.parametrize("ask", [lambda pool: pool.rollout(3), lambda pool: pool.send_observe()])
-def test_a_vector_env_that_was_not_reset_since_is_refused_and_is_no_fault(ask: Callable[[Pool], Any]) -> None:
+def test_a_vector_env_that_was_replaced_is_observed_and_is_no_fault() -> None:
     make = partial(PlainVector, 2, mode="next_step")
     with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
         pool.reset()
         pool.replace([2, 3], [partial(make, 10)])
-        with pytest.raises(StateError, match=r"got envs 2, 3; call reset or step first"):
-            ask(pool)
-        assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
-        assert fill(pool.rollout(2)).valid.all()
+        pool.send_observe()
+        assert pool.recv().obs[:, 0].tolist() == [0, 1, 2, 3]
+        rollout = fill(pool.rollout(2))
+        assert rollout.obs[:, :, 0].tolist() == [[0, 1, 2, 3], [0, 1, 10, 11], [0, 1, 10, 11]]
+        assert rollout.valid[0].tolist() == [True, True, False, False]
         assert pool.stats().restarts == 0
 
 
-def test_others_can_be_observed_meanwhile() -> None:
-    with Pool(counting(3), num_workers=1) as pool:
+@each(mode__look=REFUSED, faults=["raise", "restart"], backend=BACKENDS)
+def test_where_no_step_resets_it_one_that_was_not_reset_since_is_refused(
+    mode: Any, look: str, faults: Any, backend: Any
+) -> None:
+    with Pool(counting(3), backend=backend, num_workers=2, autoreset=mode, faults=faults) as pool:
         pool.reset()
+        pool.step([1] * 3)
         pool.replace([1], [partial(CountingEnv, 10)])
+        with pytest.raises(StateError, match=r"expected envs that have been reset, got env 1; call reset"):
+            LOOKS[look](pool)
+        assert pool.pending == 0
         pool.send_observe([0, 2])
         assert pool.recv().obs[:, 0].tolist() == [0, 2]
-        pool.step([1], [0])  # which resets no other
-        with pytest.raises(StateError, match="got env 1"):
-            pool.send_observe([1])
+        pool.reset(env_ids=[1])
+        pool.send_observe()
+        assert pool.recv().obs[:, 0].tolist() == [0, 10, 2]
+        assert pool.stats().restarts == 0

@@ -200,7 +200,6 @@ std::optional<Refusal> Hub::obstacle(Op op, const std::vector<std::uint32_t>& ta
   auto any = [&](auto is_so) { return std::any_of(targets.begin(), targets.end(), is_so); };
   if (op != Op::kReset && obstacles_->any_must_reset() && any([&](auto slot) { return obstacles_->must_reset(slot); }))
     return Refusal::kMustReset;
-  if (op == Op::kObserve && any([&](auto slot) { return obstacles_->is_unshown(slot); })) return Refusal::kMustReset;
   if (obstacles_->any_lost() && any([&](auto slot) { return obstacles_->is_lost(env_of(slot)); }))
     return Refusal::kLost;
   if (any([&](auto slot) { return slots_[slot].state != SlotState::kIdle; })) return Refusal::kInFlight;
@@ -215,13 +214,12 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
                              ? targets.size()
                              : static_cast<std::size_t>(std::count(theirs.begin(), theirs.end(), Part::kNoRow));
   const std::uint32_t first_row = part.send(static_cast<std::uint32_t>(elsewhere)) * plan_.slots;
-  const bool begins = op == Op::kReset || obstacles_->any_unshown();
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const bool is_there = !theirs.empty() && theirs[i] != Part::kNoRow;
     const std::uint32_t position = slots_[targets[i]].position, row = is_there ? theirs[i] : first_row + position;
     slots_.send(targets[i], op, row);
     if (op == Op::kStep) slots_.set_action_row(targets[i], part.action_row(row, position));
-    if (begins) obstacles_->note_reset(targets[i]);
+    if (op == Op::kReset) obstacles_->note_reset(targets[i]);
   }
   // One record tells of neighbours, unless each has something of its own, or episodes begin out of turn.
   const bool in_runs = blobs.is_none() && !slots_.any_cut_off() && !seating_.has_spares();

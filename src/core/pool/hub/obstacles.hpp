@@ -13,31 +13,20 @@ class Obstacles {
  public:
   // No slot was reset so far, and no env is lost.
   Obstacles(std::uint32_t slots, std::uint32_t envs)
-      : must_reset_(slots, true), count_(slots), unshown_(slots), lost_(envs) {}
+      : must_reset_(slots, true), count_(slots), lost_(envs) {}
 
   // A slot takes no step or observe until the next reset is sent to it.
   void require_reset(std::uint32_t slot) {
     count_ += !must_reset_.at(slot);
     must_reset_[slot] = true;
   }
-  // The env of a slot has shown nothing so far: it takes no observe until it is sent a reset, or a step that resets it.
-  void require_beginning(std::uint32_t slot) {
-    unshown_count_ += !unshown_.at(slot);
-    unshown_[slot] = true;
-  }
   void note_reset(std::uint32_t slot) {
-    if (unshown_count_ != 0) {
-      unshown_count_ -= unshown_[slot];
-      unshown_[slot] = false;
-    }
     if (count_ == 0) return;
     count_ -= must_reset_[slot];
     must_reset_[slot] = false;
   }
   bool must_reset(std::uint32_t slot) const { return must_reset_.at(slot); }
   bool any_must_reset() const { return count_ != 0; }
-  bool is_unshown(std::uint32_t slot) const { return unshown_.at(slot); }
-  bool any_unshown() const { return unshown_count_ != 0; }
 
   // An env answers nothing any more, for good.
   void lose(std::uint32_t env) { lost_.at(env) = any_lost_ = true; }
@@ -51,9 +40,7 @@ class Obstacles {
  private:
   std::vector<bool> must_reset_;  // by slot
   std::uint32_t count_;           // of them
-  std::vector<bool> unshown_;     // by slot
-  std::uint32_t unshown_count_ = 0;
-  std::vector<bool> lost_;  // by env
+  std::vector<bool> lost_;        // by env
   bool any_lost_ = false;
   bool any_untold_ = false;
 };

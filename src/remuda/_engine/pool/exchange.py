@@ -66,7 +66,7 @@ class Exchange:
         if refusal == _core.Refusal.PART:
             raise StateError("the pool was split in the course of this call, and nothing was sent; call again")
         if refusal == _core.Refusal.MUST_RESET:
-            self.faults.check_shown(targets)
+            self.faults.check_reset(targets)
         self.faults.check_alive(self._running.hub.env_of(slot) for slot in targets)
         busy = next((slot for slot in targets if not self._running.hub.is_idle(slot)), None)
         raise StateError(f"expected envs whose last result was received, but env {busy} is in flight; call recv first")

@@ -79,7 +79,6 @@ class Replacing:
             self._running.hub.set_fresh(slot)
             if self._layout.autoreset == "next_step":  # the next step resets it
                 self._running.hub.cut_off_in_rollout(slot)
-                obstacles.require_beginning(slot)
             else:
                 obstacles.require_reset(slot)
 

@@ -47,7 +47,7 @@ class Stateful(Callee):
         self._engine.check_open()
         targets = self._named(env_ids)
         check_taken(state_fns, targets, self._support_of, self._engine.layout.vector_size)
-        self._engine.faults.check_shown(targets)
+        self._engine.faults.check_reset(targets)
         self._check_idle(targets)
         self._check_in_episode(targets)
         messages = [dump_for_worker(TakeState(state_fns))] * len(targets)

@@ -373,7 +373,7 @@ def make_rollout(part: Part, steps: int, columns: Mapping[str, ColumnType] | Non
     part._check_rollout(steps, parts)
     declared = check_columns(columns)
     part._check_quiet()
-    part._engine.faults.check_shown(part._ids)
+    part._engine.faults.check_reset(part._ids)
     division = Division()
     shares: Sequence[Part] = (part,) if parts == 1 else part._divide(parts, division)  # type: ignore[attr-defined]
     try:

@@ -163,12 +163,3 @@ class Faults:
     def check_reset(self, slots: Iterable[int]) -> None:
         if missing := sorted(filter(self.obstacles.must_reset, slots)):
             raise StateError(f"expected envs that have been reset, got {name_some('env', missing)}; call reset first")
-
-    def check_shown(self, slots: Sequence[int]) -> None:
-        """The same, where envs that the next step resets do not do either: they have shown no observation."""
-        self.check_reset(slots)
-        if unshown := sorted(filter(self.obstacles.is_unshown, slots)):
-            raise StateError(
-                f"expected envs that have been reset since replace() put them there, got {name_some('env', unshown)}; "
-                "call reset or step first"
-            )
