@@ -69,7 +69,10 @@ def did_you_mean(keyword: str, known: Iterable[str], given: Mapping[str, Any] = 
 
 
 def names_keywords(
-    also: Iterable[str] = (), refused: Mapping[str, str] = MappingProxyType({}), option: str | None = None
+    also: Iterable[str] = (),
+    refused: Mapping[str, str] = MappingProxyType({}),
+    option: str | None = None,
+    called: str | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """A decorator of classes: given a keyword that it does not know, the constructor says which was meant.
 
@@ -78,6 +81,7 @@ def names_keywords(
         refused: of these the ones that it does not take after all, and what to do instead.
         option: the option of a pool that takes an instance of the class. A constructor that takes this option names it
             for a keyword that belongs into the instance.
+        called: how the caller writes the class; None for its name.
     """
 
     def naming(cls: type[T]) -> type[T]:
@@ -90,8 +94,8 @@ def names_keywords(
 
         @functools.wraps(constructor)
         def checking(self: Any, *args: Any, **kwargs: Any) -> None:
-            check_not_refused(cls.__name__, kwargs, refused)
-            check_keywords(cls.__name__, kwargs, taken)
+            check_not_refused(called or cls.__name__, kwargs, refused)
+            check_keywords(called or cls.__name__, kwargs, taken)
             constructor(self, *args, **kwargs)
 
         cls.__init__ = checking  # type: ignore[method-assign]

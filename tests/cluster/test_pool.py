@@ -194,5 +194,5 @@ def test_what_cannot_be_is_refused_before_anything_starts() -> None:
         Pool([Scripted], backend=ray)
     with pytest.raises(ValueError, match="expected shards to be an int from 1 up, got 0"):
         remuda.Ray(shards=0)
-    with pytest.raises(TypeError, match="did you mean seeding="):
+    with pytest.raises(TypeError, match=r"^Pool\(\) got .*did you mean seeding="):
         Pool([Scripted] * 2, backend=ray, seedin="per_episode")  # type: ignore[call-arg]

@@ -63,6 +63,11 @@ def test_parts_that_are_stepped_in_turns_do_what_serial_ones_do(
                 half.step_async(half.action_space.sample())
 
 
+def test_envs_of_a_generator_can_be_split() -> None:
+    with closing(AsyncVectorEnv(cartpole for _ in range(4))) as envs:
+        assert [half.env_fns for half in envs.split()] == [[cartpole] * 2] * 2
+
+
 @pytest.mark.parametrize("mode", ["same", "different"])
 def test_a_part_says_of_itself_what_gymnasiums_own_would_say(mode: str) -> None:
     kwargs = {"max_episode_steps": 20}

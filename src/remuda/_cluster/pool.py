@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
 
 
-@names_keywords(PoolOptions.__annotations__)
+@names_keywords(PoolOptions.__annotations__, called="Pool")
 @owns_methods
 class ClusterPool(ClusterPart, Pool):
     """A `Pool` whose envs are on the machines of a Ray cluster; see `remuda.Ray`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -108,7 +108,7 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
         lazy_infos: bool = False,
         **options: Unpack[FaceOptions],
     ) -> None:
-        self.env_fns = env_fns
+        self.env_fns = list(env_fns) if isinstance(env_fns, Iterator) else env_fns
         self.shared_memory = shared_memory
         self.copy = copy
         self.context = context
@@ -125,7 +125,7 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
         options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
         self._has_extras = bool(options.get("extras"))
         self._pool = start_pool(
-            env_fns,
+            self.env_fns,
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
             start_method=arguments.check_context(context),
             autoreset=POOL_MODE[self.autoreset_mode],

@@ -10,7 +10,7 @@ import pytest
 from pairs import each
 from state_envs import BufferedEnv, BufferedVector, shown
 
-from remuda import Batch, EnvError, FaultPolicy, Pool, StateError
+from remuda import Batch, EnvError, FaultPolicy, Pool
 
 BACKENDS = ("process", "thread", "serial")
 EXTRAS = {"seen": shown}

@@ -142,8 +142,8 @@ def test_where_no_step_resets_it_one_that_was_not_reset_since_is_refused(
             LOOKS[look](pool)
         assert pool.pending == 0
         pool.send_observe([0, 2])
-        assert pool.recv().obs[:, 0].tolist() == [0, 2]
+        assert sorted(pool.recv().obs[:, 0].tolist()) == [0, 2]
         pool.reset(env_ids=[1])
         pool.send_observe()
-        assert pool.recv().obs[:, 0].tolist() == [0, 10, 2]
+        assert sorted(pool.recv().obs[:, 0].tolist()) == [0, 2, 10]
         assert pool.stats().restarts == 0

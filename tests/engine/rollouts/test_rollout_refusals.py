@@ -23,6 +23,7 @@ def bad_calls() -> Sequence[tuple[type[Exception], str, Callable[[Pool], Any]]]:
         (ValueError, "expected parts to be an int from 1 to 3", lambda pool: pool.rollout(1, parts=4)),
         (TypeError, "data type 'nothing' not understood", lambda pool: pool.rollout(1, {"value": "nothing"})),
         (ValueError, "min_envs to be an int from 1 to 3, got 4", lambda pool: pool.rollout(1).partial(4)),
+        (ValueError, "min_envs to be an int from 1 to 3, got True", lambda pool: pool.rollout(1).partial(True)),
     ]
 
 

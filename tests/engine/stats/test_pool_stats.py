@@ -108,11 +108,16 @@ def test_the_later_snapshot_comes_first() -> None:
         earlier = pool.stats()
         later = pool.stats()
         assert (later - earlier).batches == 0
-        with pytest.raises(ValueError, match="expected the later snapshot first, got one of 2 batches"):
+        with pytest.raises(ValueError, match="expected the later snapshot first, got the earlier one"):
             _ = earlier - later
         pool.step([0, 0])
         with pytest.raises(ValueError, match="write `later - earlier`"):
             _ = later - pool.stats()
+        now = pool.stats()
+        for figures in (lambda stats: stats.envs[0], lambda stats: stats.workers[0], lambda stats: stats.caller):
+            assert figures(now - earlier)
+            with pytest.raises(ValueError, match="write `later - earlier`"):
+                figures(earlier) - figures(now)
 
 
 def test_what_is_no_snapshot_cannot_be_taken_off() -> None:

@@ -257,8 +257,8 @@ class Pool(Divisible, OnACluster):
 
         Raises:
             EnvError: An env's `close` raised. Everything was released all the same.
-            WorkerDiedError: A worker died instead of closing its envs. One that died in an earlier command raises nothing
-                here, because what is in flight is dropped.
+            WorkerDiedError: A worker died instead of closing its envs. One that died in an earlier command raises
+                nothing here, because what is in flight is dropped.
             CloseTimeoutError: A worker would not die, ten seconds after SIGKILL.
         """
         check_timeout(timeout)

@@ -157,7 +157,7 @@ class Rollout(HasAdvantages, InSingular):
             ValueError: Another number.
             StateError, Exception: As when it is iterated over.
         """
-        if not isinstance(min_envs, int) or not 1 <= min_envs <= self.num_envs:
+        if type(min_envs) is not int or not 1 <= min_envs <= self.num_envs:
             raise ValueError(f"expected min_envs to be an int from 1 to {self.num_envs}, got {min_envs!r}")
         if len(self._parts) > 1:
             raise StateError("expected a rollout without parts, whose envs are received together")

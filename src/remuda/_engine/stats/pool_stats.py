@@ -46,6 +46,7 @@ class EnvStats:
         return self.step.count
 
     def __sub__(self, earlier: EnvStats) -> EnvStats:
+        _check_order(earlier.step.count + earlier.reset.count <= self.step.count + self.reset.count)
         episodes = max(0, self.episodes - earlier.episodes)
         since = max(0, len(self.returns) - episodes)
         return replace(
@@ -114,6 +115,7 @@ class WorkerStats:
         return self.cpu / self.seconds if self.seconds > 0 else 0.0
 
     def __sub__(self, earlier: WorkerStats) -> WorkerStats:
+        _check_order(earlier.seconds <= self.seconds)
         queued = self.queued - earlier.queued if self.pid == earlier.pid else self.queued
         return replace(
             self,
@@ -163,6 +165,7 @@ class CallerStats:
         return max(0.0, self.seconds - self.waiting - self.gathering - self.unpickling)
 
     def __sub__(self, earlier: CallerStats) -> CallerStats:
+        _check_order(earlier.seconds <= self.seconds)
         seconds, waiting = self.seconds - earlier.seconds, self.waiting - earlier.waiting
         return replace(
             self,
@@ -435,11 +438,7 @@ class PoolStats:
             return NotImplemented
         if self.setup.envs_of_worker != earlier.setup.envs_of_worker:
             raise ValueError("expected two snapshots of the same pool")
-        if self._age < earlier._age:
-            raise ValueError(
-                f"expected the later snapshot first, got one of {self.batches} batches, minus one of "
-                f"{earlier.batches} that was taken after it; write `later - earlier`"
-            )
+        _check_order(earlier._age <= self._age)
         return PoolStats(
             seconds=self.seconds - earlier.seconds,
             envs=_differences(self.envs, earlier.envs),
@@ -462,6 +461,11 @@ class PoolStats:
 
     def __repr__(self) -> str:
         return f"<PoolStats: {self.steps} steps in {self.seconds:.3g} s, {self.verdict.cause}>"
+
+
+def _check_order(is_in_order: bool) -> None:
+    if not is_in_order:
+        raise ValueError("expected the later snapshot first, got the earlier one; write `later - earlier`")
 
 
 def _differences(later: Iterable[_S], earlier: Iterable[_S]) -> tuple[_S, ...]:
