@@ -12,8 +12,7 @@ namespace remuda {
 class Obstacles {
  public:
   // No slot was reset so far, and no env is lost.
-  Obstacles(std::uint32_t slots, std::uint32_t envs)
-      : must_reset_(slots, true), count_(slots), lost_(envs) {}
+  Obstacles(std::uint32_t slots, std::uint32_t envs) : must_reset_(slots, true), count_(slots), lost_(envs) {}
 
   // A slot takes no step or observe until the next reset is sent to it.
   void require_reset(std::uint32_t slot) {
