@@ -22,20 +22,6 @@ TEST(slots_must_be_reset_at_first_and_whenever_that_is_required) {
   CHECK(!obstacles.any_must_reset());
 }
 
-TEST(slots_whose_envs_have_shown_nothing_must_begin_once) {
-  Obstacles obstacles(2, 2);
-  CHECK(!obstacles.any_unshown() && !obstacles.is_unshown(1));
-  obstacles.note_reset(1);
-  obstacles.require_beginning(1);
-  obstacles.require_beginning(1);
-  CHECK(obstacles.any_unshown() && obstacles.is_unshown(1) && !obstacles.is_unshown(0));
-  CHECK(!obstacles.must_reset(1) && obstacles.must_reset(0));
-  obstacles.note_reset(0);
-  CHECK(obstacles.any_unshown() && !obstacles.any_must_reset());
-  obstacles.note_reset(1);
-  CHECK(!obstacles.any_unshown() && !obstacles.is_unshown(1));
-}
-
 TEST(envs_are_lost_for_good) {
   Obstacles obstacles(1, 2);
   CHECK(!obstacles.any_lost() && !obstacles.is_lost(1));
@@ -55,6 +41,5 @@ TEST(faults_wait_until_they_are_told) {
 TEST(there_are_no_others) {
   Obstacles obstacles(1, 2);
   CHECK_THROWS(std::out_of_range, obstacles.require_reset(1));
-  CHECK_THROWS(std::out_of_range, obstacles.require_beginning(1));
   CHECK_THROWS(std::out_of_range, obstacles.lose(2));
 }

@@ -45,14 +45,15 @@ struct Memory {
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: where only one of a pair is, GCC takes them for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (fails_after == 0) throw std::bad_alloc();
   if (fails_after > 0) --fails_after;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 TEST(pieces_do_not_overlap_and_are_used_again) {
   Memory memory;
