@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import gc
+import linecache
 import os
 import subprocess
 from collections.abc import Callable
@@ -79,6 +80,10 @@ def test_an_interrupt_in_the_start_of_a_server_leaves_none() -> None:
     where = (client.__file__, subprocess.__file__)
 
     def starting(frame: FrameType) -> bool:
+        """Omits the lines in which Python's own `subprocess` would leak the descriptor that it closes."""
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
+        if frame.f_code.co_filename == where[1] and "os.close(" in line:
+            return False
         while frame is not None and frame.f_code.co_name != "_start":
             frame = frame.f_back  # type: ignore[assignment]
         return frame is not None
