@@ -3,7 +3,7 @@
     python packaging/smoke.py
 
 Envs are stepped on every backend that there is here, and on each they do the same. Where workers are processes, one is
-killed, its env comes back, and nothing is left when the pool is closed. Elsewhere that backend says that it is not
+killed, its env comes back, and nothing is left when the pool is closed. RemoteBackend that backend says that it is not
 there.
 """
 

@@ -98,7 +98,7 @@ def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Ca
     )
 
 
-class BuildSite:
+class BuildProgress:
     """Where envs are being built, as their pool's process sees it. This one is looked at by nobody.
 
     Attributes:
@@ -124,16 +124,16 @@ class Backend(Protocol):
     @property
     def workers(self) -> Sequence[Worker]: ...
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None, site: BuildSite) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         """Starts the workers, which build their envs; returns their reports. The first may have been started.
 
-        `site` is asked to show how far they are while this goes on, and hidden at its end.
+        `progress` is asked to show how far they are while this goes on, and hidden at its end.
 
         Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError; then nothing is left behind.
         """
 
     def build_first(
-        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, site: BuildSite
+        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
     ) -> SecondBuild:
         """Starts the first worker alone, with its one env, and has it try whether that can be built a second time.
 

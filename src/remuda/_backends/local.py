@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from remuda import _core
-from remuda._backends.base import Assignment, BuildSite, Queues
+from remuda._backends.base import Assignment, BuildProgress, Queues
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
@@ -61,21 +61,21 @@ class LocalBackend:
         self._built: list[Reports] = []  # by worker
 
     def build_first(
-        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, site: BuildSite
+        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
     ) -> SecondBuild:
         begin, modules = read_clocks(), len(sys.modules)
-        self.build(assignments[:1], timeout, site)
+        self.build(assignments[:1], timeout, progress)
         first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
         return try_second_build(env_fn, env, first, limits, own_process=False)
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None, site: BuildSite) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         for assignment in assignments[len(self.workers) :]:
             self.workers.append(LocalWorker(assignment))
         try:
-            self._built += build_locally(self.workers, assignments, len(self._built), site)
+            self._built += build_locally(self.workers, assignments, len(self._built), progress)
         finally:
-            site.hide()
+            progress.hide()
         return self._built
 
     def queues(self) -> list[Queues]:
@@ -121,16 +121,19 @@ class LocalBackend:
 
 
 def build_locally(
-    workers: Sequence[LocalWorker], assignments: Sequence[Assignment], first: int = 0, site: BuildSite | None = None
+    workers: Sequence[LocalWorker],
+    assignments: Sequence[Assignment],
+    first: int = 0,
+    progress: BuildProgress | None = None,
 ) -> list[Reports]:
     """Builds every env in the calling thread; when one fails, closes those that were built and raises EnvError.
 
     Args:
         workers, assignments: All of them.
         first: Whose are still to be built; of those before it they are.
-        site: That is told of each.
+        progress: That is told of each.
     """
-    log = BuildLog() if site is None else BuildLog(site.board, lambda: site.show(at_once=True))
+    log = BuildLog() if progress is None else BuildLog(progress.board, lambda: progress.show(at_once=True))
     try:
         pairs = list(zip(workers, assignments, strict=True))
         reports = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from remuda._engine.pool.elsewhere import Elsewhere
+from remuda._engine.options.remote_backend import RemoteBackend
 
 if TYPE_CHECKING:
     from remuda import Pool
@@ -17,7 +17,7 @@ LOCAL_BACKENDS = ("process", "thread", "serial", "auto")
 
 
 @dataclass(frozen=True)
-class Ray(Elsewhere):
+class Ray(RemoteBackend):
     """Runs the envs of a pool on a Ray cluster: `Pool(env_fns, backend=remuda.Ray(shards=8, cpus_per_shard=4))`.
 
     The envs are divided among *shards*. A shard is a Ray actor with a pool of its own, on whichever machine Ray finds

@@ -21,7 +21,7 @@ from remuda._cluster.rows import TRUNCATED, Array, Rows, ended_rows
 from remuda._cluster.shares import Portion, Shares
 from remuda._cluster.standing import Standing
 from remuda._cluster.station import Sent, Station
-from remuda._engine.pool.infos import PickledRows, RawRow
+from remuda._engine.running.infos import PickledRows, RawRow
 from remuda._relay.log import logger
 from remuda._wire.codec import SpaceCodec
 from remuda.errors import EnvError, Fault, RemudaError, RestartLimitError, WorkerDiedError

@@ -19,7 +19,7 @@ from remuda._cluster.restarts import Restarts
 from remuda._cluster.shares import Share, Shares
 from remuda._cluster.start_bar import StartBar
 from remuda._cluster.station import Sent, Station, answered
-from remuda._engine.pool.options import EnvFn
+from remuda._engine.options.pool_options import EnvFn
 from remuda._relay.log import logger
 from remuda.errors import RemudaError, ShardDiedError, StartTimeoutError
 

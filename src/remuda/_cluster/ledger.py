@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from remuda._cluster.progress import Progress
 from remuda._cluster.rows import Array, Rows
-from remuda._engine.pool.infos import RawRow
-from remuda._engine.pool.seeding import Continued
+from remuda._engine.running.infos import RawRow
+from remuda._engine.running.seeding import Continued
 from remuda._seeds import derive_seed
 from remuda._wording import name_some
 from remuda.errors import BrokenPoolError, EnvProgress, Fault, RemudaError, StateError

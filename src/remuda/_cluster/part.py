@@ -25,9 +25,9 @@ from remuda._engine.pool.arguments import (
     check_whole,
 )
 from remuda._engine.pool.resets import Options
-from remuda._engine.pool.seeding import entropy_for, options_for, pickled_options, seeds_for
-from remuda._engine.pool.seeds import Seed
 from remuda._engine.pool.state_checks import check_states, check_taken
+from remuda._engine.running.seeding import entropy_for, options_for, pickled_options, seeds_for
+from remuda._engine.running.seeds import Seed
 from remuda._wire.env_state import EnvState, StateFns
 from remuda._wire.requests import CallEnv
 from remuda.errors import RemudaError
@@ -246,7 +246,7 @@ class ClusterPart(Part):
         return call
 
     def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
-        """Sets the options of all resets to come that name none. See `Callee.set_reset_options`."""
+        """Sets the options of all resets to come that name none. See `EnvCalls.set_reset_options`."""
         self._cluster.check_open()
         ids = self._named_ids(env_ids)
         if self._cluster.vector_size is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from remuda import FaultPolicy
 from remuda._cluster.station import Station
-from remuda._engine.supervision.changes import Changes
+from remuda._engine.running.changes import Changes
 from remuda._engine.supervision.quota import Quota
 from remuda.errors import EnvProgress, Fault, ShardDiedError
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from remuda import Batch, _core
 from remuda._engine.pool.batch import Source
-from remuda._engine.pool.infos import InfoColumns, Infos, PickledRows, RawRow
+from remuda._engine.running.infos import InfoColumns, Infos, PickledRows, RawRow
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import InfoField
 

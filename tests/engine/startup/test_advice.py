@@ -14,7 +14,7 @@ from pool_envs import counting
 
 from remuda import Pool, PoolStats
 from remuda._engine.startup import advice as advising
-from remuda._engine.startup.advice import Adviser, advice
+from remuda._engine.stats.advice import Adviser, advice
 from remuda._engine.stats.verdict import workers_verdict
 
 

@@ -21,7 +21,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     """Four GPUs; all that is near the last two is the last core."""
     last = frozenset({max(os.sched_getaffinity(0))})
     gpus = [Gpu(f"GPU-{i}{i}{i}", last if i > 1 else frozenset({10_000})) for i in range(4)]
-    monkeypatch.setattr("remuda._engine.startup.devices.installed_gpus", lambda: gpus)
+    monkeypatch.setattr("remuda._engine.options.devices.installed_gpus", lambda: gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return gpus
 

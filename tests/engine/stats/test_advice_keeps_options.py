@@ -14,9 +14,9 @@ from pool_envs import CountingEnv, counting
 
 import remuda
 from remuda import FaultPolicy, Pool, PoolStats, Setup
-from remuda._engine.startup.advice import advice
-from remuda._engine.startup.asked import Asked, as_code
+from remuda._engine.options.given import Asked, as_code
 from remuda._engine.startup.start import defaults_of_options
+from remuda._engine.stats.advice import advice
 from remuda.gymnasium import AsyncVectorEnv
 
 MS = 1e-3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up_stats import BATCHES, US, each, snapshot
 
 from remuda import Durations, PoolStats
-from remuda._engine.startup.choice import best_num_workers
+from remuda._engine.stats.choice import best_num_workers
 from remuda._worker.measuring import StepCost
 
 MS = 1e-3

@@ -287,7 +287,7 @@ class Cell:
     def makes_sense(self) -> bool:
         if OUTCOMES[self.policy][self.row.kind][self.phase] is Outcome.NEVER:
             return False
-        # Elsewhere than in a process it would be the caller's own end, and nobody could end his hang.
+        # RemoteBackend than in a process it would be the caller's own end, and nobody could end his hang.
         return self.backend == "process" or (self.row.kind == "exception" and self.phase is not Phase.REBUILD)
 
     @property

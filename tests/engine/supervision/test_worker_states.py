@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from remuda._engine.supervision.changes import Changes
-from remuda._engine.supervision.chronicle import Chronicle
-from remuda._engine.supervision.lives import Lives
-from remuda._engine.supervision.worker_state import FOLLOWERS, Life, WorkerState
+from remuda._engine.running.changes import Changes
+from remuda._engine.running.fault_history import FaultHistory
+from remuda._engine.running.worker_state import FOLLOWERS, Life, WorkerState
+from remuda._engine.supervision.worker_states import WorkerStates
 
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
@@ -40,7 +40,7 @@ def test_what_is_not_in_the_table_cannot_be_entered(state: WorkerState) -> None:
 
 
 def test_what_is_planned_is_not_so_until_the_changes_are_made() -> None:
-    lives, changes = Lives(2, Chronicle()), Changes()
+    lives, changes = WorkerStates(2, FaultHistory()), Changes()
     lives.plan(1, WorkerState.VACANT, changes, start_at=5.0)
     assert lives.among(*WorkerState) == {0: Life(), 1: Life()}
     changes.make()

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from remuda import _core
-from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildSite, Queues, death_of
+from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildProgress, Queues, death_of
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.inherited import register
 from remuda._backends.process.lateness import start_timeout
@@ -73,7 +73,7 @@ class ProcessBackend:
         self._built: list[Reports] = []  # by worker
         self._timeout: float | None = None  # for all envs to be built
         self._deadline = Deadline(None)
-        self._site = BuildSite()
+        self._progress = BuildProgress()
         self._oom = OomWatch()
         self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
@@ -82,10 +82,10 @@ class ProcessBackend:
     # -- start -----------------------------------------------------------------------------------------
 
     def build_first(
-        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, site: BuildSite
+        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
     ) -> SecondBuild:
         try:
-            with self._shown(site):
+            with self._shown(progress):
                 self._prepare(assignments, timeout)
                 first = self._start(0)
                 self._built = self._collect_reports([first])
@@ -94,9 +94,9 @@ class ProcessBackend:
             self.stop(0)
             raise
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None, site: BuildSite) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         try:
-            with self._shown(site):
+            with self._shown(progress):
                 self._build_others(assignments, timeout)
             assert self._configs is not None  # they are the first thing that was made
             if not any(assignment.rebuilds for assignment in assignments):
@@ -112,21 +112,21 @@ class ProcessBackend:
             self._prepare(assignments, timeout)
         indices = list(range(len(self.workers), len(assignments)))
         for together in [[index] for index in indices] if self._serially else [indices]:
-            self._site.hide()  # who is forked must not inherit a standard output that draws
+            self._progress.hide()  # who is forked must not inherit a standard output that draws
             started = [self._start(index) for index in together]
             self._built += self._collect_reports(started)
 
     @contextmanager
-    def _shown(self, site: BuildSite) -> Iterator[None]:
+    def _shown(self, progress: BuildProgress) -> Iterator[None]:
         """Workers that are started meanwhile write on its board; successors are nobody's affair there."""
-        self._site = site
-        if site.board is not None:
-            register(site.board)
+        self._progress = progress
+        if progress.board is not None:
+            register(progress.board)
         try:
             yield
         finally:
-            self._site = BuildSite()
-            site.hide()
+            self._progress = BuildProgress()
+            progress.hide()
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
         """Before the first worker is started. `timeout`: for all of them."""
@@ -153,7 +153,7 @@ class ProcessBackend:
         output = self._outputs[index]
         output.begin()
         config = self._configs
-        board = -1 if self._site.board is None else self._site.board.fd
+        board = -1 if self._progress.board is None else self._progress.board.fd
         what = Launch(config.order(index), *config.place(index), output.fd, self._relay.sending_end, board)
         return self._launcher.launch(what, self._processes.append)
 
@@ -197,7 +197,7 @@ class ProcessBackend:
 
     def _told(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
         """Waits until some of these workers have something to say, and goes on with starting the others."""
-        timeout = _sooner(timeout, self._site.show())
+        timeout = _sooner(timeout, self._progress.show())
         poller, whose = select.poll(), dict[int, ProcessWorker]()
         for worker in silent:
             if worker.has_arrived():

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from remuda._engine.pool.arguments import check_timeout
-from remuda._engine.pool.calls import Call
-from remuda._engine.supervision.changes import Changes
+from remuda._engine.running.calls import Call
+from remuda._engine.running.changes import Changes
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.failures import not_loaded
 from remuda._wire.pickling import Parts, load_from_env

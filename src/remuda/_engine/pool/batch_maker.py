@@ -10,9 +10,9 @@ from functools import partial
 from remuda import _core
 from remuda._engine.pool.batch import Batch, Source
 from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.infos import InfoColumns, RawRow
-from remuda._engine.pool.unpickling import UnpicklingMeter
-from remuda._engine.startup.running import Running
+from remuda._engine.running.infos import InfoColumns, RawRow
+from remuda._engine.running.running import Running
+from remuda._engine.running.unpickling import UnpicklingMeter
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import dump, load_from_env
 from remuda._wire.requests import AddInfoColumns

@@ -9,19 +9,19 @@ from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.pool.batch_maker import BatchMaker
 from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.infos import InfoColumns
-from remuda._engine.pool.progress import ProgressTracker
 from remuda._engine.pool.replacing import Replacing
 from remuda._engine.pool.resets import Resets
-from remuda._engine.pool.seeds import EpisodeSeeds, GymnasiumSeeds
-from remuda._engine.startup.running import CLOSED, Running
-from remuda._engine.startup.shared_rendering import SharedRendering
+from remuda._engine.running.fault_history import FaultHistory
+from remuda._engine.running.infos import InfoColumns
+from remuda._engine.running.progress import ProgressTracker
+from remuda._engine.running.running import CLOSED, Running
+from remuda._engine.running.seeds import EpisodeSeeds, GymnasiumSeeds
+from remuda._engine.running.shared_rendering import SharedRendering
 from remuda._engine.startup.start import Settings
 from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats, Setup
 from remuda._engine.stats.reading import read_stats, torch_threads
-from remuda._engine.supervision.chronicle import Chronicle
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor
@@ -64,8 +64,8 @@ class Engine:
         recorder = None
         if settings.record is not None and running.factories is not None:
             recorder = Recorder(settings.record, running.factories, settings.backend, running)
-        chronicle = Chronicle()
-        self.tracer = PoolTracer(settings.name, running, chronicle)
+        history = FaultHistory()
+        self.tracer = PoolTracer(settings.name, running, history)
         directory = settings.trace_on_fault
         supervisor = Supervisor(
             settings.faults,
@@ -76,7 +76,7 @@ class Engine:
             infos,
             defaults,
             recorder,
-            chronicle,
+            history,
             None if directory is None else FaultTraces(self.tracer, directory),
         )
         self.fault_log = supervisor.fault_log

@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._engine.pool.answers import Answers
-from remuda._engine.pool.calls import Addressee
-from remuda._engine.startup.running import Running
-from remuda._engine.supervision.changes import Changes
-from remuda._engine.supervision.fault_kinds import reason_of
+from remuda._engine.running.calls import Addressee
+from remuda._engine.running.changes import Changes
+from remuda._engine.running.fault_kinds import reason_of
+from remuda._engine.running.running import Running
 from remuda._engine.supervision.faults import Faults
-from remuda._engine.supervision.standing import Remembering
+from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Parts, load_from_env

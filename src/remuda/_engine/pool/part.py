@@ -23,10 +23,10 @@ from remuda._engine.pool.arguments import (
 from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.resets import Options
-from remuda._engine.pool.seeds import Seed
 from remuda._engine.pool.stateful import Stateful
 from remuda._engine.rollouts.columns import ColumnType
 from remuda._engine.rollouts.rollout import Rollout, make_rollout
+from remuda._engine.running.seeds import Seed
 from remuda._system.memory import check_memory
 from remuda._wire.bundle import bundle
 from remuda._wire.pickling import Parts

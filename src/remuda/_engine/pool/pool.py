@@ -16,20 +16,20 @@ from gymnasium import Space
 from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
+from remuda._engine.options.pool_options import EnvFn, PoolOptions
+from remuda._engine.options.remote_backend import RemoteBackend
 from remuda._engine.pool.arguments import check_timeout
 from remuda._engine.pool.divisible import Divisible
-from remuda._engine.pool.elsewhere import Elsewhere
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.naming import owns_methods
 from remuda._engine.pool.on_a_cluster import OnACluster
-from remuda._engine.pool.options import EnvFn, PoolOptions
 from remuda._engine.pool.resets import Options
-from remuda._engine.pool.seeds import Seed
-from remuda._engine.startup.advice import ADVISER, advice
+from remuda._engine.running.running import Running
+from remuda._engine.running.seeds import Seed
 from remuda._engine.startup.auto import settle
-from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings, start
-from remuda._engine.startup.start_site import StartSite
+from remuda._engine.startup.start_progress import StartProgress
+from remuda._engine.stats.advice import ADVISER, advice
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
 from remuda._factories import check_env_fns
@@ -92,7 +92,7 @@ class Pool(Divisible, OnACluster):
     def __new__(cls, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> Pool:
         """Where the envs are to run elsewhere, the pool that drives them from here; see `backend`."""
         backend = options.get("backend")
-        kind = backend.pool_type() if cls is Pool and isinstance(backend, Elsewhere) else cls
+        kind = backend.pool_type() if cls is Pool and isinstance(backend, RemoteBackend) else cls
         made: Pool = object.__new__(kind)
         return made
 
@@ -101,9 +101,9 @@ class Pool(Divisible, OnACluster):
         factories, cores = check_env_fns(env_fns), usable_cores()
         shown_warnings: ShownWarnings = {}
         settings = Settings.of(options, len(factories), shown_warnings)
-        with StartSite(settings) as site:
-            settings, begun = settle(settings, factories, cores, _adopt, site)
-            self._take_over(settings, start(settings, factories, begun, site))
+        with StartProgress(settings) as progress:
+            settings, begun = settle(settings, factories, cores, _adopt, progress)
+            self._take_over(settings, start(settings, factories, begun, progress))
 
     def _take_over(self, settings: Settings, running: Running) -> None:
         """What runs is this pool's from now on."""
@@ -342,9 +342,9 @@ def pool_of_a_larger_one(env_fns: Sequence[EnvFn], first_env: int, options: Pool
     factories = check_env_fns(env_fns)
     shown_warnings: ShownWarnings = {}
     settings = replace(Settings.of(options, len(factories), shown_warnings), first_env=first_env)
-    with StartSite(settings) as site:
-        settings, begun = settle(settings, factories, usable_cores(), _adopt, site)
-        return _adopt(settings, start(settings, factories, begun, site))
+    with StartProgress(settings) as progress:
+        settings, begun = settle(settings, factories, usable_cores(), _adopt, progress)
+        return _adopt(settings, start(settings, factories, begun, progress))
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -12,10 +12,10 @@ from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.pool.answers import Answers
 from remuda._engine.pool.exchange import Exchange
+from remuda._engine.running.changes import Changes
+from remuda._engine.running.running import Running
+from remuda._engine.running.shared_rendering import SharedRendering
 from remuda._engine.startup.autoreset_checks import check_autoreset
-from remuda._engine.startup.running import Running
-from remuda._engine.startup.shared_rendering import SharedRendering
-from remuda._engine.supervision.changes import Changes
 from remuda._factories import check_env_fns
 from remuda._progress import bar
 from remuda._wire.agreement import check_agreement, check_same

@@ -9,15 +9,15 @@ from remuda import _core
 from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.pool.arguments import check_common
 from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.seeding import (
+from remuda._engine.running.running import Running
+from remuda._engine.running.seeding import (
     entropy_for,
     options_for,
     pickled_options,
     reset_arguments,
     split_seed,
 )
-from remuda._engine.pool.seeds import Order, Seed, Seeds
-from remuda._engine.startup.running import Running
+from remuda._engine.running.seeds import Order, Seed, Seeds
 from remuda._wire.env_state import EnvState
 from remuda._wire.pickling import dump, dump_for_worker
 from remuda._wire.requests import PutState, RememberOptions

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda._engine.pool.batch import Batch
-from remuda._engine.pool.callee import Callee
+from remuda._engine.pool.env_calls import EnvCalls
 from remuda._engine.pool.state_checks import check_states, check_taken
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.pickling import dump_for_worker
@@ -15,7 +15,7 @@ from remuda._wording import name_some
 from remuda.errors import StateError
 
 
-class Stateful(Callee):
+class Stateful(EnvCalls):
     """Envs that are in an episode, and can be put elsewhere. Whoever inherits from this sends and receives them."""
 
     _part: int

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from remuda import _core
-from remuda._engine.pool.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._engine.pool.partition import Division
 from remuda._engine.rollouts.advantages import HasAdvantages
 from remuda._engine.rollouts.columns import Columns, ColumnType, Declared, check_columns
 from remuda._engine.rollouts.steps import RolloutStep, Turns, lockstep, partial_batches
+from remuda._engine.running.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._error_frames import holds_nothing
 from remuda._spellings import InSingular
 from remuda._system.memory import check_memory

@@ -13,15 +13,15 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
-from remuda._backends.base import PATIENCE_SECONDS, Backend, BuildSite
-from remuda._engine.pool.options import EnvFn
+from remuda._backends.base import PATIENCE_SECONDS, Backend, BuildProgress
+from remuda._engine.options.extras import check_extras
+from remuda._engine.options.fault_policy import FaultPolicy
+from remuda._engine.options.pool_options import EnvFn
+from remuda._engine.running.running import Running
 from remuda._engine.startup.alike import are_alike
-from remuda._engine.startup.choice import Choice, choose, one_each
-from remuda._engine.startup.extras import check_extras
-from remuda._engine.startup.running import Running
 from remuda._engine.startup.start import Settings, assign, lay_out
-from remuda._engine.startup.start_site import StartSite
-from remuda._engine.supervision.fault_policy import FaultPolicy
+from remuda._engine.startup.start_progress import StartProgress
+from remuda._engine.stats.choice import Choice, choose, one_each
 from remuda._relay.log import logger
 from remuda._worker.measuring import Measured, measure
 from remuda._worker.second_build import Limits
@@ -40,7 +40,7 @@ _THINK_SECONDS = 3e-3  # of a learner, between two of them: a worker that is not
 
 
 def settle(
-    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, site: StartSite
+    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, progress: StartProgress
 ) -> tuple[Settings, Backend | None]:
     """The settings with everything chosen, and the backend whose first worker is there, if that stays.
 
@@ -48,13 +48,13 @@ def settle(
     """
     if not settings.measures:
         return settings, None
-    chosen, backend = _choose(settings, env_fns, cores, adopt, site)
+    chosen, backend = _choose(settings, env_fns, cores, adopt, progress)
     logger.info("num_workers='auto': %s", chosen)
     return replace(settings, num_workers=chosen.num_workers, backend=chosen.backend, choice=chosen), backend
 
 
 def _choose(
-    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, site: StartSite
+    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, progress: StartProgress
 ) -> tuple[Choice, Backend | None]:
     kind, num_envs = settings.workers_are, settings.num_envs // settings.width
     if not are_alike(env_fns):
@@ -63,8 +63,8 @@ def _choose(
         return Choice(1, kind, "1 worker for 1 env"), None
     backend = settings.make_backend()
     assignments = assign(settings, env_fns)
-    site.begin(settings)
-    second = backend.build_first(assignments, settings.start_timeout, LIMITS, site)
+    progress.begin(settings)
+    second = backend.build_first(assignments, settings.start_timeout, LIMITS, progress)
     if second.refusal is not None:
         chosen = one_each(num_envs, kind, second.refusal)
         if second.stays:
@@ -92,7 +92,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         advise=False,
     )
     try:
-        built = backend.build(assign(alone, env_fns), None, BuildSite())
+        built = backend.build(assign(alone, env_fns), None, BuildProgress())
         reports = [report for worker in built for report in worker]
     except BaseException:
         backend.stop(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda._engine.pool.options import BackendName
+from remuda._engine.options.pool_options import BackendName
 from remuda._wire.spinning import Spinning
 
 # Somebody who waits for longer than this does not miss the time of a wake-up.

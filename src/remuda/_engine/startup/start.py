@@ -14,25 +14,33 @@ from remuda import _core
 from remuda._backends.base import Assignment, Backend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
+from remuda._engine.options.devices import device_of, find_devices
+from remuda._engine.options.extras import Extras, check_extras
+from remuda._engine.options.fault_policy import FaultPolicy, policy_for
+from remuda._engine.options.given import Asked
+from remuda._engine.options.memory_limit import memory_limit
+from remuda._engine.options.pool_options import (
+    AutoresetMode,
+    BackendName,
+    Devices,
+    EnvFn,
+    PoolOptions,
+    StartMethod,
+    WorkerEnv,
+)
+from remuda._engine.options.process_only import check_processes
+from remuda._engine.options.recording import Factories, Recording, recording_for
+from remuda._engine.options.remote_backend import RemoteBackend
+from remuda._engine.options.trace_directory import trace_directory
+from remuda._engine.options.worker_env import variables_of
 from remuda._engine.pool.arguments import check_timeout
-from remuda._engine.pool.elsewhere import Elsewhere
-from remuda._engine.pool.options import AutoresetMode, BackendName, Devices, EnvFn, PoolOptions, StartMethod, WorkerEnv
-from remuda._engine.pool.progress import OperationOf
-from remuda._engine.pool.seeds import SEEDINGS, Seeding
-from remuda._engine.startup.asked import Asked
+from remuda._engine.running.progress import OperationOf
+from remuda._engine.running.running import Running
+from remuda._engine.running.seeds import SEEDINGS, Seeding
 from remuda._engine.startup.autoreset_checks import autoreset_name, check_autoreset
-from remuda._engine.startup.choice import Choice
-from remuda._engine.startup.devices import device_of, find_devices
-from remuda._engine.startup.extras import Extras, check_extras
-from remuda._engine.startup.memory_limit import memory_limit
-from remuda._engine.startup.processes import check_processes
-from remuda._engine.startup.running import Running
 from remuda._engine.startup.spinning import spinning_for
-from remuda._engine.startup.worker_env import variables_of
+from remuda._engine.stats.choice import Choice
 from remuda._engine.stats.pool_stats import Setup
-from remuda._engine.supervision.fault_policy import FaultPolicy, policy_for
-from remuda._engine.supervision.recording import Factories, Recording, recording_for
-from remuda._engine.tracing.directory import trace_directory
 from remuda._relay.output import WorkerOutput, check_output
 from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import whole_cores
@@ -43,7 +51,7 @@ from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.worker_info import WorkerInfo
 
 if TYPE_CHECKING:
-    from remuda._engine.startup.start_site import StartSite  # which needs our settings
+    from remuda._engine.startup.start_progress import StartProgress  # which needs our settings
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -104,7 +112,7 @@ class Settings:
             OSError: The directory for `record` or `trace_on_fault` cannot be made or written to.
         """
         asked = options.get("backend", "process")
-        if isinstance(asked, Elsewhere):
+        if isinstance(asked, RemoteBackend):
             raise TypeError(
                 f"expected backend to be one of {('auto', *BACKENDS)}, got {asked!r}: other machines are for "
                 "remuda.Pool itself, for remuda.gymnasium and for remuda.sb3"
@@ -358,18 +366,22 @@ def check_preload(preload: Sequence[str]) -> tuple[str, ...]:
     return tuple(preload)
 
 
-def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None, site: StartSite) -> Running:
+def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None, progress: StartProgress) -> Running:
     """Starts the workers, lets them build the envs, and lays out the shared memory.
 
-    Whatever it raises, nothing is left behind. `begun`: a backend that has built the first env. `site`: shows the rest.
+    Whatever it raises, nothing is left behind.
+
+    Args:
+        begun: A backend that has built the first env.
+        progress: Shows how far the others are.
     """
     try:
         factories = None if settings.record is None else Factories(env_fns)
         backend = begun or settings.make_backend()
         assignments = assign(settings, env_fns)
         if begun is None:
-            site.begin(settings)
-        workers = backend.build(assignments, settings.start_timeout, site)
+            progress.begin(settings)
+        workers = backend.build(assignments, settings.start_timeout, progress)
     except BaseException:
         if begun is not None:
             begun.stop(0)

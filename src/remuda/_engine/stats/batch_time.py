@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda._engine.startup.choice import SWITCH_SECONDS
+from remuda._engine.stats.choice import SWITCH_SECONDS
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._worker.measuring import StepCost

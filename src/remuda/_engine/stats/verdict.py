@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from remuda._engine.startup.choice import WAKE_SECONDS, batch_seconds, best_num_workers, in_turns
 from remuda._engine.stats.batch_time import BatchTime, alone, step_cost, steps_seconds, stolen_share
+from remuda._engine.stats.choice import WAKE_SECONDS, batch_seconds, best_num_workers, in_turns
 from remuda._engine.stats.finding import Cause, Verdict, verdict_of
 from remuda._engine.stats.pool_stats import PoolStats, Setup
 from remuda._engine.stats.suggested_code import made, partial, with_spares, without_info

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from remuda import _core
-from remuda._engine.startup.running import Running
-from remuda._engine.supervision.changes import Changes
+from remuda._engine.running.changes import Changes
+from remuda._engine.running.running import Running
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.bundle import unbundle
 from remuda._wire.pickling import load_from_env

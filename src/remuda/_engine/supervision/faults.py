@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from remuda._engine.startup.running import Running
-from remuda._engine.supervision.changes import Changes
+from remuda._engine.running.changes import Changes
+from remuda._engine.running.running import Running
 from remuda._wording import name_some
 from remuda.errors import (
     BrokenPoolError,

@@ -24,9 +24,9 @@ from remuda._backends.base import worker_of
 from remuda._crash.episode_start import load_beginning
 from remuda._crash.file import check_beginning, save_record
 from remuda._crash.record import Beginning, Record, RecordedFault
-from remuda._engine.startup.running import Running
-from remuda._engine.supervision.changes import Sayings
-from remuda._engine.supervision.recording import Factories, Recording
+from remuda._engine.options.recording import Factories, Recording
+from remuda._engine.running.changes import Sayings
+from remuda._engine.running.running import Running
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
 

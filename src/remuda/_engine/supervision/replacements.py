@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from remuda import _core
-from remuda._engine.pool.calls import Addressee
-from remuda._engine.pool.infos import InfoColumns
-from remuda._engine.startup.running import Running
-from remuda._engine.supervision.changes import Changes
+from remuda._engine.running.calls import Addressee
+from remuda._engine.running.changes import Changes
+from remuda._engine.running.fault_kinds import forget_frames
+from remuda._engine.running.infos import InfoColumns
+from remuda._engine.running.running import Running
+from remuda._engine.running.worker_state import ABSENT, Life, WorkerState
 from remuda._engine.supervision.charges import Charges
-from remuda._engine.supervision.fault_kinds import forget_frames
 from remuda._engine.supervision.faults import Faults
-from remuda._engine.supervision.lives import Lives
 from remuda._engine.supervision.preparations import Preparations
-from remuda._engine.supervision.standing import Standing
-from remuda._engine.supervision.worker_state import ABSENT, Life, WorkerState
+from remuda._engine.supervision.remembered_calls import RememberedCalls
+from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.failures import build_error
 from remuda._worker.env_report import Reports
@@ -45,7 +45,7 @@ class Replacements:
     def __init__(
         self,
         running: Running,
-        lives: Lives,
+        lives: WorkerStates,
         charges: Charges,
         start_timeout: float | None,
         infos: InfoColumns,
@@ -61,7 +61,7 @@ class Replacements:
             faults: Where the failure of a reset in advance is told.
             addressees: By sequence of a message: who is told the answer.
         """
-        self.lives, self.standing, self.start_timeout = lives, Standing(), start_timeout
+        self.lives, self.standing, self.start_timeout = lives, RememberedCalls(), start_timeout
         self.preparations = Preparations(faults)
         self._planned = [0] * len(running.backend.workers)  # how many successors each worker was to have so far
         self._out_since: dict[int, int] = {}  # when workers that failed began with that, in ns of CLOCK_MONOTONIC

@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from remuda import _core
-from remuda._engine.pool.calls import Addressee
-from remuda._engine.pool.infos import InfoColumns
-from remuda._engine.pool.progress import ProgressTracker
-from remuda._engine.startup.running import Running
-from remuda._engine.supervision.changes import Changes
+from remuda._engine.options.fault_policy import FaultPolicy
+from remuda._engine.running.calls import Addressee
+from remuda._engine.running.changes import Changes
+from remuda._engine.running.fault_history import FaultHistory
+from remuda._engine.running.fault_kinds import kind_of, reason_of
+from remuda._engine.running.infos import InfoColumns
+from remuda._engine.running.progress import ProgressTracker
+from remuda._engine.running.running import Running
+from remuda._engine.running.worker_state import ABSENT, WorkerState
 from remuda._engine.supervision.charges import Charges
-from remuda._engine.supervision.chronicle import Chronicle
 from remuda._engine.supervision.deaths import DeathReports, Raised
-from remuda._engine.supervision.fault_kinds import kind_of, reason_of
 from remuda._engine.supervision.fault_log import FaultLog
-from remuda._engine.supervision.fault_policy import FaultPolicy
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
-from remuda._engine.supervision.lives import Lives
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.replacements import Replacements
-from remuda._engine.supervision.worker_state import ABSENT, WorkerState
+from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._wire.pickling import Parts
 from remuda._worker.reset_defaults import ResetDefaults
@@ -50,7 +50,7 @@ class Supervisor:
         infos: InfoColumns,
         defaults: ResetDefaults,
         recorder: Recorder | None,
-        chronicle: Chronicle,
+        history: FaultHistory,
         fault_traces: FaultTraces | None = None,
     ) -> None:
         self._policy = policy
@@ -58,8 +58,8 @@ class Supervisor:
         self._faults, self._tracker, self._recorder = faults, tracker, recorder
         self._charges = Charges(policy, running, faults, tracker)
         self._deaths = DeathReports(policy, running, start_timeout, tracker)
-        self._chronicle, self._fault_traces = chronicle, fault_traces
-        self._lives = Lives(len(running.backend.workers), chronicle)
+        self._history, self._fault_traces = history, fault_traces
+        self._lives = WorkerStates(len(running.backend.workers), history)
         self.addressees: dict[int, Addressee | None] = {}
         self.replacements = Replacements(
             running,
@@ -187,7 +187,7 @@ class Supervisor:
         env, operation = reason_of(error, self._backend.workers[index].env_ids)
         is_known = not isinstance(error, WorkerDiedError) or error.where is not None
         began_ns = self._running.hub.busy_since(index) or None
-        self._chronicle.plan_fault(
+        self._history.plan_fault(
             index, env if is_known else None, kind_of(error), operation, str(error), changes, began_ns=began_ns
         )
 
@@ -301,7 +301,7 @@ class Supervisor:
             failures = [self._recorder.record_failure(one) for one in failures]
         if not is_interrupt:
             text = str(failures[0])
-            self._chronicle.plan_fault(failure.worker, env, "exception", failure.operation, text, changes)
+            self._history.plan_fault(failure.worker, env, "exception", failure.operation, text, changes)
         if is_interrupt or not self._policy.restarts:
             if not is_interrupt:
                 changes.do(self._running.hub.count_fault, env)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda._engine.supervision.chronicle import FaultNote, StateChange
+from remuda._engine.running.fault_history import FaultNote, StateChange
 
 # The core's `TraceEvent`, see trace_log.hpp.
 EVENT = np.dtype(

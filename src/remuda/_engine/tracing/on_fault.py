@@ -10,7 +10,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from remuda._engine.supervision.changes import Sayings
+from remuda._engine.running.changes import Sayings
 from remuda._engine.tracing.perfetto import write_trace
 from remuda._engine.tracing.spans import LISTENERS, SpanBuffer
 from remuda._engine.tracing.tracer import PoolTracer
@@ -39,14 +39,14 @@ class FaultTraces:
     @property
     def is_due(self) -> bool:
         """Whether there are faults without a trace."""
-        faults = self._tracer.chronicle.faults
+        faults = self._tracer.fault_history.faults
         return bool(faults) and faults[-1] is not self._last
 
     def write(self) -> None:
         """Writes one of all faults that have come up together."""
         if not self.is_due:
             return
-        fault = self._last = self._tracer.chronicle.faults[-1]
+        fault = self._last = self._tracer.fault_history.faults[-1]
         if self._written >= _MAX_FILES:
             return
         self._written += 1

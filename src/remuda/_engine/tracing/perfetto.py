@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from remuda import _core
-from remuda._engine.supervision.chronicle import FaultNote, StateChange
-from remuda._engine.supervision.fault_kinds import OPERATIONS
-from remuda._engine.supervision.worker_state import WorkerState
+from remuda._engine.running.fault_history import FaultNote, StateChange
+from remuda._engine.running.fault_kinds import OPERATIONS
+from remuda._engine.running.worker_state import WorkerState
 from remuda._engine.tracing.history import BATCH, EVENT, NOBODY, RESULT, History, TracedSpan
 from remuda._trace.file import written_whole
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from remuda import _core
-from remuda._engine.startup.running import Running
-from remuda._engine.supervision.chronicle import Chronicle
+from remuda._engine.running.fault_history import FaultHistory
+from remuda._engine.running.running import Running
 from remuda._engine.tracing.history import EVENT, History, TracedWorker
 
 
@@ -17,12 +17,12 @@ class PoolTracer:
     """Has the hub note what it does while somebody listens. It keeps nothing of the pool's memory.
 
     Attributes:
-        chronicle: What else has happened in the pool.
+        fault_history: What else has happened in the pool.
         is_open: Whether the pool is not closed yet.
     """
 
-    def __init__(self, name: str, running: Running, chronicle: Chronicle) -> None:
-        self.chronicle, self.is_open = chronicle, True
+    def __init__(self, name: str, running: Running, history: FaultHistory) -> None:
+        self.fault_history, self.is_open = history, True
         self._name, self._running = name, weakref.ref(running)
         self._workers = tuple(
             TracedWorker(worker.index, worker.name, tuple(worker.env_ids)) for worker in running.backend.workers
@@ -50,7 +50,9 @@ class PoolTracer:
     def history(self) -> History:
         """All that there is."""
         events = np.frombuffer(b"" if self._log is None else self._log.events(), EVENT)
-        return History(self._name, self._workers, events, tuple(self.chronicle.changes), tuple(self.chronicle.faults))
+        return History(
+            self._name, self._workers, events, tuple(self.fault_history.changes), tuple(self.fault_history.faults)
+        )
 
     def close(self) -> None:
         """The pool is about to close."""

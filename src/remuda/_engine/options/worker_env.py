@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from remuda._engine.pool.options import WorkerEnv
+from remuda._engine.options.pool_options import WorkerEnv
 
 _OURS = "REMUDA_"  # whose processes are told apart by such
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from remuda._engine.pool.seeding import entropy_for, given_before, seeds_for
+from remuda._engine.running.seeding import entropy_for, given_before, seeds_for
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remuda._engine.pool.elsewhere import Elsewhere
-from remuda._engine.pool.options import PoolOptions
-from remuda._engine.supervision.fault_policy import FaultPolicy
+from remuda._engine.options.fault_policy import FaultPolicy
+from remuda._engine.options.pool_options import PoolOptions
+from remuda._engine.options.remote_backend import RemoteBackend
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _needs_processes(options: PoolOptions, policy: FaultPolicy) -> bool:
         or options.get("devices") is not None
         or options.get("resets_ahead", False)
         or (isinstance(autoreset, str) and autoreset == "background")
-        or isinstance(options.get("backend"), Elsewhere)
+        or isinstance(options.get("backend"), RemoteBackend)
     )
 
 

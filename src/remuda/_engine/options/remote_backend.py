@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from remuda._engine.pool.pool import Pool
 
 
-class Elsewhere:
+class RemoteBackend:
     """Describes where the envs of a pool run, if not on this machine, and knows the pool that drives them from here."""
 
     def pool_type(self) -> type[Pool]:

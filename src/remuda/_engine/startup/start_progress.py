@@ -6,7 +6,7 @@ import os
 import time
 from types import TracebackType
 
-from remuda._backends.base import BuildSite
+from remuda._backends.base import BuildProgress
 from remuda._engine.startup.start import Settings
 from remuda._engine.stats.units import span
 from remuda._progress import bar
@@ -15,7 +15,7 @@ from remuda._wire.card import start_of
 from remuda._worker.worker_info import worker_info
 
 
-class StartSite(BuildSite):
+class StartProgress(BuildProgress):
     """Of one pool, until it is there. A bar appears where that takes long and somebody watches."""
 
     def __init__(self, settings: Settings) -> None:
@@ -58,7 +58,7 @@ class StartSite(BuildSite):
             self.board.close()
         self.board = None
 
-    def __enter__(self) -> StartSite:
+    def __enter__(self) -> StartProgress:
         return self
 
     def __exit__(

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from remuda._engine.pool.arguments import check_common, check_env_ids, check_whole
-from remuda._engine.pool.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.resets import Options
+from remuda._engine.running.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._wire.pickling import dump_for_worker
 from remuda._wire.requests import CallEnv
 
 
-class Callee:
+class EnvCalls:
     """Envs that can be called: those of a pool, or of a part of it, which may be called whoever else is split off."""
 
     _engine: Engine

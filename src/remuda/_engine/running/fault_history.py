@@ -6,8 +6,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from remuda._engine.supervision.changes import Changes
-from remuda._engine.supervision.worker_state import WorkerState
+from remuda._engine.running.changes import Changes
+from remuda._engine.running.worker_state import WorkerState
 
 _KEPT = 4096
 
@@ -48,7 +48,7 @@ class FaultNote:
     text: str
 
 
-class Chronicle:
+class FaultHistory:
     """What has happened in a pool besides steps, the latest of it.
 
     Attributes:

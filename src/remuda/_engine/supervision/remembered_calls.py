@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from remuda._engine.pool.calls import Addressee
-from remuda._engine.supervision.changes import Changes
+from remuda._engine.running.calls import Addressee
+from remuda._engine.running.changes import Changes
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.requests import TellAgain, remember
 from remuda.errors import Failure, RemudaError
 
 
-class Standing:
+class RememberedCalls:
     """By env and by what it was about. Workers keep the same for envs that they build anew themselves."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Remembering:
     """Takes the answer of an env to what it was told, and remembers that it was told so."""
 
     addressee: Addressee
-    standing: Standing
+    standing: RememberedCalls
     env: int
     about: Hashable
     request: Parts

@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from gymnasium import Space
 
-from remuda._engine.pool.elsewhere import Elsewhere
-from remuda._engine.pool.progress import OperationOf
-from remuda._engine.pool.seeds import Seeding
-from remuda._engine.startup.extras import Extras
-from remuda._engine.supervision.fault_policy import FaultPolicy, OnFault
-from remuda._engine.supervision.recording import Recording
+from remuda._engine.options.extras import Extras
+from remuda._engine.options.fault_policy import FaultPolicy, OnFault
+from remuda._engine.options.recording import Recording
+from remuda._engine.options.remote_backend import RemoteBackend
+from remuda._engine.running.progress import OperationOf
+from remuda._engine.running.seeds import Seeding
 from remuda._relay.output import WorkerOutput
 
 EnvFn: TypeAlias = Callable[[], Any]
@@ -29,7 +29,7 @@ class FaceOptions(TypedDict, total=False):
     """The options of `PoolOptions` that no face has among the parameters of what it stands for."""
 
     num_workers: int | Literal["auto"] | None
-    backend: BackendName | Elsewhere
+    backend: BackendName | RemoteBackend
     preload: Sequence[str]
     threads_per_worker: int | None
     worker_env: WorkerEnv | None

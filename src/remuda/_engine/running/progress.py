@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from remuda._engine.pool.seeds import Seeds
-from remuda._engine.startup.running import Running
+from remuda._engine.running.running import Running
+from remuda._engine.running.seeds import Seeds
 from remuda.errors import EnvProgress
 
 OperationOf: TypeAlias = Callable[[str, EnvProgress], tuple[str, EnvProgress]]

@@ -1,0 +1,1 @@
+"""The options of a pool: their names, types, defaults, checks and meanings."""

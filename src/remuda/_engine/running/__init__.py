@@ -1,0 +1,1 @@
+"""The running pool, as supervision, tracing and the pool's methods share it."""
