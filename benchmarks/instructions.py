@@ -40,7 +40,7 @@ STRETCHED_NS = 1_000_000_000
 
 
 def put_off_looks(pool: remuda.Part) -> None:
-    pool._engine.running.hub.look_every(STRETCHED_NS)
+    pool._engine.running.hub.workers.look_every(STRETCHED_NS)
 
 
 def of_pool(steps: int, actions: Any = ACTIONS) -> None:

@@ -46,9 +46,9 @@ def failure(env_id: int | None = 1, exception: BaseException | None = None) -> F
 def faults_of(num_slots: int) -> Faults:
     """Of a pool whose hub does nothing but remember obstacles."""
 
-    def nothing(_: int) -> None: ...
+    def nothing(*_: Any) -> None: ...
 
-    hub = SimpleNamespace(obstacles=_core.Obstacles(num_slots, num_slots), fail=nothing, tell_failed=nothing)
+    hub = SimpleNamespace(obstacles=_core.Obstacles(num_slots, num_slots), resolve=nothing, tell_failed=nothing)
     running: Any = SimpleNamespace(hub=hub, layout=SimpleNamespace(num_slots=num_slots))
     return Faults(running, in_callers_thread=False)
 

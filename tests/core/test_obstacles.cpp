@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "check.hpp"
-#include "pool/hub/obstacles.hpp"
+#include "pool/slots/obstacles.hpp"
 
 using remuda::Obstacles;
 

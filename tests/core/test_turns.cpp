@@ -1,6 +1,6 @@
 // No more workers have a turn at once than may, and whoever waits comes in the order of asking.
 #include "check.hpp"
-#include "pool/slots/turns.hpp"
+#include "pool/workers/turns.hpp"
 
 using namespace remuda;
 

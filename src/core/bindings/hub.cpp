@@ -41,12 +41,17 @@ constexpr auto from_within = &Entering<method, Entrance::Kind::kWithin>::call;
 template <auto method>
 constexpr auto dealing = &Entering<method, Entrance::Kind::kDealing>::call;
 
-}  // namespace
-
-void bind_hub(nb::module_& m) {
-  nb::class_<ActionColumn>(m, "ActionColumn")
-      .def(nb::init<Column, nb::sequence>(), "column"_a, "bounds"_a, nb::keep_alive<1, 2>());
-
+void bind_slots(nb::module_& m) {
+  nb::enum_<Outcome>(m, "Outcome")
+      .value("DROP", Outcome::kDrop)
+      .value("FAIL", Outcome::kFail)
+      .value("RESEND", Outcome::kResend)
+      .value("REPEAT_LAST", Outcome::kRepeatLast)
+      .value("END_EPISODE", Outcome::kEndEpisode)
+      .value("END_AND_RESET", Outcome::kEndAndReset)
+      .value("RESET", Outcome::kReset)
+      .value("END_LATER", Outcome::kEndLater)
+      .value("END_AND_RESET_LATER", Outcome::kEndAndResetLater);
   nb::enum_<Refusal>(m, "Refusal")
       .value("PART", Refusal::kPart)
       .value("PENDING", Refusal::kPending)
@@ -61,6 +66,53 @@ void bind_hub(nb::module_& m) {
       .def("must_reset", &Obstacles::must_reset, "slot"_a)
       .def("lose", &Obstacles::lose, "env"_a)
       .def("set_untold", &Obstacles::set_untold, "any"_a);
+  nb::class_<SlotLedger>(m, "SlotLedger")
+      .def("env_of", &SlotLedger::env_of, "slot"_a)
+      .def("worker_of", &SlotLedger::worker_of, "slot"_a)
+      .def("slot_of", &SlotLedger::slot_of, "env"_a)
+      .def("last_sent", &SlotLedger::last_sent, "slots"_a)
+      .def("is_idle", &SlotLedger::is_idle, "slot"_a)
+      .def("last_op", &SlotLedger::last_op, "slot"_a)
+      .def("action_row", &SlotLedger::action_row, "slot"_a)
+      .def("is_fresh", &SlotLedger::is_fresh, "slot"_a)
+      .def("set_fresh", &SlotLedger::set_fresh, "slot"_a)
+      .def("is_over", &SlotLedger::is_over, "slot"_a)
+      .def("has_results", &SlotLedger::has_results, "slot"_a)
+      .def("last", &SlotLedger::last, "slot"_a)
+      .def("needs_reset", &SlotLedger::needs_reset, "slot"_a)
+      .def("has_begun", &SlotLedger::has_begun, "slot"_a)
+      .def("progress", &SlotLedger::progress, "env"_a)
+      .def("seeded", &SlotLedger::seeded, "env"_a)
+      .def("cut_off_in_rollout", &SlotLedger::cut_off_in_rollout, "slot"_a);
+}
+
+void bind_workers(nb::module_& m) {
+  nb::class_<Workers>(m, "Workers")
+      .def("watch", &Workers::watch_process, "worker"_a, "pidfd"_a, "socket"_a = -1)
+      .def("relay", &Workers::relay, "fd"_a)
+      .def("said", &Workers::said)
+      .def_prop_ro("has_unheard", &Workers::has_unheard)
+      .def("note_heard", &Workers::note_heard, "said"_a)
+      .def("listen", &Workers::listen, "fds"_a, "alarm_ns"_a)
+      .def("look_every", &Workers::look_every, "ns"_a)
+      .def("raise_news", &Workers::raise_news)
+      .def_prop_ro("has_news", &Workers::has_news)
+      .def("set_deadlines", &Workers::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
+      .def("lost_ns", &Workers::lost_ns)
+      .def("doing", &Workers::doing, "worker"_a)
+      .def("busy_since", &Workers::busy_since, "worker"_a)
+      .def("count_restart", &Workers::count_restart, "worker"_a)
+      .def("count_memory_renewal", &Workers::count_memory_renewal, "worker"_a)
+      .def("count_outage", &Workers::count_outage, "worker"_a, "ns"_a);
+}
+
+}  // namespace
+
+void bind_hub(nb::module_& m) {
+  bind_slots(m);
+  bind_workers(m);
+  nb::class_<ActionColumn>(m, "ActionColumn")
+      .def(nb::init<Column, nb::sequence>(), "column"_a, "bounds"_a, nb::keep_alive<1, 2>());
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(Collected<Hub>::slots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
@@ -76,15 +128,14 @@ void bind_hub(nb::module_& m) {
       .def("begin_rollout", from_outside<&Hub::begin_rollout>, "part"_a, "parts"_a, "steps"_a, "extras"_a,
            nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))
       .def("end_rollout", from_outside<&Hub::end_rollout>, "part"_a, "rollout"_a)
-      .def("cut_off_in_rollout", from_within<&Hub::cut_off_in_rollout>, "slot"_a)
       .def("bytes_for_rollout", &Hub::bytes_for_rollout, "rows"_a)
-      .def("needs_reset", &Hub::needs_reset, "slot"_a)
-      .def("has_begun", &Hub::has_begun, "slot"_a)
       .def("set_batches", &Hub::set_batches, "type"_a, "source"_a, "look"_a, "obs_is_array"_a)
       .def("look_at", &Hub::look_at, "number"_a)
       .def_prop_ro("batches", &Hub::batches)
       .def("set_pump", &Hub::set_pump, "pump"_a)
       .def_prop_ro("obstacles", &Hub::obstacles)
+      .def_prop_ro("slots", &Hub::slots, nb::rv_policy::reference_internal)
+      .def_prop_ro("workers", &Hub::workers, nb::rv_policy::reference_internal)
       .def("seat_in_order", from_outside<&Hub::seat_in_order>)
       .def("send", from_outside<&Hub::send>, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(),
            "blobs"_a.none() = nb::none(), "part"_a = 0)
@@ -110,52 +161,16 @@ void bind_hub(nb::module_& m) {
       .def("drop_ready", from_outside<&Hub::drop_ready>, "part"_a = 0)
       .def("first_message", &Hub::first_message, nb::sig("def first_message(self) -> tuple | None"))
       .def("remove_message", from_within<&Hub::remove_message>)
-      .def("watch", from_within<&Hub::watch>, "worker"_a, "pidfd"_a, "socket"_a = -1)
-      .def("relay", &Hub::relay, "fd"_a)
-      .def("said", &Hub::said)
-      .def_prop_ro("has_unheard", &Hub::has_unheard)
-      .def("note_heard", &Hub::note_heard, "said"_a)
       .def("first_dead", &Hub::first_dead, nb::sig("def first_dead(self) -> tuple | None"))
       .def("remove_dead", from_within<&Hub::remove_dead>)
       .def("first_late", &Hub::first_late, nb::sig("def first_late(self) -> tuple | None"))
       .def("remove_late", from_within<&Hub::remove_late>)
-      .def("listen", from_within<&Hub::listen>, "fds"_a, "alarm_ns"_a)
-      .def("look_every", &Hub::look_every, "ns"_a)
-      .def("raise_news", &Hub::raise_news)
-      .def_prop_ro("has_news", &Hub::has_news)
-      .def("set_deadlines", &Hub::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
-      .def("doing", &Hub::doing, "worker"_a)
-      .def("busy_since", &Hub::busy_since, "worker"_a)
-      .def("progress", &Hub::progress, "env"_a)
-      .def("seeded", &Hub::seeded, "env"_a)
-      .def("env_of", &Hub::env_of, "slot"_a)
-      .def("worker_of", &Hub::worker_of, "slot"_a)
-      .def("slot_of", &Hub::slot_of, "env"_a)
-      .def("action_row", &Hub::action_row, "slot"_a)
-      .def("is_idle", &Hub::is_idle, "slot"_a)
-      .def("last_op", &Hub::last_op, "slot"_a)
+      .def("resolve", from_within<&Hub::resolve>, "slot"_a, "outcome"_a, "parts"_a.none() = nb::none())
       .def("tell_failed", from_within<&Hub::tell_failed>, "part"_a)
-      .def("drop", from_within<&Hub::drop>, "slot"_a)
-      .def("fail", from_within<&Hub::fail>, "slot"_a)
-      .def("resend", from_within<&Hub::resend>, "slot"_a)
-      .def("repeat_last", from_within<&Hub::repeat_last>, "slot"_a, "parts"_a)
-      .def("is_fresh", &Hub::is_fresh, "slot"_a)
-      .def("last_sent", &Hub::last_sent, "slots"_a)
-      .def("set_fresh", from_within<&Hub::set_fresh>, "slot"_a)
-      .def("end_episode", from_within<&Hub::end_episode>, "slot"_a, "parts"_a)
-      .def("reset_into_row", from_within<&Hub::reset_into_row>, "slot"_a, "terminal"_a.none(), "is_complete"_a)
-      .def("defer_end", from_within<&Hub::defer_end>, "slot"_a, "ending"_a, "into_reset"_a)
-      .def("is_deferred", &Hub::is_deferred, "slot"_a)
-      .def("last", &Hub::last, "slot"_a)
-      .def("is_over", &Hub::is_over, "slot"_a)
-      .def("has_results", &Hub::has_results, "slot"_a)
       .def("reopen", from_within<&Hub::reopen>, "worker"_a)
       .def("give_up", from_within<&Hub::give_up>, "worker"_a)
       .def("arrive", from_within<&Hub::arrive>, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("count_fault", &Hub::count_fault, "env"_a)
-      .def("count_memory_renewal", &Hub::count_memory_renewal, "worker"_a)
-      .def("count_restart", &Hub::count_restart, "worker"_a)
-      .def("count_outage", &Hub::count_outage, "worker"_a, "ns"_a)
       .def("note_unpickled", &Hub::note_unpickled, "ns"_a)
       .def("add_info_column", from_within<&Hub::add_info_column>, "column"_a)
       .def_prop_ro("num_info_columns", &Hub::num_info_columns)
@@ -163,7 +178,6 @@ void bind_hub(nb::module_& m) {
       .def("ready", &Hub::ready, "part"_a = 0)
       .def_prop_ro("any_pending", &Hub::any_pending)
       .def_prop_ro("needs_attention", &Hub::needs_attention)
-      .def("lost_ns", &Hub::lost_ns)
       .def("set_trace", &Hub::set_trace, "log"_a.none());
 }
 

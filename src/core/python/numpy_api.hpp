@@ -11,3 +11,9 @@
 #include <numpy/arrayobject.h>
 
 namespace nb = nanobind;
+
+namespace remuda {
+
+inline nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
+
+}  // namespace remuda

@@ -63,7 +63,7 @@ def seeds_given(pool: Pool, bases: dict[int, Any]) -> npt.NDArray[np.int64]:
     """(n,): how many seeds each env has been given of those that follow from its own, by predecessors too."""
     counts = list[int]()
     for env in range(pool.num_envs):
-        number, latest, _ = pool._engine.running.hub.seeded(env)
+        number, latest, _ = pool._engine.running.slots.seeded(env)
         here = latest + 1 if number else 0  # none, where it was put into a state and not reset since
         counts.append(here + getattr(bases.get(env), "given", 0))
     return np.array(counts, np.int64)

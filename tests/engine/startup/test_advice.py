@@ -13,7 +13,7 @@ from made_up_stats import US, each, snapshot
 from pool_envs import counting
 
 from remuda import Pool, PoolStats
-from remuda._engine.startup import advice as advising
+from remuda._engine.stats import advice as advising
 from remuda._engine.stats.advice import Adviser, advice
 from remuda._engine.stats.verdict import workers_verdict
 

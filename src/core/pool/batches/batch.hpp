@@ -15,8 +15,6 @@
 
 namespace remuda {
 
-inline nb::object none_or(nb::object object) { return object.is_valid() ? object : nb::object(nb::none()); }
-
 // Which reader of info columns batches with this source have; it lives as long as that.
 InfoReader& info_reader_of(nb::handle source);
 

@@ -28,16 +28,6 @@ nb::object read_only_ids(const std::vector<std::uint32_t>& slots) {
   return ids;
 }
 
-std::vector<Port> ports_for(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker) {
-  std::vector<Port> ports;
-  std::uint32_t first_env = 0;
-  for (std::uint32_t w = 0; w < plan.workers; ++w) {
-    ports.emplace_back(arena, plan, w, first_env, envs_of_worker[w]);
-    first_env += envs_of_worker[w];
-  }
-  return ports;
-}
-
 // Reads a list, tuple or array of ints; false where it is none. A bool is no int here, and a mask no array of them.
 bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
   if (PyArray_Check(list.ptr())) {
@@ -73,32 +63,17 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
          std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
-      autoreset_(autoreset),
       lendings_(Lendings::make(arena_, plan_.slots)),
-      progress_(arena_->at<Progress>(plan_.progress)),
-      seating_(plan_.slots, plan_.envs),
-      slots_(plan_.slots),
-      objects_(plan_.slots),
-      obstacles_(std::make_shared<Obstacles>(plan_.slots, plan_.envs)),
-      parts_(slots_, plan_.frames),
-      last_results_(plan_, rows_of(columns), rows_of(final_columns), rows_of(computed)),
-      last_messages_(plan_.envs),
-      last_parts_(plan_.envs),
-      resolution_(slots_, seating_, last_results_, parts_, plan_.width),
+      slots_(*arena_, plan_, autoreset, envs_of_worker,
+             LastResults(plan_, rows_of(columns), rows_of(final_columns), rows_of(computed))),
+      workers_(*arena_, plan_, envs_of_worker, queues, max_running),
+      bell_(*arena_->at<Bell>(Plan::kPoolBell), *arena_->at<SharedCores>(Plan::kCores), Nanoseconds(spin_ns),
+            spins_heedlessly),
       actions_(std::move(actions), action_nest),
       frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns), std::move(computed)),
       rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, rows_of_rollouts())),
       callbacks_{.batch_type = nb::borrow(nb::type<Batch>())},
-      ports_(ports_for(*arena_, plan_, envs_of_worker)),
-      transfers_(plan_.workers),
-      mail_(transfers_, queues),
-      watch_(plan_.workers),
-      bell_(*arena_->at<Bell>(Plan::kPoolBell), *arena_->at<SharedCores>(Plan::kCores), Nanoseconds(spin_ns),
-            spins_heedlessly),
-      words_(*arena_->at<Words>(Plan::kWords)),
-      outbox_(ports_, mail_, deadlines_, max_running),
       caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures)) {
-  for (std::uint32_t w = 0; w < plan_.workers; ++w) workers_.insert(workers_.end(), envs_of_worker[w], w);
   if (one_sleeps) bell_.appoint_sleeper(plan_.workers - 1);
   lend_columns();
   std::vector<std::uint32_t> all(plan_.slots);
@@ -120,7 +95,8 @@ std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
 
 // Tells what batches and rollouts may be views of.
 void Hub::lend_columns() {
-  for (const auto* columns : {&last_results_.columns(), &last_results_.final_columns(), &last_results_.computed()})
+  const LastResults& kept = slots_.last_results();
+  for (const auto* columns : {&kept.columns(), &kept.final_columns(), &kept.computed()})
     for (const LastResults::Rows& column : *columns) lendings_->add_column(column.at, column.bytes);
   for (std::size_t c = 0; c < plan_.actions.size(); ++c)
     lendings_->add_action_column(arena_->at<std::byte>(plan_.actions[c] + plan_.action_bytes[c] * plan_.slots),
@@ -131,13 +107,13 @@ void Hub::lend_columns() {
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
     part_objects_[i].lent.take_back(true);  // it may change meanwhile
-  const std::uint32_t first = parts_.divide(divisions, *lendings_);
+  const std::uint32_t first = slots_.parts().divide(divisions, *lendings_);
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
   keep_last_actions(all);  // the slots' positions are others now
   part_objects_.clear();   // what is held yet of their frames comes back by itself
   for (std::uint32_t i = 0; i < divisions.size(); ++i)
-    part_objects_.push_back({.env_ids = read_only_ids(parts_.at(first + i).slots())});
+    part_objects_.push_back({.env_ids = read_only_ids(slots_.parts().at(first + i).slots())});
   return first;
 }
 
@@ -174,15 +150,15 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
   if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal::kTargets;
   std::optional<Actions::Leaves> leaves;
   if (op == Op::kStep) {
-    const std::size_t count = slots.is_none() ? parts_.at(number).slots().size() : some.size();
+    const std::size_t count = slots.is_none() ? slots_.parts().at(number).slots().size() : some.size();
     leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
     if (!leaves) return Refusal::kActions;
     if (!has_part(number)) return Refusal::kPart;  // as may this
   }
-  Part& part = parts_.at(number);
+  Part& part = slots_.parts().at(number);
   const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots() : some;
-  if (const auto refusal = obstacle(op, targets)) return refusal;
-  if (leaves) actions_.write(*leaves, targets, part, slots_);
+  if (const auto refusal = slots_.refusal(op, targets)) return refusal;
+  if (leaves) actions_.write(*leaves, targets, part, slots_.states());
   if (!targets.empty()) dispatch(op, targets, blobs, part, now);
   return std::nullopt;
 }
@@ -190,20 +166,9 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
 bool Hub::read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const {
   std::vector<std::int64_t> ids;
   if (!read_ints(slots, ids)) return false;
-  auto read = as_targets(ids, slots_, parts_.index(number), plan_.width);
+  auto read = as_targets(ids, slots_.states(), slots_.parts().index(number), plan_.width);
   if (read) targets = std::move(*read);
   return read.has_value();
-}
-
-// What keeps these slots, distinct ones, from being sent the op.
-std::optional<Refusal> Hub::obstacle(Op op, const std::vector<std::uint32_t>& targets) const {
-  auto any = [&](auto is_so) { return std::any_of(targets.begin(), targets.end(), is_so); };
-  if (op != Op::kReset && obstacles_->any_must_reset() && any([&](auto slot) { return obstacles_->must_reset(slot); }))
-    return Refusal::kMustReset;
-  if (obstacles_->any_lost() && any([&](auto slot) { return obstacles_->is_lost(env_of(slot)); }))
-    return Refusal::kLost;
-  if (any([&](auto slot) { return slots_[slot].state != SlotState::kIdle; })) return Refusal::kInFlight;
-  return std::nullopt;
 }
 
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now) {
@@ -219,16 +184,15 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     const std::uint32_t position = slots_[targets[i]].position, row = is_there ? theirs[i] : first_row + position;
     slots_.send(targets[i], op, row);
     if (op == Op::kStep) slots_.set_action_row(targets[i], part.action_row(row, position));
-    if (op == Op::kReset) obstacles_->note_reset(targets[i]);
   }
   // One record tells of neighbours, unless each has something of its own, or episodes begin out of turn.
-  const bool in_runs = blobs.is_none() && !slots_.any_cut_off() && !seating_.has_spares();
+  const bool in_runs = blobs.is_none() && !slots_.states().any_cut_off() && !slots_.seating().has_spares();
   for (std::size_t first = 0, next; first < targets.size(); first = next) {
     next = in_runs ? end_of_run(targets, first) : first + plan_.width;
     const nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[first / plan_.width]);
     send_run(op, targets[first], static_cast<std::uint32_t>(next - first), parts);
   }
-  outbox_.publish_all(now);
+  workers_.outbox().publish_all(now);
 }
 
 // Of neighbours that their own envs back, in one worker, and whose results go to neighbouring rows.
@@ -236,7 +200,9 @@ std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size
   std::size_t next = first + 1;
   for (; next < targets.size(); ++next) {
     const std::uint32_t slot = targets[next], last = targets[next - 1];
-    if (slot != last + 1 || workers_[slot] != workers_[last] || slots_[slot].row != slots_[last].row + 1) break;
+    if (slot != last + 1 || slots_.worker_of_env(slot) != slots_.worker_of_env(last) ||
+        slots_[slot].row != slots_[last].row + 1)
+      break;
   }
   return next;
 }
@@ -244,82 +210,63 @@ std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size
 // The command for slots in flight: one record.
 void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts) {
   for (std::uint32_t slot = first; slot < first + count; slot += plan_.width) {
-    if (slots_[slot].episode != Episode::kOver || !begins_episode(slot, op, parts)) continue;
-    slots_.set_op(slot, Op::kReset);
+    if (slots_[slot].episode != Episode::kOver || !slots_.begin_episode(slot, op, !parts.is_none())) continue;
+    swap_in_spare(slot);
     parts = nb::none();
   }
-  if (!parts.is_none()) objects_[first].command = parts;
-  if (!deliver_end(first) && !answer_here(first, op, parts)) push_run(slots_[first].op, first, count, parts);
-}
-
-// The slot's last episode is over: whether this command is to be a plain reset, and a fresh env's.
-bool Hub::begins_episode(std::uint32_t slot, Op op, nb::handle parts) {
-  if (op == Op::kObserve) return false;
-  slots_.go_on(slot);
-  // With a seed or options it is its own env that resets.
-  const bool plain = op == Op::kStep ? autoreset_ == Autoreset::kNextStep : parts.is_none();
-  if (!seating_.has_spares() || !plain) return false;
-  swap_in_spare(slot);
-  return true;
+  if (!parts.is_none()) slots_.keep_command(first, parts);
+  if (deliver_end(first)) return;
+  if (op == Op::kObserve && !parts.is_none()) return slots_.answer_observe(first, parts);
+  push_run(slots_[first].op, first, count, parts);
 }
 
 // The env of a slot changes places with the spare that has waited longest.
 void Hub::swap_in_spare(std::uint32_t slot) {
-  const std::uint32_t finished = seating_.swap_in_spare(slot), worker = workers_[finished];
-  // After an episode its worker resets it unasked; one that was built anew knows of none.
-  if (last_results_.is_fresh(finished) && ports_[worker].is_published())
+  const std::uint32_t finished = slots_.swap_in_spare(slot), worker = slots_.worker_of_env(finished);
+  // After an episode its worker resets it unasked; one that was rebuilt has ended none.
+  if (slots_.last_results().is_fresh(finished) && workers_[worker].is_published())
     push_message(Op::kPrepare, worker, finished, nb::none());
 }
 
 // One record for `count` slots from this one on.
 void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts) {
-  const std::uint64_t sequence = outbox_.next_sequence();
-  for (std::uint32_t i = 0; i < count; ++i) slots_.set_sequence(first + i, sequence);
+  const std::uint64_t sequence = workers_.outbox().next_sequence();
+  slots_.set_sequence(first, count, sequence);
   const Slots::Slot& slot = slots_[first];
-  push(worker_of(first), {op, env_of(first), slot.row, count, sequence, 0, action_row(first)}, parts);
+  push(slots_.worker_of(first), {op, slots_.env_of(first), slot.row, count, sequence, 0, slot.action_row}, parts);
 }
 
 // The command that a slot was sent last, once more.
 void Hub::push_again(std::uint32_t slot) {
-  push_run(slots_[slot].op, slot, plan_.width, none_or(objects_[slot].command));
+  push_run(slots_[slot].op, slot, plan_.width, slots_.command_of(slot));
   TimeOfCall now;
-  outbox_.publish(worker_of(slot), now);
+  workers_.outbox().publish(slots_.worker_of(slot), now);
 }
 
 std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                                 nb::handle addressee) {
-  if (ports_[worker].outstanding >= plan_.ring_capacity)
+  if (workers_[worker].outstanding >= plan_.ring_capacity)
     throw nb::value_error("too many messages are waiting for one worker");
-  if (!addressees.is_none()) nb::borrow<nb::dict>(addressees)[nb::int_(outbox_.last_sequence() + 1)] = addressee;
+  if (!addressees.is_none())
+    nb::borrow<nb::dict>(addressees)[nb::int_(workers_.outbox().last_sequence() + 1)] = addressee;
   return push_message(op, worker, env, parts);
 }
 
 std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts) {
-  const std::uint64_t sequence = outbox_.next_sequence();
-  ports_[worker].messages.push_back(sequence);
-  if (env != kWholeWorker) last_messages_[env] = sequence;
+  const std::uint64_t sequence = workers_.outbox().next_sequence();
+  workers_[worker].messages.push_back(sequence);
+  if (env != kWholeWorker) slots_.note_message(env, sequence);
   inbox_.await_answer();
   push(worker, {op, env, 0, 1, sequence, 0, 0}, parts);
   TimeOfCall now;
-  outbox_.publish(worker, now);
+  workers_.outbox().publish(worker, now);
   return sequence;
-}
-
-std::uint64_t Hub::last_sent(const std::vector<std::uint32_t>& slots) const {
-  std::uint64_t last = 0;
-  for (std::uint32_t slot : slots) last = std::max({last, slots_[slot].sequence, last_messages_[env_of(slot)]});
-  return last;
-}
-
-bool Hub::has_room(std::uint32_t worker) const {
-  // The envs' own commands always find room, and for each a message of ours; others take what is left.
-  return ports_[worker].outstanding + ports_[worker].envs < plan_.ring_capacity;
 }
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   // Who is dead is so once more: this will not be answered either.
-  if (ports_[worker].state() == PortState::kDead) inbox_.add_dead(worker);
-  outbox_.push(worker, command, parts);
+  if (workers_[worker].state() == PortState::kDead) inbox_.add_dead(worker);
+  workers_.outbox().push(worker, command, parts);
 }
 
 }  // namespace remuda

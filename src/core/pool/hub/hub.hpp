@@ -1,28 +1,18 @@
-// The pool's end of the protocol: hands commands to the workers, gathers their results into batches.
+// The pool's end of the protocol: sends commands to the workers, and gathers their results into batches.
 //
-// One call at a time enters it, see `Entrance`.  It knows slots, envs, rows and records; what a message or a failure
-// means is its Python owner's business.
+// One call at a time enters the hub, see `Entrance`.  The hub handles slots, envs, rows and records; its Python owner
+// decides what a message or a failure means.
 //
-// A slot is a place in the batch, an env is what a worker hosts; which backs which, `Seating` says.
+// A slot is a place in the batch, and a worker hosts envs.  The slots are divided into parts, which are sent and
+// received apart from each other: one part unless the pool is `split`.
 //
-// Slots that one env backs are neighbours, and are commanded, answer and fail together; the first of them stands for
-// all.
+// The hub passes things on between:
 //
-// The slots are divided into parts, which are sent and received apart from each other: one part unless it is `split`.
-//
-// What it knows is kept by others, and it passes things on between them:
-//
-//   who backs a slot, who gets a spare   Seating            states of commands and episodes   Slots
-//   what goes out to workers, in turns   Outbox, Turns      workers: rings, bells, states     Port
-//   messages outside of the arena        Mail, Transfers    the parts, and what is ready      Parts, Part
-//   how the caller waits for results     PoolBell           batches, and their frames         FrameTaker
-//   what does not ring                   Watch              what becomes of failed envs       Resolution
-//   how long anything may take           Deadlines          what has to be dealt with         Inbox
-//   actions and env ids of callers       Actions, targets   what keeps slots from stepping    Obstacles
-//   each env's last result               LastResults        what has happened of late         Tracing
-//   rollouts: their memory, their rows   RolloutStore, Rollout
-//   where the caller's time goes         CallerMeter        what workers have logged          SpokenWords
-//   functions of the pool's in Python    Callbacks          calls in the middle of others     Entrance
+//   SlotLedger   what each slot was sent, and its outcome    Workers       rings, sockets, processes, deadlines
+//   Actions      actions of callers, as columns              FrameTaker    batches, and their frames
+//   Inbox        what Python has to decide on                PoolBell      the wait for results
+//   Rollout      many steps as one array                     CallerMeter   where the caller's time goes
+//   Callbacks    functions of the pool in Python             Entrance      calls in the middle of others
 #pragma once
 
 #include <memory>
@@ -40,24 +30,13 @@
 #include "pool/hub/caller_meter.hpp"
 #include "pool/hub/entrance.hpp"
 #include "pool/hub/inbox.hpp"
-#include "pool/hub/obstacles.hpp"
-#include "pool/hub/refusal.hpp"
 #include "pool/rollouts/rollout_store.hpp"
 #include "pool/rollouts/rollout_views.hpp"
-#include "pool/slots/last_results.hpp"
-#include "pool/slots/parts.hpp"
-#include "pool/slots/resolution.hpp"
-#include "pool/slots/seating.hpp"
-#include "pool/slots/slots.hpp"
+#include "pool/slots/refusal.hpp"
+#include "pool/slots/slot_ledger.hpp"
 #include "pool/tracing/tracing.hpp"
-#include "pool/workers/deadlines.hpp"
-#include "pool/workers/mail.hpp"
-#include "pool/workers/outbox.hpp"
 #include "pool/workers/pool_bell.hpp"
-#include "pool/workers/port.hpp"
-#include "pool/workers/spoken_words.hpp"
-#include "pool/workers/transfers.hpp"
-#include "pool/workers/watch.hpp"
+#include "pool/workers/workers.hpp"
 #include "shm/columns.hpp"
 #include "shm/plan.hpp"
 
@@ -80,21 +59,21 @@ class Hub {
   // number of the first; the others' follow.  No number is given twice, so those of parts that are gone stand for none.
   // Until then all slots are part 0.
   std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
-  bool has_part(std::uint32_t number) const { return parts_.has(number); }
-  std::vector<std::uint32_t> part_numbers() const { return parts_.numbers(); }
+  bool has_part(std::uint32_t number) const { return slots_.parts().has(number); }
+  std::vector<std::uint32_t> part_numbers() const { return slots_.parts().numbers(); }
   // The slots of a part: an array of int64 that cannot be written to.
-  nb::object env_ids(std::uint32_t part) const { return part_objects_.at(parts_.index(part)).env_ids; }
+  nb::object env_ids(std::uint32_t part) const { return part_objects_.at(slots_.parts().index(part)).env_ids; }
   // Batches are objects of `type`, `Batch` or a subclass, and know `source`.  `look(batch)` is called with each that
   // has rows with infos without a column, and with the one that `look_at` names by its number, from 1.  `obs_is_array`:
   // an observation is its one leaf; else `type` knows how to build it.
   void set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array);
   void look_at(std::uint64_t number) { look_at_ = number; }
   std::uint64_t batches() const { return caller_meter_.batches(); }  // that were handed out
-  // The number of the latest command or message for the env of any of these slots.
-  std::uint64_t last_sent(const std::vector<std::uint32_t>& slots) const;
   // Is called before each wait, where workers run in the caller's thread.
   void set_pump(nb::object pump) { callbacks_.pump = std::move(pump); }
-  const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
+  const std::shared_ptr<Obstacles>& obstacles() const { return slots_.obstacles(); }
+  SlotLedger& slots() { return slots_; }
+  Workers& workers() { return workers_; }
 
   Entrance& entrance() { return entrance_; }
   // Calls a function of the pool's that deals with what has come up.
@@ -108,14 +87,8 @@ class Hub {
   nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
   // Steps of a part fill this rollout no more.  Returns whether results that fill it are still to come.
   bool end_rollout(std::uint32_t part, const RolloutViews& rollout);
-  // An idle slot goes on with another env: where its steps fill a rollout, its episode there was cut off by that.
-  void cut_off_in_rollout(std::uint32_t slot);
   // How many bytes the next one, of so many rows, has to reserve.
   std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
-  // Whether the episode of a slot is over, and the next one has not begun; whether its last observation is the first of
-  // an episode.  As its worker has it, or had.
-  bool needs_reset(std::uint32_t slot) const;
-  bool has_begun(std::uint32_t slot) const;
 
   // -- out -------------------------------------------------------------------------------------------
 
@@ -132,7 +105,7 @@ class Hub {
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                              nb::handle addressee);
   // Slot i is backed by env i again, and the spares wait in order.  No slot is pending.
-  void seat_in_order() { seating_.seat_in_order(); }
+  void seat_in_order() { slots_.seat_in_order(); }
 
   // -- in --------------------------------------------------------------------------------------------
 
@@ -170,113 +143,40 @@ class Hub {
   // renewal, is orphaned.
   nb::object first_message() const;
   void remove_message();
-  // Watches a process: `wait` notices its death, and when its socket (-1: it has none) is ready for the rest of a
-  // message.  The descriptors stay the caller's.
-  void watch(std::uint32_t worker, int pidfd, int socket);
-  // Looks at this descriptor too, for good: what workers log comes there.  It stays the caller's.
-  void relay(int fd) { watch_.set_relay(fd); }
-  // What the workers have logged and warned is handed on before the results of what they said it in: how often they
-  // have spoken so far, whether that is more than was heard, and up to which of these the caller has.
-  std::uint32_t said() const { return words_.said(); }
-  bool has_unheard() const { return words_.any_unheard(); }
-  void note_heard(std::uint32_t said) { words_.note_heard(said); }
   // The first worker that was found dead, or None: (worker, [slots in flight], [sequences of messages without an
   // answer]).  Who is sent something when dead is found once more.
   nb::object first_dead() const;
   void remove_dead();  // its slots are orphaned from then on
-  // Makes `wait` return when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0:
-  // never).  Both stay in force until they are replaced; what was news until now is none any more.
-  void listen(std::vector<int> fds, std::int64_t alarm_ns) {
-    watch_.listen(std::move(fds), Clock::time_point(Nanoseconds(alarm_ns)));
-  }
-  void look_every(std::int64_t ns) { watch_.look_every(Nanoseconds(ns)); }  // only for benchmarks: see `Watch`
-  bool has_news() const { return watch_.has_news(); }
-  void raise_news() { watch_.raise_news(); }  // until the next `listen`
-  // Nanoseconds that an env may take for a reset, a step, a message; 0: any time.
-  void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns);
   // The first worker that was found late (worker, op), or whose results make no sense (worker, None); or None.  Each is
   // told once.
   nb::object first_late() const;
   void remove_late() { inbox_.remove_late(); }
-  // What a worker does, or did when it died: (op | None, env | None).
-  nb::tuple doing(std::uint32_t worker) const;
-  // Since when, of CLOCK_MONOTONIC; 0 where it does nothing.
-  std::uint64_t busy_since(std::uint32_t worker) const;
-  // (resets, steps since the last one) of an env so far.
-  nb::tuple progress(std::uint32_t env) const;
-  // (base, n, resets): which base the seeds of an env are derived from, by the pool's count; that the latest was the
-  // n-th, from 0; and how many resets came after that.
-  nb::tuple seeded(std::uint32_t env) const;
-  // Who backs a slot, whose worker that is, and which slot an env backs, if any.
-  std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
-  std::uint32_t worker_of(std::uint32_t slot) const { return workers_[env_of(slot)]; }
-  std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
-  // The row of the action that a slot was sent last.
-  std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].action_row; }
-  // Whether nothing that a slot was sent is pending.
-  bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
-  // The op that a slot was sent last.
-  Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
-
   // Slots of a part that have failed are pending until the failures are told, by whoever keeps them.
   void tell_failed(std::uint32_t part) {
-    if (has_part(part)) parts_.at(part).tell_failed(slots_);
+    if (has_part(part)) slots_.tell_failed(part);
   }
-  // An orphaned slot is pending, without a command: one of these ends that, see `Resolution`.
-  void drop(std::uint32_t slot);
-  void fail(std::uint32_t slot);
-  void resend(std::uint32_t slot);
-  // `parts` is handed out with the result that is made here.
-  void repeat_last(std::uint32_t slot, nb::handle parts);
-  void end_episode(std::uint32_t slot, nb::handle parts);
-  // `terminal` is handed out with the result.
-  void reset_into_row(std::uint32_t slot, nb::handle terminal, bool is_complete);
-  // A slot that is idle, or ready, and whose episode was cut off.  `ending` is handed out with the result that tells
-  // so.
-  void defer_end(std::uint32_t slot, nb::handle ending, bool into_reset);
-  bool is_deferred(std::uint32_t slot) const { return slots_.is_cut_off(slot); }
-  // Whether its env was built anew since its last result and has not reset yet, so that it knows of no observation: an
-  // observe is answered by `repeat_last`, with the parts it was sent with.
-  bool is_fresh(std::uint32_t slot) const { return last_results_.is_fresh(env_of(slot)); }
-  void set_fresh(std::uint32_t slot) { last_results_.set_fresh(env_of(slot)); }
-
-  // The last observation of a slot: (the row of the columns where it is kept, the parts that came with it | None).
-  // With `keeps_last` only, as what follows.
-  nb::tuple last(std::uint32_t slot) const;
-  // Whether its last result ended the episode (and no same-step autoreset began the next one).
-  bool is_over(std::uint32_t slot) const { return last_results_.is_over(env_of(slot)); }
-  bool has_results(std::uint32_t slot) const { return last_results_.results(env_of(slot)) != 0; }
+  // Ends an orphaned command, see `Outcome`.  `parts` is handed out with the result.
+  void resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
 
   // For a successor of a dead worker: its port is as new, and what is sent waits there until it `arrives`.
   void reopen(std::uint32_t worker);
   // There will be none: it counts as dead from now on.
   void give_up(std::uint32_t worker);
-  void arrive(std::uint32_t worker, int pidfd, int socket);
+  void arrive(std::uint32_t worker, int pidfd, int socket) { workers_.arrive(worker, pidfd, socket); }
 
   // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
   // None are where there is no such part any more.
-  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? parts_.at(part).pending() : 0; }
-  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? parts_.at(part).ready() : 0; }
-  bool any_pending() const { return parts_.any_pending(); }
+  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? slots_.parts().at(part).pending() : 0; }
+  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? slots_.parts().at(part).ready() : 0; }
+  bool any_pending() const { return slots_.parts().any_pending(); }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
-  // For statistics, which see figures.hpp: an env has failed, a worker is replaced.
   void count_fault(std::uint32_t env) { add(arena_->at<EnvFigures>(plan_.env_figures)[env].faults, 1); }
-  void count_memory_renewal(std::uint32_t worker) {
-    add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].memory_renewals, 1);
-  }
-  void count_restart(std::uint32_t worker) { add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].restarts, 1); }
-  // A worker that had failed has served nothing for so long.
-  void count_outage(std::uint32_t worker, std::uint64_t ns) {
-    add(arena_->at<WorkerFigures>(plan_.worker_figures)[worker].outage_ns, ns);
-  }
   // The caller has looked at infos, which took so long to unpickle.
   void note_unpickled(std::uint64_t ns) { caller_meter_.note_unpickled(ns); }
   // From now on what happens is noted there; null: no more.
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
-  // How much time there has been, all told, in which we were not running, or did not look: it counts for no deadline.
-  std::int64_t lost_ns();
-  bool has_room(std::uint32_t worker) const;  // for one more message
+  bool has_room(std::uint32_t worker) const { return workers_.has_room(worker); }  // for one more message
 
   // What Python's garbage collector has to know: whom we hold that may hold us.
   int visit(visitproc visit, void* arg) const {
@@ -298,11 +198,6 @@ class Hub {
 
  private:
   using Arrival = Mail::Arrival;
-  struct Objects {                // of Python's, that go with a slot's command and its result; null: there is none
-    nb::object command;           // parts of the command in flight
-    nb::object result;            // parts of the result that is held, or ready
-    nb::object terminal, ending;  // see `reset_into_row` and `defer_end`
-  };
   struct PartObjects {
     nb::object env_ids;        // its slots
     LentFrames lent = {};      // its frames that are
@@ -312,16 +207,14 @@ class Hub {
   std::vector<RolloutStore::Rows> rows_of_rollouts() const;
   void lend_columns();
 
-  PartObjects& objects_of_part(std::uint32_t number) { return part_objects_[parts_.index(number)]; }
+  PartObjects& objects_of_part(std::uint32_t number) { return part_objects_[slots_.parts().index(number)]; }
   std::optional<Refusal> send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
                                  std::vector<std::uint32_t>& some, TimeOfCall& now);
   bool read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const;
-  std::optional<Refusal> obstacle(Op op, const std::vector<std::uint32_t>& targets) const;
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
   std::size_t end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const;
   std::vector<std::uint32_t> rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part);
   void send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts);
-  bool begins_episode(std::uint32_t slot, Op op, nb::handle parts);
   void swap_in_spare(std::uint32_t slot);
   void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts);
   void push_again(std::uint32_t slot);
@@ -339,68 +232,35 @@ class Hub {
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
   Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);
-  void accept_rows(std::uint32_t worker, const Result& result);
-  void finish_rows(std::uint32_t first, const Result& result);
+  void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
   void serve_spares();
   void tell(Message message);
-  bool attention() const { return inbox_.has_others() || has_news(); }
-  std::vector<Run> take_ready(Part& part, std::uint32_t limit);
-  nb::object take_extras(const std::vector<Run>& runs);
+  bool attention() const { return inbox_.has_others() || workers_.has_news(); }
   void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
   void keep_last_actions(const std::vector<std::uint32_t>& slots);
   void end_rollout_of(std::uint32_t number);
   void forget_rollout(std::uint32_t number);
-  std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
 
   void poll(Clock::time_point now);
   void find_dead(Clock::time_point now);
   void find_late(Clock::time_point now);
   void mark_corrupt(std::uint32_t worker);
-  std::vector<std::uint32_t> slots_in_flight(const Port& port) const;
-  void orphan(std::uint32_t first);
-  Op oldest_op(const Port& port) const;
-
+  Op oldest_op(std::uint32_t worker) const;
   bool deliver_end(std::uint32_t slot);
-  bool answer_here(std::uint32_t slot, Op op, nb::handle parts);
-  void forget_command(std::uint32_t slot);
-  void keep_result(std::uint32_t slot, nb::handle parts);
-  void follow(Resolution::Next next, std::uint32_t slot, nb::handle ending);
 
   Entrance entrance_;
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
-  const Autoreset autoreset_;
   std::shared_ptr<Lendings> lendings_;
-  Progress* progress_;  // by env
-
-  Seating seating_;
-  Slots slots_;
-  std::vector<Objects> objects_;  // by slot
-  std::shared_ptr<Obstacles> obstacles_;
-  Parts parts_;
+  SlotLedger slots_;
   std::vector<PartObjects> part_objects_;  // by their order
-  LastResults last_results_;
-  std::vector<std::uint64_t> last_messages_;  // by env: the number of the latest
-  std::vector<nb::object> last_parts_;  // by env: of its last result, where observations have parts without a column
-  Resolution resolution_;
-
+  Workers workers_;
+  PoolBell bell_;
+  Inbox inbox_;
   Actions actions_;
   FrameTaker frame_taker_;
   std::shared_ptr<RolloutStore> rollout_store_;
-
   Callbacks callbacks_;
-  std::vector<Port> ports_;
-  std::vector<std::uint32_t> workers_;  // by env
-  Transfers transfers_;
-  Mail mail_;
-  Deadlines deadlines_;
-  RunningClock clock_;
-  Watch watch_;
-  PoolBell bell_;
-  SpokenWords words_;
-  Inbox inbox_;
-  Outbox outbox_;
-
   CallerMeter caller_meter_;
   Tracing tracing_;
   std::uint64_t look_at_ = 0;  // the batch that Python is to look at, by its number

@@ -1,9 +1,7 @@
 // The hub's receiving: waits for results, takes them in, and hands them out as batches.
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 
-#include "ipc/blob_parts.hpp"
 #include "pool/hub/hub.hpp"
 #include "pool/workers/soundness.hpp"
 
@@ -32,27 +30,27 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(start - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, start, number.has_value());
   }
-  const Part* part = number ? &parts_.at(*number) : nullptr;
+  const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
-  clock_.look(start, RunningClock::kUnwatched);
-  transfers_.write_on();                  // first: whoever waits for it is not late
-  if (watch_.is_due(start)) poll(start);  // also where the others' results keep coming in time
-  for (auto now = start;;) {              // of the last look at the clock, of which there is one a turn
+  workers_.clock().look(start, RunningClock::kUnwatched);
+  workers_.transfers().write_on();                  // first: whoever waits for it is not late
+  if (workers_.watch().is_due(start)) poll(start);  // also where the others' results keep coming in time
+  for (auto now = start;;) {                        // of the last look at the clock, of which there is one a turn
     const std::uint32_t heard = bell_.count();
-    transfers_.write_on();
+    workers_.transfers().write_on();
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
     if (attention() || entrance_.is_closing()) return false;
     if (part != nullptr && part->pending() < wanted) return false;  // a handler of logs or signals has received them
     if (timeout_ns >= 0 && now >= deadline) return false;
-    Nanoseconds limit = watch_.longest_sleep(now);
+    Nanoseconds limit = workers_.watch().longest_sleep(now);
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
     // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
     // somebody waits for; results only when there are enough.
-    const bool each =
-        part == nullptr || inbox_.awaits_answers() || outbox_.any_waits_for_turn() || seating_.anyone_asks();
+    const bool each = part == nullptr || inbox_.awaits_answers() || workers_.outbox().any_waits_for_turn() ||
+                      slots_.seating().anyone_asks();
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
-    if (!bell_.ask_for_all(!each && needed > 1 && needed == parts_.in_flight())) continue;
+    if (!bell_.ask_for_all(!each && needed > 1 && needed == slots_.parts().in_flight())) continue;
     const auto before = now;
     bool has_slept;
     {
@@ -61,16 +59,16 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     }
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
-    clock_.look(now, RunningClock::kStall);
+    workers_.clock().look(now, RunningClock::kStall);
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
-    if ((has_slept || watch_.is_due(now)) && !bell_.has_reached(heard + needed)) poll(now);
+    if ((has_slept || workers_.watch().is_due(now)) && !bell_.has_reached(heard + needed)) poll(now);
   }
 }
 
 // Until the bell has been rung up to `target`, or for about `limit`; or, while messages move, until one of them can go
 // on.  False when it was the latter.  `now`: the time before it, and then after it.
 bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
-  if (!bell_.has_reached(target) && transfers_.sleep(limit)) {
+  if (!bell_.has_reached(target) && workers_.transfers().sleep(limit)) {
     now = Clock::now();
     return false;
   }
@@ -82,10 +80,11 @@ bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now)
 
 void Hub::drain() {
   Result result;
-  for (std::uint32_t w = 0; w < ports_.size(); ++w) {
-    while (ports_[w].is_read() && ports_[w].results.front(result)) {
+  for (std::uint32_t w = 0; w < workers_.count(); ++w) {
+    Port& port = workers_[w];
+    while (port.is_read() && port.results.front(result)) {
       if (!accept(w, result)) break;
-      ports_[w].results.consume();
+      port.results.consume();
     }
   }
   serve_spares();
@@ -97,87 +96,42 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   const Arrival arrival = read(worker, result, parts);
   if (arrival == Arrival::kNonsense) mark_corrupt(worker);
   if (arrival != Arrival::kWhole) return arrival != Arrival::kPartial;
-  Port& port = ports_[worker];
-  port.heard = Clock::time_point(Nanoseconds(result.end_ns));
-  port.last_end_ns = result.end_ns;
+  workers_.note_result(worker, result);
   if (tracing_.is_on()) tracing_.note_result(worker, result);
-  port.outstanding -= result.count;
-  if (port.outstanding == 0) outbox_.finish_turn(worker);
-  if (result.flags & kIsMessage) {
-    std::erase(port.messages, result.sequence);
-    const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
-    tell({worker, env, result.sequence, result.flags, std::move(parts)});
+  if (!(result.flags & kIsMessage)) {
+    accept_rows(worker, result, std::move(parts));
     return true;
   }
-  objects_[seating_.slot_of(result.env)].result = std::move(parts);
-  accept_rows(worker, result);
+  const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
+  tell({worker, env, result.sequence, result.flags, std::move(parts)});
   return true;
 }
 
 Hub::Arrival Hub::read(std::uint32_t worker, const Result& result, nb::object& parts) {
-  Port& port = ports_[worker];
-  if (!is_sound(result, port, seating_, slots_)) return Arrival::kNonsense;
-  if (result.flags & kOnSocket) return mail_.read(worker, parts);
-  if (!(result.flags & kHasBlob)) return Arrival::kWhole;
-  try {
-    parts = read_parts(port.blobs_in);
-  } catch (const std::length_error&) {
-    return Arrival::kNonsense;
-  }
-  return Arrival::kWhole;
+  if (!is_sound(result, workers_[worker], slots_.seating(), slots_.states())) return Arrival::kNonsense;
+  return workers_.read(worker, result, parts);
 }
 
-void Hub::accept_rows(std::uint32_t worker, const Result& result) {
-  const std::uint32_t first = seating_.slot_of(result.env);
-  Objects& objects = objects_[first];
-  const bool failed = result.flags & kIsFailure, ends = result.flags & kHasFinal;
-  const bool is_told = failed || (result.flags & kRenewalDue);
-  nb::object told = is_told ? objects.result : nb::object();
-  // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
-  // belongs to it.
-  if (ends && (result.flags & kHasSpares) && !failed && !(result.flags & kUndone)) {
-    resolution_.await_spare(first);
-    objects.terminal = std::move(objects.result);
-  } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
-    orphan(first);
-    objects.result.reset();
-  } else {
-    finish_rows(first, result);
-  }
+void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object parts) {
+  const bool is_told = result.flags & (kIsFailure | kRenewalDue);
+  nb::object told = is_told ? parts : nb::object();
+  const std::uint32_t first = slots_.accept(result, std::move(parts));
   if (is_told) tell({worker, first, result.sequence, result.flags, std::move(told)});
-}
-
-void Hub::finish_rows(std::uint32_t first, const Result& result) {
-  for (std::uint32_t slot = first; slot < first + result.count; ++slot) {
-    slots_.finish(slot);
-    if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // else it is nothing new
-  }
-  if (plan_.keeps_last) last_parts_[result.env] = objects_[first].result;
-  objects_[first].command.reset();
-  parts_.of(first).finish({first, result.row, result.count, result.flags & ~(kRenewalDue | kGrown)});
 }
 
 // Gives a fresh env to each slot that ended an episode, or was cut off, and is to begin another in the same step, if
 // its turn has come.
 void Hub::serve_spares() {
-  if (!seating_.anyone_asks()) return;
-  if (slots_.any_orphaned_step()) watch_.raise_news();  // what becomes of it is decided next, and then we look again
-  for (std::uint32_t slot : seating_.take_due(slots_.first_open_step())) {
+  if (!slots_.seating().anyone_asks()) return;
+  if (slots_.states().any_orphaned_step()) workers_.raise_news();  // it is decided next, and then we look again
+  for (std::uint32_t slot : slots_.take_spares_due()) {
     swap_in_spare(slot);
-    slots_.orphan(slot);
-    follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
-    watch_.raise_news();  // workers that are the caller himself must be given the chance to run
+    if (slots_.complete_with_spare(slot)) push_again(slot);
+    workers_.raise_news();  // workers in the caller's thread must be given the chance to run
   }
 }
 
 // -- batches ---------------------------------------------------------------------------------------------
-
-std::vector<Run> Hub::take_ready(Part& part, std::uint32_t limit) {
-  std::vector<Run> runs = part.take(limit);
-  for (const Run& run : runs)
-    for (std::uint32_t i = 0; i < run.count; ++i) slots_.take(run.slot + i);
-  return runs;
-}
 
 nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t number, std::uint32_t pad_to) {
   std::vector<std::uint32_t> order;
@@ -189,8 +143,8 @@ nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::u
 // `order`: of the rows, by their slots; empty: in that of arrival, or of slots.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                           std::uint32_t number, std::uint32_t pad_to) {
-  Part& part = parts_.at(number);
-  std::vector<Run> runs = take_ready(part, limit);
+  Part& part = slots_.parts().at(number);
+  std::vector<Run> runs = slots_.take_ready(part, limit);
   // By slot is the order of a frame, and what arrived in which order is chance.
   const bool is_ascending = std::is_sorted(order.begin(), order.end());
   const bool whole = is_ascending && part.is_whole_frame(runs);
@@ -200,7 +154,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   else if ((whole || by_slot || !order.empty()) && !std::is_sorted(runs.begin(), runs.end(), is_before))
     std::sort(runs.begin(), runs.end(), is_before);
 
-  nb::object extras = take_extras(runs);
+  nb::object extras = slots_.take_extras(runs);
   const nb::object rollout = objects_of_part(number).lease;
   if (rollout.is_valid()) note_filled(number, runs, extras);
   const bool is_padded = pad_to != 0 && !(whole && pad_to == part.slots().size());
@@ -216,7 +170,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   if (tracing_.is_on()) tracing_.note_batch(place->count());
   const bool has_new_keys =
       std::any_of(runs.begin(), runs.end(), [](const Run& run) { return (run.flags & kHasNewKeys) != 0; });
-  const std::vector<std::uint32_t> ended = note_ends(runs);
+  const std::vector<std::uint32_t> ended = slots_.note_ends(runs);
   if (!ended.empty()) {
     TimeOfCall now;
     dispatch(Op::kReset, ended, nb::none(), part, now);
@@ -243,7 +197,9 @@ nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_
                              const std::vector<std::uint32_t>& order) {
   const std::uint32_t there = pending(number);
   if (tracing_.is_on()) tracing_.note_call(now.get());
-  const auto is_ordinary = [this] { return !needs_attention() && !has_unheard() && !obstacles_->any_untold(); };
+  const auto is_ordinary = [this] {
+    return !needs_attention() && !workers_.has_unheard() && !obstacles()->any_untold();
+  };
   if (there == 0 || !is_ordinary()) return nb::none();
   if (!wait_from(now.get(), wanted == 0 ? there : std::min(wanted, there), -1, number) || !is_ordinary())
     return nb::none();
@@ -251,53 +207,22 @@ nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_
 }
 
 void Hub::drop_ready(std::uint32_t number) {
-  Part& part = parts_.at(number);
-  const std::vector<Run> dropped = take_ready(part, kEverything);
-  take_extras(dropped);
-  const std::vector<std::uint32_t> ended = note_ends(dropped);
+  Part& part = slots_.parts().at(number);
+  const std::vector<Run> dropped = slots_.take_ready(part, kEverything);
+  slots_.take_extras(dropped);
+  const std::vector<std::uint32_t> ended = slots_.note_ends(dropped);
   for (const Run& run : dropped) part.free_rows(run.row, run.count);
-  part.tell_failed(slots_);
+  slots_.tell_failed(number);
   forget_rollout(number);
   if (ended.empty()) return;
   TimeOfCall now;
   dispatch(Op::kReset, ended, nb::none(), part, now);
 }
 
-// What comes with some of the rows; null, if nothing does.
-nb::object Hub::take_extras(const std::vector<Run>& runs) {
-  nb::object extras;
-  std::size_t position = 0;
-  for (const Run& run : runs) {
-    Objects& objects = objects_[run.slot];
-    const nb::object parts = std::move(objects.result), terminal = std::move(objects.terminal);
-    if (run.flags != 0) {
-      if (!extras.is_valid()) extras = nb::dict();
-      nb::borrow<nb::dict>(extras)[nb::int_(position)] = nb::make_tuple(run.flags, none_or(parts), none_or(terminal));
-    }
-    position += run.count;
-  }
-  return extras;
-}
-
-// Where the end of an episode concerns us: remembers it, and returns the slots that reset in the background.
-std::vector<std::uint32_t> Hub::note_ends(const std::vector<Run>& runs) {
-  std::vector<std::uint32_t> resetting;
-  const bool in_background = autoreset_ == Autoreset::kBackground;
-  if (autoreset_ == Autoreset::kSameStep || (!seating_.has_spares() && !in_background)) return resetting;
-  for (const Run& run : runs) {
-    for (std::uint32_t i = 0; i < run.count; ++i) {
-      if (!last_results_.ends_episode(run.row + i)) continue;
-      slots_.end_episode(run.slot + i);
-      if (in_background) resetting.push_back(run.slot + i);
-    }
-  }
-  return resetting;
-}
-
 // -- what has to be dealt with ---------------------------------------------------------------------------
 
 void Hub::tell(Message message) {
-  if (message.is_fault()) parts_.of(*message.slot).count_reported(plan_.width);
+  if (message.is_fault()) slots_.parts().of(*message.slot).count_reported(plan_.width);
   inbox_.add(std::move(message));
 }
 
@@ -310,7 +235,7 @@ nb::object Hub::first_message() const {
 
 void Hub::remove_message() {
   const Message& first = inbox_.first_message();
-  if (first.is_fault()) parts_.of(*first.slot).discount_reported(plan_.width);
+  if (first.is_fault()) slots_.parts().of(*first.slot).discount_reported(plan_.width);
   inbox_.remove_message();
 }
 

@@ -24,11 +24,11 @@ nb::object RolloutViews::is_filled() const { return copied(rollout_->is_filled()
 nb::object RolloutViews::next_frames() const { return copied(rollout_->next_frames(), NPY_UINT32); }
 
 nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std::uint32_t steps, nb::object extras) {
-  const std::uint32_t first_position = parts_.at(first_part).first_position();
+  const std::uint32_t first_position = slots_.parts().at(first_part).first_position();
   std::uint32_t width = 0;
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    if (parts_.at(number).pending() != 0) throw std::logic_error("a rollout begins while nothing is pending");
-    width += static_cast<std::uint32_t>(parts_.at(number).slots().size());
+    if (slots_.parts().at(number).pending() != 0) throw std::logic_error("a rollout begins while nothing is pending");
+    width += static_cast<std::uint32_t>(slots_.parts().at(number).slots().size());
   }
   const std::uint32_t base = plan_.first_rollout_row();
   std::shared_ptr<Rollout> rollout;
@@ -44,8 +44,8 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
       RolloutViews(rollout, frame_taker_.columns(), actions_.columns(), rollout->first_row() + width - shift);
   nb::inst_mark_ready(views);
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    keep_last_actions(parts_.at(number).slots());  // while the rollout before is there
-    parts_.at(number).begin(rollout, shift);
+    keep_last_actions(slots_.parts().at(number).slots());  // while the rollout before is there
+    slots_.parts().at(number).begin(rollout, shift);
     PartObjects& objects = objects_of_part(number);
     objects.lease = nb::borrow(nb::inst_ptr<RolloutViews>(views)->lease());
     objects.extras = extras;
@@ -54,21 +54,21 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
 }
 
 bool Hub::end_rollout(std::uint32_t number, const RolloutViews& rollout) {
-  if (!has_part(number) || !rollout.are_of(parts_.at(number).rollout())) return false;
+  if (!has_part(number) || !rollout.are_of(slots_.parts().at(number).rollout())) return false;
   end_rollout_of(number);
-  return parts_.at(number).is_filling();
+  return slots_.parts().at(number).is_filling();
 }
 
 void Hub::end_rollout_of(std::uint32_t number) {
-  parts_.at(number).end_rollout();
+  slots_.parts().at(number).end_rollout();
   forget_rollout(number);
 }
 
 // Unless results that fill it are still to come.
 void Hub::forget_rollout(std::uint32_t number) {
-  if (parts_.at(number).rollout()) return;
+  if (slots_.parts().at(number).rollout()) return;
   PartObjects& objects = objects_of_part(number);
-  if (objects.lease.is_valid()) keep_last_actions(parts_.at(number).slots());
+  if (objects.lease.is_valid()) keep_last_actions(slots_.parts().at(number).slots());
   objects.lease.reset();
   objects.extras.reset();
 }
@@ -84,26 +84,17 @@ void Hub::keep_last_actions(const std::vector<std::uint32_t>& slots) {
   for (std::uint32_t slot : slots) slots_.set_action_row(slot, slots_[slot].position);
 }
 
-// An end that is still to be told is told by the next result.
-void Hub::cut_off_in_rollout(std::uint32_t slot) {
-  const std::shared_ptr<Rollout>& rollout = parts_.of(slot).rollout();
-  const std::uint32_t position = slots_[slot].position;
-  if (!rollout || !rollout->is_under_way(position) || slots_.is_cut_off(slot)) return;
-  const std::uint32_t row = rollout->last_row(position);
-  if (!last_results_.ends_episode(row)) last_results_.truncate(row);
-}
-
 std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part) {
   if (op == Op::kReset) {
-    end_rollout_of(parts_.number_of(targets[0]));
+    end_rollout_of(slots_.parts().number_of(targets[0]));
     return {};
   }
-  return part.send_to_rollout(op, targets, slots_);
+  return part.send_to_rollout(op, targets, slots_.states());
 }
 
 // `extras`: of these runs, by position.
 void Hub::note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras) {
-  Part& part = parts_.at(number);
+  Part& part = slots_.parts().at(number);
   part.fill(runs);
   if (!extras.is_valid()) return;
   std::uint32_t position = 0;
@@ -114,16 +105,6 @@ void Hub::note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::ha
           nb::borrow<nb::dict>(extras)[key];
     position += run.count;
   }
-}
-
-// Where faults are restarted, the results that the pool has made count too.
-bool Hub::needs_reset(std::uint32_t slot) const {
-  if (plan_.keeps_last && last_results_.is_over(env_of(slot))) return true;
-  return progress_[env_of(slot)].needs_reset.load(std::memory_order_relaxed) != 0;
-}
-
-bool Hub::has_begun(std::uint32_t slot) const {
-  return !needs_reset(slot) && progress_[env_of(slot)].steps.load(std::memory_order_relaxed) == 0;
 }
 
 void Hub::add_info_column(Column column) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ipc/time_of_call.hpp"
-#include "pool/slots/turns.hpp"
+#include "pool/workers/turns.hpp"
 #include "pool/workers/deadlines.hpp"
 #include "pool/workers/mail.hpp"
 #include "pool/workers/port.hpp"

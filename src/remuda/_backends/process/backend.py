@@ -324,9 +324,9 @@ class ProcessBackend:
     def watch(self, hub: _core.Hub) -> None:
         for worker in self.workers:
             if worker.process is not None:
-                hub.watch(worker.index, worker.process.pidfd, worker.channel.fileno())
+                hub.workers.watch(worker.index, worker.process.pidfd, worker.channel.fileno())
         if self._relay is not None:
-            hub.relay(self._relay.fileno())
+            hub.workers.relay(self._relay.fileno())
 
     def queues(self) -> list[Queues]:
         return []

@@ -41,7 +41,7 @@ class Divisible(Part):
             raise StateError(
                 "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
             )
-        divided = divide([engine.running.hub.worker_of(its[0]) for its in envs], parts)
+        divided = divide([engine.running.slots.worker_of(its[0]) for its in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
         # First: whatever interrupts us leaves a pool that can see whether anything needs its parts.
         self._divided_for = None if division is None else weakref.ref(division)

@@ -67,14 +67,14 @@ class Exchange:
             raise StateError("the pool was split in the course of this call, and nothing was sent; call again")
         if refusal == _core.Refusal.MUST_RESET:
             self.faults.check_reset(targets)
-        self.faults.check_alive(self._running.hub.env_of(slot) for slot in targets)
-        busy = next((slot for slot in targets if not self._running.hub.is_idle(slot)), None)
+        self.faults.check_alive(self._running.slots.env_of(slot) for slot in targets)
+        busy = next((slot for slot in targets if not self._running.slots.is_idle(slot)), None)
         raise StateError(f"expected envs whose last result was received, but env {busy} is in flight; call recv first")
 
     @property
     def spares(self) -> list[int]:
         """The envs that back no slot now. Each has a worker of its own, of the same number."""
-        return [env for env in range(self._layout.num_envs) if self._running.hub.slot_of(env) is None]
+        return [env for env in range(self._layout.num_envs) if self._running.slots.slot_of(env) is None]
 
     def prepare(self, spare: int, arguments: Parts | None) -> None:
         """Lets a spare reset in advance; what it is given for that outlives its worker."""
@@ -94,7 +94,7 @@ class Exchange:
         running = self._running
         while True:
             done = running.hub.wait(wanted, _remaining_ns(deadline), part)
-            if running.hub.has_unheard:  # it was said before what is handed out now
+            if running.workers.has_unheard:  # it was said before what is handed out now
                 self._hear()
             if not running.hub.needs_attention:  # if it is not done either, it was the deadline
                 return done
@@ -117,14 +117,14 @@ class Exchange:
         A vector env gets the first one for its slots, and its answer is that of each of them. What the messages are
         `about` is told again to envs that are built anew.
         """
-        self.faults.check_alive(self._running.hub.env_of(slot) for slot in slots)
+        self.faults.check_alive(self._running.slots.env_of(slot) for slot in slots)
         call, asked = Answers(self._wait_for_call, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
-            env = self._layout.ids_with(self._running.hub.env_of(slot))[0]
+            env = self._layout.ids_with(self._running.slots.env_of(slot))[0]
             if env not in asked:
                 addressee = self._remembering(call, env, about, parts)
-                asked[env] = self._post(self._running.hub.worker_of(slot), env, parts, self._calls, addressee)
-            call.expect(asked[env], slot, self._running.hub.worker_of(slot))
+                asked[env] = self._post(self._running.slots.worker_of(slot), env, parts, self._calls, addressee)
+            call.expect(asked[env], slot, self._running.slots.worker_of(slot))
         return call
 
     def ask(
@@ -144,7 +144,7 @@ class Exchange:
         """
         call = Answers(self._wait_for_call, self.faults)
         for i, (env, parts) in enumerate(zip(envs, messages, strict=True)):
-            worker = self._running.hub.worker_of(env)
+            worker = self._running.slots.worker_of(env)
             call.expect(self._post(worker, env, parts, self._calls, heard(call, i), op), env, worker)
         return call
 
@@ -257,7 +257,9 @@ class Exchange:
 
     def _hear(self) -> None:
         running = self._running
-        running.hub.note_heard(running.hub.said())  # before: whoever handles a record may ask the pool for something
+        running.workers.note_heard(
+            running.workers.said()
+        )  # before: whoever handles a record may ask the pool for something
         self._backend.drain(running.said)
 
     def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
@@ -282,7 +284,7 @@ class Exchange:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
         except Exception:  # no worker of ours would write that
             if slot is not None and not flags & _core.IS_MESSAGE:  # in flight again: its worker takes it along
-                changes.do(self._running.hub.resend, slot)
+                changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
             return self.supervisor.worker_late(worker, None)
         addressee = None
         if flags & _core.IS_MESSAGE:

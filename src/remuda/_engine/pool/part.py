@@ -357,7 +357,7 @@ class Part(Stateful):
     def last_sent(self) -> int:
         """int, which grows with each command and call that is sent to these envs. Raises ClosedError."""
         self._engine.check_open()
-        return self._engine.running.hub.last_sent(self._ids)
+        return self._engine.running.slots.last_sent(self._ids)
 
     # -- inside ------------------------------------------------------------------------------------------
 

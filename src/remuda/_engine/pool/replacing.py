@@ -76,9 +76,9 @@ class Replacing:
         """Called before workers are told: after an interrupt their answers may come when a reset was sent already."""
         obstacles = self._exchange.faults.obstacles
         for slot in slots:
-            self._running.hub.set_fresh(slot)
+            self._running.slots.set_fresh(slot)
             if self._layout.autoreset == "next_step":  # the next step resets it
-                self._running.hub.cut_off_in_rollout(slot)
+                self._running.slots.cut_off_in_rollout(slot)
             else:
                 obstacles.require_reset(slot)
 
@@ -92,7 +92,7 @@ class Replacing:
             what = "env" if self._layout.vector_size is None else "vector env"
             raise ValueError(f"expected {num_envs} env_fns, one for each {what} to replace, got {num_factories}")
         self._exchange.faults.check_alive(slots)
-        if (busy := next((slot for slot in slots if not self._running.hub.is_idle(slot)), None)) is not None:
+        if (busy := next((slot for slot in slots if not self._running.slots.is_idle(slot)), None)) is not None:
             raise StateError(f"expected no env in flight where envs are replaced, got env {busy}; call recv first")
 
     def _build(self, envs: Sequence[int], carried: Sequence[Parts]) -> list[EnvReport]:

@@ -52,7 +52,7 @@ class Resets:
             self._prepare([spare for spare, order in zip(spares, orders, strict=True) if order is not None], None, None)
 
     def _send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
-        envs = [self._running.hub.env_of(slot) for slot in slots]
+        envs = [self._running.slots.env_of(slot) for slot in slots]
         orders = self._seeds.orders(seed, slots, envs)
         arguments = self._arguments(orders, options_for(options, slots), slots)
         blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
@@ -80,7 +80,7 @@ class Resets:
 
         `seed`: what the seeds of later episodes are derived from, of envs that were never reset.
         """
-        envs = [self._running.hub.env_of(slot) for slot in slots]
+        envs = [self._running.slots.env_of(slot) for slot in slots]
         orders = self._seeds.orders(seed, slots, envs)  # an env that was never reset is told what its seeds follow from
         blobs = [dump_for_worker(PutState(*pair)) for pair in zip(states, orders, strict=True)]
         self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)

@@ -109,13 +109,13 @@ class Stateful(EnvCalls):
 
     def _check_idle(self, slots: Sequence[int]) -> None:
         running = self._engine.running
-        if (busy := next((slot for slot in slots if not running.hub.is_idle(slot)), None)) is not None:
+        if (busy := next((slot for slot in slots if not running.slots.is_idle(slot)), None)) is not None:
             raise StateError(f"expected envs whose last result was received, but env {busy} is in flight")
 
     def _check_in_episode(self, slots: Sequence[int]) -> None:
-        hub, supervisor = self._engine.running.hub, self._engine.exchange.supervisor
+        known, supervisor = self._engine.running.slots, self._engine.exchange.supervisor
         if fresh := [
-            slot for slot in slots if hub.is_fresh(slot) or not supervisor.takes_messages(hub.worker_of(slot))
+            slot for slot in slots if known.is_fresh(slot) or not supervisor.takes_messages(known.worker_of(slot))
         ]:
             raise StateError(
                 f"expected envs in an episode, or at its end, got {name_some('env', fresh)}, built anew and not reset "
@@ -124,7 +124,7 @@ class Stateful(EnvCalls):
 
     def _support_of(self, slot: int) -> StateSupport:
         running = self._engine.running
-        return running.reports[running.hub.env_of(slot)].state
+        return running.reports[running.slots.env_of(slot)].state
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         raise NotImplementedError

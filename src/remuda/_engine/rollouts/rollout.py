@@ -122,8 +122,8 @@ class Rollout(HasAdvantages, InSingular):
                 self._end(part)
             raise
         ids = self.env_ids.tolist()
-        self._over = np.array([self._engine.running.hub.needs_reset(env_id) for env_id in ids])
-        self._begun = np.array([self._engine.running.hub.has_begun(env_id) for env_id in ids]) & ~self._dones[0]
+        self._over = np.array([self._engine.running.slots.needs_reset(env_id) for env_id in ids])
+        self._begun = np.array([self._engine.running.slots.has_begun(env_id) for env_id in ids]) & ~self._dones[0]
 
     # -- filling ---------------------------------------------------------------------------------------
 

@@ -39,8 +39,8 @@ class ProgressTracker:
         return self._operation_of is not None
 
     def _where(self, env_id: int) -> EnvProgress:
-        resets, steps = self._running.hub.progress(env_id)
-        seed, resets_since_seed = self._seeds.latest(env_id, self._running.hub.seeded(env_id))
+        resets, steps = self._running.slots.progress(env_id)
+        seed, resets_since_seed = self._seeds.latest(env_id, self._running.slots.seeded(env_id))
         return EnvProgress(
             env_id=env_id,
             episode=resets - 1 if resets else None,
@@ -53,8 +53,8 @@ class ProgressTracker:
     def _last_action(self, env_id: int) -> Any:
         if self._action.num_objects:  # those are not kept
             return None
-        if (slot := self._running.hub.slot_of(env_id)) is None:
+        if (slot := self._running.slots.slot_of(env_id)) is None:
             return None  # a spare has forgotten
-        row = self._running.hub.action_row(slot)
+        row = self._running.slots.action_row(slot)
         columns = self._running.layout.action_columns(self._running.arena)
         return self._action.build_one([column.read(row) for column in columns], [])

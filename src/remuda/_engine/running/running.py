@@ -35,9 +35,19 @@ class Running:
     reports: list[EnvReport]
     factories: Factories | None = None
 
+    @property
+    def slots(self) -> _core.SlotLedger:
+        """What each slot was sent, and its outcome."""
+        return self.hub.slots
+
+    @property
+    def workers(self) -> _core.Workers:
+        """The hub's side of the workers: their processes, their deadlines, what they are doing."""
+        return self.hub.workers
+
     def said(self) -> int:
         """How often workers have logged or warned so far: the hub's count, for those who may keep no hub."""
-        return self.hub.said()
+        return self.hub.workers.said()
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raises ClosedError for what has been released: a handler of logs or warnings may close the pool in a call."""

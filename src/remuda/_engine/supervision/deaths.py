@@ -43,9 +43,9 @@ class DeathReports:
             closing: The pool closes.
         """
         worker = self._backend.workers[index]
-        op, env = self._running.hub.doing(index)
+        op, env = self._running.workers.doing(index)
         if op is None and orphaned:  # it had work, but did not come to it
-            op, env = self._running.hub.last_op(orphaned[0]), self._running.hub.env_of(orphaned[0])
+            op, env = self._running.slots.last_op(orphaned[0]), self._running.slots.env_of(orphaned[0])
         asked = "close" if closing else "call" if awaited else "nothing"
         operation = asked if op is None else OPERATIONS[op]
         if env is None:

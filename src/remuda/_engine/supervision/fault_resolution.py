@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda import _core
@@ -13,9 +13,11 @@ from remuda._wire.bundle import unbundle
 from remuda._wire.pickling import load_from_env
 from remuda.errors import Fault
 
+Outcome = _core.Outcome
+
 
 class FaultResolution:
-    """Knows what each autoreset mode makes of an episode that was cut off."""
+    """Decides the outcome of commands and episodes whose env is gone, by the autoreset mode."""
 
     def __init__(self, running: Running, faults: Faults) -> None:
         self._running, self._layout = running, running.layout
@@ -25,70 +27,68 @@ class FaultResolution:
     def settle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
         """Answers, or repeats, the command that the orphaned slots of an env were sent.
 
-        There is one slot, but for a vector env. The slots of that meet the same fate, for its successor begins anew
-        with all of them: where one episode was cut off, all are told so, even those that had just ended.
+        A vector env has several slots, and all have the same outcome, because its successor begins anew with all of
+        them: if one episode was cut off, so are the others, even those that had just ended.
         """
-        over = all(map(self._running.hub.is_over, slots))  # before anything is settled, which makes them so
-        self._choose(self._running.hub.last_op(slots[0]), over)(slots, faults, changes)
+        over = all(map(self._running.slots.is_over, slots))  # before anything is settled, which makes them so
+        outcome = self._outcome(self._running.slots.last_op(slots[0]), over=over)
+        self._resolve(outcome, slots, faults, changes)
 
     def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
-        """The end of their episodes is told when the slots of an env are next asked for a step."""
-        if not self._running.hub.has_results(slots[0]):
-            return
-        if all(map(self._running.hub.is_over, slots)):
-            self._forbid_steps(slots, changes)
-        else:
-            self._defer_end(slots, faults, changes)
+        """Ends the episodes of an env that failed while it was idle, with the answer to its next step."""
+        if not self._running.slots.has_results(slots[0]):
+            return None
+        if all(map(self._running.slots.is_over, slots)):
+            return self._forbid_steps(slots, changes)
+        later = Outcome.END_AND_RESET_LATER if self._mode == "same_step" else Outcome.END_LATER
+        return self._resolve(later, slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
-        """Returns the parts of the hub's answers to an observe of envs that were built anew; None if workers answer."""
+        """Returns the parts of the hub's answers to an observe of envs that were rebuilt; None if workers answer."""
         if not self._layout.keeps_last:
             return None
-        known = [
-            self._parts(self._last_row_parts(slot) for slot in its) if self._running.hub.is_fresh(its[0]) else None
-            for its in self._layout.by_env(slots)
-        ]
+        is_fresh = self._running.slots.is_fresh
+        known = [self._last(its) if is_fresh(its[0]) else None for its in self._layout.by_env(slots)]
         return known if any(known) else None
 
     def send_on(self, slot: int, changes: Changes) -> None:
         """Sends the command of an env whose episode is over to its successor, or answers an observe."""
-        slots = self._layout.ids_with(slot)
-        if self._running.hub.last_op(slot) == _core.Op.OBSERVE:
-            return self._repeat_last(slots, (), changes)
-        return changes.do(self._running.hub.resend, slot)
+        is_observe = self._running.slots.last_op(slot) == _core.Op.OBSERVE
+        outcome = Outcome.REPEAT_LAST if is_observe else Outcome.RESEND
+        self._resolve(outcome, self._layout.ids_with(slot), (), changes)
 
-    def _choose(self, op: _core.Op, over: bool) -> Callable[[Sequence[int], Sequence[Fault], Changes], None]:
-        """What to do about a command. `over`: the episodes were over before."""
+    def _outcome(self, op: _core.Op, *, over: bool) -> Outcome:
+        """Returns the outcome of a command. `over`: the episodes were over before."""
         if op == _core.Op.OBSERVE and over:
-            return self._repeat_last
+            return Outcome.REPEAT_LAST
         # A reset, in one way or another: there is no episode that could have ended.
         if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode == "next_step" and over):
-            return lambda slots, _, changes: changes.do(self._running.hub.resend, slots[0])
-        return self._reset_into_row if self._mode == "same_step" else self._end_episode
+            return Outcome.RESEND
+        return Outcome.END_AND_RESET if self._mode == "same_step" else Outcome.END_EPISODE
 
-    def _repeat_last(self, slots: Sequence[int], _: Sequence[Fault], changes: Changes) -> None:
-        parts = self._parts(map(self._last_row_parts, slots))
-        changes.do(self._running.hub.repeat_last, slots[0], parts)
-        self._forbid_steps(slots, changes)
-
-    def _reset_into_row(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
-        changes.do(self._running.hub.reset_into_row, slots[0], self._parts(map(self._terminal, slots, faults)), False)
-
-    def _end_episode(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
-        changes.do(self._running.hub.end_episode, slots[0], self._parts(map(self._end, slots, faults)))
-        self._forbid_steps(slots, changes)
-
-    def _defer_end(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
-        if self._mode == "same_step":
-            terminal = self._parts(map(self._terminal, slots, faults))
-            return changes.do(self._running.hub.defer_end, slots[0], terminal, True)
-        return changes.do(self._running.hub.defer_end, slots[0], self._parts(map(self._end, slots, faults)), False)
+    def _resolve(self, outcome: Outcome, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
+        parts: tuple[Any, ...] | None
+        match outcome:
+            case Outcome.REPEAT_LAST:
+                parts = self._last(slots)
+            case Outcome.END_EPISODE | Outcome.END_LATER:
+                parts = self._parts(map(self._end, slots, faults))
+            case Outcome.END_AND_RESET | Outcome.END_AND_RESET_LATER:
+                parts = self._parts(map(self._terminal, slots, faults))
+            case _:
+                parts = None
+        changes.do(self._running.hub.resolve, slots[0], outcome, parts)
+        if outcome in (Outcome.REPEAT_LAST, Outcome.END_EPISODE):
+            self._forbid_steps(slots, changes)
 
     def _forbid_steps(self, slots: Sequence[int], changes: Changes) -> None:
-        """Until the env that was built anew is reset, which nobody but the caller does without autoreset."""
+        """Forbids steps until the caller resets the env that was rebuilt, if there is no autoreset."""
         if self._mode == "disabled":
             for slot in slots:
                 changes.do(self._faults.obstacles.require_reset, slot)
+
+    def _last(self, slots: Sequence[int]) -> tuple[Any, ...]:
+        return self._parts(map(self._last_row_parts, slots))
 
     def _parts(self, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
         """What goes with the rows of an env, in the form in which the hub keeps it and hands it out."""
@@ -107,14 +107,14 @@ class FaultResolution:
         codec = self._layout.observation
         if not codec.num_objects:
             return None, {"fault": fault}
-        row, _ = self._running.hub.last(slot)
+        row, _ = self._running.slots.last(slot)
         leaves = [column.read(row) for column in self._layout.obs_columns(self._running.arena)]
         return codec.build_one(leaves, self._objects(slot)), {"fault": fault}
 
     def _objects(self, slot: int) -> list[Any]:
         """The parts of the last observation that have no column."""
         slots = self._layout.ids_with(slot)  # which has no spares where it is a vector env's
-        parts = self._running.hub.last(slots[0])[1]
+        parts = self._running.slots.last(slots[0])[1]
         count = self._layout.observation.num_objects
         if parts is None or not count:
             return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from remuda import _core
 from remuda._engine.running.changes import Changes
 from remuda._engine.running.running import Running
 from remuda._wording import name_some
@@ -52,7 +53,7 @@ class Faults:
         for slot, failure in zip(slots, failures, strict=True):
             self._tell(self._failures, (slot, failure), changes)
             changes.do(self.obstacles.require_reset, slot)
-        changes.do(self._running.hub.fail, slots[0])
+        changes.do(self._running.hub.resolve, slots[0], _core.Outcome.FAIL)
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, tell: bool) -> None:
         """These envs died with their worker. `tell`: somebody waits for it, so the death is to be raised."""

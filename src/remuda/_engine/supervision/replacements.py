@@ -76,7 +76,7 @@ class Replacements:
         deadline = self._running_time() + _FAREWELL
         self.lives.plan(worker, WorkerState.CLOSING, changes, deadline=deadline)
         changes.do(self._running.hub.instruct, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
-        changes.do(self._running.hub.raise_news)  # there is a deadline to be listened for
+        changes.do(self._running.workers.raise_news)  # there is a deadline to be listened for
 
     def replace(self, worker: int, at: float, addressee: Addressee, changes: Changes) -> None:
         """A worker is dead: its successor is started at that time, of `time.monotonic`.
@@ -99,11 +99,11 @@ class Replacements:
             )
         self.prepare_again(worker, env_ids, changes)
         self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
-        changes.do(self._running.hub.raise_news)  # those that died together start together
+        changes.do(self._running.workers.raise_news)  # those that died together start together
 
     def note_outage(self, worker: int, changes: Changes) -> None:
         """A worker failed in what it has been doing, or just now: until its successor serves, time is lost."""
-        since = self._running.hub.busy_since(worker) or time.monotonic_ns()
+        since = self._running.workers.busy_since(worker) or time.monotonic_ns()
         changes.do(self._out_since.setdefault, worker, since)
 
     def prepare_again(self, worker: int, env_ids: Iterable[int], changes: Changes) -> None:
@@ -155,7 +155,7 @@ class Replacements:
         self.lives.enter(worker, WorkerState.STARTING)
         deadline = inf if self.start_timeout is None else self._running_time() + self.start_timeout
         self._backend.start_replacement(worker)
-        self._running.hub.count_restart(worker)
+        self._running.workers.count_restart(worker)
         return self.lives.enter(worker, WorkerState.BUILDING, deadline=deadline)
 
     def _ask(self, worker: int, life: Life) -> None:
@@ -180,11 +180,11 @@ class Replacements:
         self.lives.plan(worker, WorkerState.RUNNING, changes)
         changes.do(self._running.hub.arrive, worker, pidfd, socket)
         for env in self._backend.workers[worker].env_ids:
-            if self._running.hub.slot_of(env) is None:
+            if self._running.slots.slot_of(env) is None:
                 changes.do(self._running.hub.instruct, _core.Op.PREPARE, worker, env, None)
         changes.make()
         if (since := self._out_since.pop(worker, None)) is not None:
-            self._running.hub.count_outage(worker, time.monotonic_ns() - since)
+            self._running.workers.count_outage(worker, time.monotonic_ns() - since)
 
     def _fail(self, worker: int, error: RemudaError | OSError) -> None:
         """It died, raised or was late while it built its envs, or could not be started at all."""
@@ -217,17 +217,17 @@ class Replacements:
 
     def _running_time(self) -> float:
         """`time.monotonic()` less the time in which this process was frozen, or did not look: what deadlines are in."""
-        return time.monotonic() - self._running.hub.lost_ns() / 1e9
+        return time.monotonic() - self._running.workers.lost_ns() / 1e9
 
     def _listen(self) -> None:
         """Has the hub wake us when a successor has something to say, and when there is something to be done."""
         building = self.lives.among(WorkerState.BUILDING)
         limited = [*building.values(), *self.lives.among(WorkerState.CLOSING).values()]
-        lost = self._running.hub.lost_ns() / 1e9
+        lost = self._running.workers.lost_ns() / 1e9
         times = [life.deadline + lost for life in limited]
         times += [life.start_at for life in self.lives.among(WorkerState.VACANT).values()]
         if any(self._backend.is_coming(worker) for worker in building):
             times.append(time.monotonic() + _ASK)
         first = min(times, default=inf)
         fds = dict.fromkeys(fd for worker in building for fd in self._backend.descriptors(worker))
-        self._running.hub.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)
+        self._running.workers.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)

@@ -75,7 +75,7 @@ class Supervisor:
         self.closing = False
         build_timeout = start_timeout if self._layout.renews_workers else None  # only a process can be ended
         limits = (policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout)
-        self._running.hub.set_deadlines(*[int((limit or 0) * 1e9) for limit in limits])
+        self._running.workers.set_deadlines(*[int((limit or 0) * 1e9) for limit in limits])
 
     # -- workers -------------------------------------------------------------------------------------------
 
@@ -89,23 +89,23 @@ class Supervisor:
 
     def resume(self) -> None:
         """Takes up what was interrupted the last time, before anything else is dealt with."""
-        if self._running.hub.has_news:
+        if self._running.workers.has_news:
             self.replacements.resume()
 
     def look(self) -> None:
         """Goes on with restarts, as far as they have come."""
-        if not self._running.hub.has_news:
+        if not self._running.workers.has_news:
             return
         if self.closing:
-            self._running.hub.listen([], 0)
+            self._running.workers.listen([], 0)
         else:
             self.replacements.look()
 
     def close(self) -> None:
         """No more restarts: those that are under way are broken off."""
         self.closing = True
-        self._running.hub.set_deadlines(0, 0, 0, 0)
-        self._running.hub.listen([], 0)
+        self._running.workers.set_deadlines(0, 0, 0, 0)
+        self._running.workers.listen([], 0)
         self.replacements.stop()
 
     # -- what is told --------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Supervisor:
                     keeper.sayings.tell()
             self._charges.log.tell()
         except BaseException:
-            self._running.hub.raise_news()
+            self._running.workers.raise_news()
             raise
 
     # -- deaths --------------------------------------------------------------------------------------------
@@ -186,14 +186,14 @@ class Supervisor:
             return
         env, operation = reason_of(error, self._backend.workers[index].env_ids)
         is_known = not isinstance(error, WorkerDiedError) or error.where is not None
-        began_ns = self._running.hub.busy_since(index) or None
+        began_ns = self._running.workers.busy_since(index) or None
         self._history.plan_fault(
             index, env if is_known else None, kind_of(error), operation, str(error), changes, began_ns=began_ns
         )
 
     def _lose(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
         env_ids = self._backend.workers[index].env_ids
-        is_spare = self._running.hub.slot_of(env_ids[0]) is None  # nobody would ever ask for it
+        is_spare = self._running.slots.slot_of(env_ids[0]) is None  # nobody would ever ask for it
         tell = bool(orphaned) or (is_spare and not self.closing)
         self._faults.add_death(env_ids, error, changes, tell=tell)
         if not self.closing:
@@ -209,7 +209,7 @@ class Supervisor:
         self.replacements.note_outage(index, changes)
         self._replace(index, at, changes)
         for its_faults in self._layout.by_env(faults):
-            slots = [slot for fault in its_faults if (slot := self._running.hub.slot_of(fault.env_id)) is not None]
+            slots = [slot for fault in its_faults if (slot := self._running.slots.slot_of(fault.env_id)) is not None]
             if not slots:
                 continue  # a spare: nobody is told
             if slots[0] in orphaned:
@@ -234,7 +234,7 @@ class Supervisor:
 
     def _drop(self, orphaned: Iterable[int], changes: Changes) -> None:
         for slot in orphaned:
-            changes.do(self._running.hub.drop, slot)
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
 
     # -- workers that must go ------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Supervisor:
     def worker_has_grown(self, worker: int, changes: Changes) -> None:
         """Why it is to be renewed, as is told next. (It has logged so itself.)"""
         if self._lives.state(worker) is WorkerState.RUNNING:
-            changes.do(self._running.hub.count_memory_renewal, worker)
+            changes.do(self._running.workers.count_memory_renewal, worker)
 
     def renewal_due(self, worker: int, slot: int | None, terminal: Parts | None, changes: Changes) -> None:
         """An env has run its number of episodes: its worker, which has no other, closes it and goes.
@@ -269,12 +269,12 @@ class Supervisor:
         """
         self._close_worker(worker, changes)
         if self._layout.autoreset == "same_step" and slot is not None:
-            changes.do(self._running.hub.reset_into_row, slot, terminal, True)
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, terminal)
 
     def reset_left_to_successor(self, worker: int, slot: int, changes: Changes) -> None:
         """The same of an env that is reset in mid-episode: its slot is orphaned, for the env has done nothing."""
         self._close_worker(worker, changes)
-        changes.do(self._running.hub.resend, slot)
+        changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
 
     def preparation_left_to_successor(self, worker: int, changes: Changes) -> None:
         """The same of a spare that was to be reset in advance: its successor is told so."""
@@ -295,7 +295,7 @@ class Supervisor:
         if self._lives.state(failure.worker) is WorkerState.KILLED:  # it is settled when that has died
             return self._go_with_worker(slot, failures, changes)
         if self.closing or self._faults.is_lost(env):
-            return changes.do(self._running.hub.drop, slot)
+            return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:
             failures = [self._recorder.record_failure(one) for one in failures]
@@ -323,15 +323,15 @@ class Supervisor:
         cause = self._lives[failures[0].worker].cause
         if isinstance(cause, Raised):
             changes.do(cause.failures.extend, failures)
-        changes.do(self._running.hub.resend, slot)
+        changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
 
     def _restart_env(self, slot: int, env: int, failure: Failure, changes: Changes, *, is_rebuild: bool) -> None:
         if is_rebuild and self._can_die(failure.worker):
-            changes.do(self._running.hub.resend, slot)  # to the successor
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # to the successor
             return self.rebuild_failed(env, failure, changes)
         fault = self._charges.env_fault(env, failure.operation, EnvError([failure]))
         if not self._charges.charge([fault], "it is built anew", changes):
-            return changes.do(self._running.hub.drop, slot)
+            return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
         if not is_rebuild:  # that is tried again anyway, before the next reset
             rebuild = _Rebuild(self, env)
             changes.do(

@@ -1,0 +1,258 @@
+#include "pool/slots/slot_ledger.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace remuda {
+
+SlotLedger::SlotLedger(const Arena& arena, const Plan& plan, Autoreset autoreset,
+                       const std::vector<std::uint32_t>& envs_of_worker, LastResults last_results)
+    : plan_(plan),
+      autoreset_(autoreset),
+      progress_(arena.at<Progress>(plan.progress)),
+      seating_(plan.slots, plan.envs),
+      slots_(plan.slots),
+      objects_(plan.slots),
+      obstacles_(std::make_shared<Obstacles>(plan.slots, plan.envs)),
+      parts_(slots_, plan.frames),
+      last_results_(std::move(last_results)),
+      last_messages_(plan.envs),
+      last_parts_(plan.envs),
+      resolution_(slots_, seating_, last_results_, parts_, plan.width) {
+  for (std::uint32_t w = 0; w < plan.workers; ++w) workers_.insert(workers_.end(), envs_of_worker[w], w);
+}
+
+// -- facts ---------------------------------------------------------------------------------------------------
+
+std::optional<std::uint32_t> SlotLedger::slot_of(std::uint32_t env) const {
+  const std::uint32_t slot = seating_.slot_of(env);
+  return slot == Seating::kNoSlot ? std::nullopt : std::optional(slot);
+}
+
+std::vector<std::uint32_t> SlotLedger::in_flight_of(std::uint32_t worker) const {
+  std::vector<std::uint32_t> slots;
+  const auto first = std::find(workers_.begin(), workers_.end(), worker);
+  for (auto it = first; it != workers_.end() && *it == worker; it += plan_.width) {
+    const auto slot = slot_of(static_cast<std::uint32_t>(it - workers_.begin()));
+    if (slot && slots_[*slot].state == SlotState::kInFlight) slots.push_back(*slot);
+  }
+  return slots;
+}
+
+std::uint64_t SlotLedger::last_sent(const std::vector<std::uint32_t>& slots) const {
+  std::uint64_t last = 0;
+  for (std::uint32_t slot : slots) last = std::max({last, slots_[slot].sequence, last_messages_[env_of(slot)]});
+  return last;
+}
+
+nb::tuple SlotLedger::last(std::uint32_t slot) const {
+  const std::uint32_t env = env_of(slot);
+  return nb::make_tuple(last_results_.row_of(env), none_or(last_parts_[env]));
+}
+
+// Where faults are restarted, the results that the pool has made count too.
+bool SlotLedger::needs_reset(std::uint32_t slot) const {
+  if (plan_.keeps_last && last_results_.is_over(env_of(slot))) return true;
+  return progress_[env_of(slot)].needs_reset.load(std::memory_order_relaxed) != 0;
+}
+
+bool SlotLedger::has_begun(std::uint32_t slot) const {
+  return !needs_reset(slot) && progress_[env_of(slot)].steps.load(std::memory_order_relaxed) == 0;
+}
+
+nb::tuple SlotLedger::progress(std::uint32_t env) const {
+  const Progress& progress = progress_[env];
+  return nb::make_tuple(progress.resets.load(std::memory_order_relaxed),
+                        progress.steps.load(std::memory_order_relaxed));
+}
+
+nb::tuple SlotLedger::seeded(std::uint32_t env) const {
+  const Progress& progress = progress_[env];
+  const std::uint64_t base = progress.seed_base.load(std::memory_order_acquire);
+  const std::uint64_t seeded_at = progress.seeded_at.load(std::memory_order_relaxed);
+  return nb::make_tuple(base, seeded_at - progress.counted_from.load(std::memory_order_relaxed),
+                        progress.resets.load(std::memory_order_relaxed) - seeded_at);
+}
+
+// -- what is sent --------------------------------------------------------------------------------------------
+
+std::optional<Refusal> SlotLedger::refusal(Op op, const std::vector<std::uint32_t>& targets) const {
+  auto any = [&](auto is_so) { return std::any_of(targets.begin(), targets.end(), is_so); };
+  if (op != Op::kReset && obstacles_->any_must_reset() && any([&](auto slot) { return obstacles_->must_reset(slot); }))
+    return Refusal::kMustReset;
+  if (obstacles_->any_lost() && any([&](auto slot) { return obstacles_->is_lost(env_of(slot)); }))
+    return Refusal::kLost;
+  if (any([&](auto slot) { return slots_[slot].state != SlotState::kIdle; })) return Refusal::kInFlight;
+  return std::nullopt;
+}
+
+bool SlotLedger::begin_episode(std::uint32_t slot, Op op, bool has_parts) {
+  if (op == Op::kObserve) return false;
+  slots_.go_on(slot);
+  // With a seed or options it is its own env that resets.
+  const bool is_plain = op == Op::kStep ? autoreset_ == Autoreset::kNextStep : !has_parts;
+  if (!seating_.has_spares() || !is_plain) return false;
+  slots_.set_op(slot, Op::kReset);
+  return true;
+}
+
+void SlotLedger::answer_observe(std::uint32_t slot, nb::handle parts) {
+  resolution_.answer_observe(slot);
+  keep_result(slot, parts);
+}
+
+std::optional<bool> SlotLedger::deliver_end(std::uint32_t slot, std::uint64_t sequence) {
+  const nb::object ending = std::move(objects_[slot].ending);
+  objects_[slot].ending.reset();
+  const auto next = resolution_.deliver_end(slot, sequence);
+  if (!next) return std::nullopt;
+  if (autoreset_ == Autoreset::kDisabled)  // only the caller resets it
+    for (std::uint32_t each = slot; each < slot + plan_.width; ++each) obstacles_->require_reset(each);
+  return follow(*next, slot, ending);
+}
+
+// -- what has come -------------------------------------------------------------------------------------------
+
+std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
+  const std::uint32_t first = seating_.slot_of(result.env);
+  const bool failed = result.flags & kIsFailure, ends = result.flags & kHasFinal;
+  // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
+  // belongs to it.
+  if (ends && (result.flags & kHasSpares) && !failed && !(result.flags & kUndone)) {
+    resolution_.await_spare(first);
+    objects_[first].terminal = std::move(parts);
+  } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
+    orphan(first);
+  } else {
+    objects_[first].result = std::move(parts);
+    finish(first, result);
+  }
+  return first;
+}
+
+void SlotLedger::finish(std::uint32_t first, const Result& result) {
+  for (std::uint32_t slot = first; slot < first + result.count; ++slot) {
+    slots_.finish(slot);
+    if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // else it is nothing new
+  }
+  if (plan_.keeps_last) last_parts_[result.env] = objects_[first].result;
+  objects_[first].command.reset();
+  parts_.of(first).finish({first, result.row, result.count, result.flags & ~(kRenewalDue | kGrown)});
+}
+
+void SlotLedger::reopen(std::uint32_t first_env, std::uint32_t envs) {
+  for (std::uint32_t env = first_env; env < first_env + envs; ++env) {
+    progress_[env].results.store(last_results_.results(env), std::memory_order_relaxed);
+    last_results_.set_fresh(env);
+  }
+}
+
+void SlotLedger::orphan(std::uint32_t first) {
+  for (std::uint32_t slot = first; slot < first + plan_.width; ++slot) slots_.orphan(slot);
+}
+
+bool SlotLedger::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) {
+  switch (outcome) {
+    case Outcome::kDrop:
+      resolution_.drop(slot);
+      forget_command(slot);
+      return false;
+    case Outcome::kFail:
+      resolution_.fail(slot);
+      forget_command(slot);
+      return false;
+    case Outcome::kResend:
+      resolution_.resend(slot);
+      return true;
+    case Outcome::kRepeatLast:
+      resolution_.repeat_last(slot);
+      keep_result(slot, parts);
+      return false;
+    case Outcome::kEndEpisode:
+      resolution_.end_episode(slot);
+      keep_result(slot, parts);
+      return false;
+    case Outcome::kEndAndReset:
+    case Outcome::kReset:
+      return follow(resolution_.reset_into_row(slot, outcome == Outcome::kReset), slot, parts);
+    case Outcome::kEndLater:
+    case Outcome::kEndAndResetLater:
+      if (resolution_.defer_end(slot, outcome == Outcome::kEndAndResetLater)) objects_[slot].ending = nb::borrow(parts);
+      return false;
+  }
+  return false;
+}
+
+bool SlotLedger::complete_with_spare(std::uint32_t slot) {
+  slots_.orphan(slot);
+  return follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
+}
+
+// What is to be done about a slot whose episode was cut off.  `ending`: goes with its result.
+bool SlotLedger::follow(Resolution::Next next, std::uint32_t slot, nb::handle ending) {
+  if (next == Resolution::Next::kAnswered) {
+    keep_result(slot, ending);
+    return false;
+  }
+  objects_[slot].command.reset();
+  objects_[slot].terminal = nb::borrow(ending);
+  return next == Resolution::Next::kSend;
+}
+
+void SlotLedger::forget_command(std::uint32_t slot) {
+  objects_[slot].command.reset();
+  objects_[slot].terminal.reset();
+}
+
+// Of a result that the pool has made.
+void SlotLedger::keep_result(std::uint32_t slot, nb::handle parts) {
+  forget_command(slot);
+  objects_[slot].result = nb::borrow(parts);
+}
+
+std::vector<Run> SlotLedger::take_ready(Part& part, std::uint32_t limit) {
+  std::vector<Run> runs = part.take(limit);
+  for (const Run& run : runs)
+    for (std::uint32_t i = 0; i < run.count; ++i) slots_.take(run.slot + i);
+  return runs;
+}
+
+nb::object SlotLedger::take_extras(const std::vector<Run>& runs) {
+  nb::object extras;
+  std::size_t position = 0;
+  for (const Run& run : runs) {
+    Objects& objects = objects_[run.slot];
+    const nb::object parts = std::move(objects.result), terminal = std::move(objects.terminal);
+    if (run.flags != 0) {
+      if (!extras.is_valid()) extras = nb::dict();
+      nb::borrow<nb::dict>(extras)[nb::int_(position)] = nb::make_tuple(run.flags, none_or(parts), none_or(terminal));
+    }
+    position += run.count;
+  }
+  return extras;
+}
+
+std::vector<std::uint32_t> SlotLedger::note_ends(const std::vector<Run>& runs) {
+  std::vector<std::uint32_t> resetting;
+  const bool in_background = autoreset_ == Autoreset::kBackground;
+  if (autoreset_ == Autoreset::kSameStep || (!seating_.has_spares() && !in_background)) return resetting;
+  for (const Run& run : runs) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      if (!last_results_.ends_episode(run.row + i)) continue;
+      slots_.end_episode(run.slot + i);
+      if (in_background) resetting.push_back(run.slot + i);
+    }
+  }
+  return resetting;
+}
+
+// The next result tells of an end that is still to be told.
+void SlotLedger::cut_off_in_rollout(std::uint32_t slot) {
+  const std::shared_ptr<Rollout>& rollout = parts_.of(slot).rollout();
+  const std::uint32_t position = slots_[slot].position;
+  if (!rollout || !rollout->is_under_way(position) || slots_.is_cut_off(slot)) return;
+  const std::uint32_t row = rollout->last_row(position);
+  if (!last_results_.ends_episode(row)) last_results_.truncate(row);
+}
+
+}  // namespace remuda

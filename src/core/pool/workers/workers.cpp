@@ -1,0 +1,118 @@
+#include "pool/workers/workers.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ipc/blob_parts.hpp"
+
+namespace remuda {
+
+namespace {
+
+std::vector<Port> ports_for(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker) {
+  std::vector<Port> ports;
+  std::uint32_t first_env = 0;
+  for (std::uint32_t w = 0; w < plan.workers; ++w) {
+    ports.emplace_back(arena, plan, w, first_env, envs_of_worker[w]);
+    first_env += envs_of_worker[w];
+  }
+  return ports;
+}
+
+}  // namespace
+
+Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker,
+                 const nb::sequence& queues, std::uint32_t max_running)
+    : arena_(arena),
+      plan_(plan),
+      figures_(arena.at<WorkerFigures>(plan.worker_figures)),
+      ports_(ports_for(arena, plan, envs_of_worker)),
+      transfers_(plan.workers),
+      mail_(transfers_, queues),
+      watch_(plan.workers),
+      words_(*arena.at<Words>(Plan::kWords)),
+      outbox_(ports_, mail_, deadlines_, max_running) {}
+
+// -- what comes ----------------------------------------------------------------------------------------------
+
+Mail::Arrival Workers::read(std::uint32_t worker, const Result& result, nb::object& parts) {
+  if (result.flags & kOnSocket) return mail_.read(worker, parts);
+  if (!(result.flags & kHasBlob)) return Mail::Arrival::kWhole;
+  try {
+    parts = read_parts(ports_[worker].blobs_in);
+  } catch (const std::length_error&) {
+    return Mail::Arrival::kNonsense;
+  }
+  return Mail::Arrival::kWhole;
+}
+
+void Workers::note_result(std::uint32_t worker, const Result& result) {
+  Port& port = ports_[worker];
+  port.heard = Clock::time_point(Nanoseconds(result.end_ns));
+  port.last_end_ns = result.end_ns;
+  port.outstanding -= result.count;
+  if (port.outstanding == 0) outbox_.finish_turn(worker);
+  if (result.flags & kIsMessage) std::erase(port.messages, result.sequence);
+}
+
+// -- processes -----------------------------------------------------------------------------------------------
+
+void Workers::watch_process(std::uint32_t worker, int pidfd, int socket) {
+  watch_.set_process(worker, pidfd);
+  transfers_.open(worker, socket);
+}
+
+void Workers::end(std::uint32_t worker) {
+  watch_process(worker, -1, -1);
+  ports_[worker].become(PortState::kDead);
+  outbox_.finish_turn(worker);
+}
+
+void Workers::reopen(std::uint32_t worker) {
+  ports_[worker].reopen(arena_, plan_, worker);
+  transfers_.hold(worker);
+}
+
+void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
+  ports_[worker].become(PortState::kServing);
+  watch_process(worker, pidfd, socket);
+  TimeOfCall now;
+  outbox_.publish(worker, now);
+  transfers_.write_on();  // the messages that were held for it, after their records
+}
+
+// -- time ----------------------------------------------------------------------------------------------------
+
+// A reset in advance that the pool does not wait for counts, too.
+std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
+  const Port& port = ports_[worker];
+  const bool is_busy = port.is_at(task);
+  if (port.state() != PortState::kServing || !(outbox_.has_turn(worker) || is_busy)) return std::nullopt;
+  const Op op = is_busy ? Task::op(task) : oldest;
+  const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(task))) : port.heard;
+  // The time in which this process neither read nor wrote a message in transit is not the worker's.
+  const auto since = std::max(begin, transfers_[worker].moved());
+  return deadlines_.is_over(op, since, now, clock_) ? std::optional(op) : std::nullopt;
+}
+
+std::int64_t Workers::lost_ns() {
+  clock_.look(Clock::now(), RunningClock::kUnwatched);
+  return clock_.lost().count();
+}
+
+// -- facts ---------------------------------------------------------------------------------------------------
+
+nb::tuple Workers::doing(std::uint32_t worker) const {
+  const Port& port = ports_[worker];
+  const std::uint64_t task = port.task();
+  const std::uint32_t env = port.meter->env.load(std::memory_order_relaxed);
+  if (!port.is_at(task)) return nb::make_tuple(nb::none(), nb::none());
+  return nb::make_tuple(Task::op(task), port.hosts(env) ? nb::object(nb::int_(env)) : nb::none());
+}
+
+std::uint64_t Workers::busy_since(std::uint32_t worker) const {
+  const std::uint64_t task = ports_[worker].task();
+  return ports_[worker].is_at(task) ? Task::begin_ns(task) : 0;
+}
+
+}  // namespace remuda

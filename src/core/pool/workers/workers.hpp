@@ -1,0 +1,123 @@
+// The workers of a pool, as the pool reaches them: what goes out to them, what comes from them, and what they are
+// doing.
+//
+//   Port       rings, bell and state of each worker     Deadlines, RunningClock   how long anything may take
+//   Outbox     commands and messages, in turns          Watch                     what rings no bell
+//   Mail       messages too large for the arena         SpokenWords               what workers have logged
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "pool/workers/deadlines.hpp"
+#include "pool/workers/mail.hpp"
+#include "pool/workers/outbox.hpp"
+#include "pool/workers/port.hpp"
+#include "pool/workers/spoken_words.hpp"
+#include "pool/workers/transfers.hpp"
+#include "pool/workers/watch.hpp"
+#include "python/numpy_api.hpp"
+#include "shm/plan.hpp"
+
+namespace remuda {
+
+class Workers {
+ public:
+  // `envs_of_worker`: the number of envs of each worker, in order.  `queues`: see `Mail`.  `max_running`: the number of
+  // workers that may have commands at once; the others wait for their turn.
+  Workers(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker,
+          const nb::sequence& queues, std::uint32_t max_running);
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(ports_.size()); }
+  Port& operator[](std::uint32_t worker) { return ports_[worker]; }
+  const Port& operator[](std::uint32_t worker) const { return ports_[worker]; }
+  Outbox& outbox() { return outbox_; }
+  Transfers& transfers() { return transfers_; }
+  Watch& watch() { return watch_; }
+  RunningClock& clock() { return clock_; }
+
+  // -- what goes out -------------------------------------------------------------------------------------------
+
+  // Whether there is room for one more message.  The commands of the worker's envs always find room, and one message
+  // for each env.
+  bool has_room(std::uint32_t worker) const {
+    return ports_[worker].outstanding + ports_[worker].envs < plan_.ring_capacity;
+  }
+
+  // -- what comes ----------------------------------------------------------------------------------------------
+
+  // Receives the parts that come with a result.
+  Mail::Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);
+  // Notes that a result was read.
+  void note_result(std::uint32_t worker, const Result& result);
+  // The number of log records and warnings that the workers have sent so far; whether that is more than the caller has
+  // handled.  They are handled before the results of the step in which they were logged.
+  std::uint32_t said() const { return words_.said(); }
+  bool has_unheard() const { return words_.any_unheard(); }
+  void note_heard(std::uint32_t said) { words_.note_heard(said); }
+
+  // -- processes -----------------------------------------------------------------------------------------------
+
+  // Watches a process: its death is noticed, and when its socket (-1: it has none) is ready for the rest of a message.
+  // The descriptors stay the caller's.
+  void watch_process(std::uint32_t worker, int pidfd, int socket);
+  // Watches this descriptor too, permanently: log records of workers arrive there.  It stays the caller's.
+  void relay(int fd) { watch_.set_relay(fd); }
+  // Makes a wait end when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0: never).
+  // Both hold until they are replaced.  There is no news after this call.
+  void listen(std::vector<int> fds, std::int64_t alarm_ns) {
+    watch_.listen(std::move(fds), Clock::time_point(Nanoseconds(alarm_ns)));
+  }
+  bool has_news() const { return watch_.has_news(); }
+  void raise_news() { watch_.raise_news(); }                                // until the next `listen`
+  void look_every(std::int64_t ns) { watch_.look_every(Nanoseconds(ns)); }  // only for benchmarks: see `Watch`
+  // The process of a worker has ended, and everything that it published was read.
+  void end(std::uint32_t worker);
+  // A successor will replace a dead worker.  Its port is as new, and keeps what is sent until the successor arrives.
+  void reopen(std::uint32_t worker);
+  void arrive(std::uint32_t worker, int pidfd, int socket);
+
+  // -- time ----------------------------------------------------------------------------------------------------
+
+  // Nanoseconds that an env may take for a reset, a step, a message, a build; 0: any time.
+  void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns) {
+    deadlines_.set({Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns)});
+  }
+  bool has_deadlines() const { return deadlines_.has_any(); }
+  // Whether a worker has had more time than it may for what it does, or, if it does nothing although it has work, for
+  // `oldest`, the op that it was given first.  Returns that op.  `task`: as the port had it before its results were
+  // read.
+  std::optional<Op> late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const;
+  // The time in which this process was frozen, or did not look.  It counts for no deadline.
+  std::int64_t lost_ns();
+
+  // -- facts ---------------------------------------------------------------------------------------------------
+
+  // What a worker does, or did when it died: (op | None, env | None).
+  nb::tuple doing(std::uint32_t worker) const;
+  // Since when, of CLOCK_MONOTONIC; 0 if it does nothing.
+  std::uint64_t busy_since(std::uint32_t worker) const;
+  // For statistics, see figures.hpp: a worker was restarted, replaced for its memory, or served nothing for so long.
+  void count_restart(std::uint32_t worker) { add(figures_[worker].restarts, 1); }
+  void count_memory_renewal(std::uint32_t worker) { add(figures_[worker].memory_renewals, 1); }
+  void count_outage(std::uint32_t worker, std::uint64_t ns) { add(figures_[worker].outage_ns, ns); }
+
+ private:
+  const Arena& arena_;
+  const Plan& plan_;
+  WorkerFigures* figures_;  // by worker
+  std::vector<Port> ports_;
+  Transfers transfers_;
+  Mail mail_;
+  Deadlines deadlines_;
+  RunningClock clock_;
+  Watch watch_;
+  SpokenWords words_;
+  Outbox outbox_;
+};
+
+}  // namespace remuda
