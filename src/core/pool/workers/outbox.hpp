@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "ipc/time_of_call.hpp"
-#include "pool/workers/turns.hpp"
 #include "pool/workers/deadlines.hpp"
 #include "pool/workers/mail.hpp"
 #include "pool/workers/port.hpp"
+#include "pool/workers/turns.hpp"
 #include "python/numpy_api.hpp"
 
 namespace remuda {
