@@ -83,6 +83,11 @@ void bind_slots(nb::module_& m) {
       .def("has_begun", &SlotLedger::has_begun, "slot"_a)
       .def("progress", &SlotLedger::progress, "env"_a)
       .def("seeded", &SlotLedger::seeded, "env"_a)
+      .def("has_part", &SlotLedger::has_part, "part"_a)
+      .def_prop_ro("part_numbers", &SlotLedger::part_numbers)
+      .def_prop_ro("any_pending", &SlotLedger::any_pending)
+      .def("seat_in_order", &SlotLedger::seat_in_order)
+      .def("count_fault", &SlotLedger::count_fault, "env"_a)
       .def("cut_off_in_rollout", &SlotLedger::cut_off_in_rollout, "slot"_a);
 }
 
@@ -106,11 +111,30 @@ void bind_workers(nb::module_& m) {
       .def("count_outage", &Workers::count_outage, "worker"_a, "ns"_a);
 }
 
+void bind_events(nb::module_& m) {
+  nb::class_<Message>(m, "Message", "The answer to a message, the failure of an env, or its renewal that is due.")
+      .def_ro("worker", &Message::worker)
+      .def_ro("slot", &Message::slot)
+      .def_ro("sequence", &Message::sequence)
+      .def_ro("flags", &Message::flags)
+      .def_prop_ro(
+          "parts", [](const Message& message) { return none_or(message.parts); },
+          nb::for_getter(nb::sig("def parts(self) -> typing.Any")));
+  nb::class_<LateWorker>(m, "LateWorker", "A worker that missed a deadline, or (op None) whose results make no sense.")
+      .def_ro("worker", &LateWorker::worker)
+      .def_ro("op", &LateWorker::op);
+  nb::class_<DeadWorker>(m, "DeadWorker", "A worker whose process has ended.")
+      .def_ro("worker", &DeadWorker::worker)
+      .def_ro("orphaned", &DeadWorker::orphaned)
+      .def_ro("unanswered", &DeadWorker::unanswered);
+}
+
 }  // namespace
 
 void bind_hub(nb::module_& m) {
   bind_slots(m);
   bind_workers(m);
+  bind_events(m);
   nb::class_<ActionColumn>(m, "ActionColumn")
       .def(nb::init<Column, nb::sequence>(), "column"_a, "bounds"_a, nb::keep_alive<1, 2>());
 
@@ -122,8 +146,6 @@ void bind_hub(nb::module_& m) {
            "actions"_a, "action_nest"_a, "queues"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false,
            "spins_heedlessly"_a = false)
       .def("split", from_outside<&Hub::split>, "parts"_a)
-      .def("has_part", &Hub::has_part, "part"_a)
-      .def_prop_ro("part_numbers", &Hub::part_numbers)
       .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
       .def("begin_rollout", from_outside<&Hub::begin_rollout>, "part"_a, "parts"_a, "steps"_a, "extras"_a,
            nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))
@@ -136,7 +158,6 @@ void bind_hub(nb::module_& m) {
       .def_prop_ro("obstacles", &Hub::obstacles)
       .def_prop_ro("slots", &Hub::slots, nb::rv_policy::reference_internal)
       .def_prop_ro("workers", &Hub::workers, nb::rv_policy::reference_internal)
-      .def("seat_in_order", from_outside<&Hub::seat_in_order>)
       .def("send", from_outside<&Hub::send>, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(),
            "blobs"_a.none() = nb::none(), "part"_a = 0)
       .def("step", from_outside<&Hub::step>, "actions"_a.none(), "slots"_a.none(), "part"_a,
@@ -159,24 +180,19 @@ void bind_hub(nb::module_& m) {
       .def("padding_bytes", &Hub::padding_bytes, "rows"_a)
       .def("make_padding", from_outside<&Hub::make_padding>, "rows"_a)
       .def("drop_ready", from_outside<&Hub::drop_ready>, "part"_a = 0)
-      .def("first_message", &Hub::first_message, nb::sig("def first_message(self) -> tuple | None"))
-      .def("remove_message", from_within<&Hub::remove_message>)
-      .def("first_dead", &Hub::first_dead, nb::sig("def first_dead(self) -> tuple | None"))
-      .def("remove_dead", from_within<&Hub::remove_dead>)
-      .def("first_late", &Hub::first_late, nb::sig("def first_late(self) -> tuple | None"))
-      .def("remove_late", from_within<&Hub::remove_late>)
+      .def("first_event", &Hub::first_event,
+           nb::sig("def first_event(self) -> Message | LateWorker | DeadWorker | None"))
+      .def("remove_event", from_within<&Hub::remove_event>)
       .def("resolve", from_within<&Hub::resolve>, "slot"_a, "outcome"_a, "parts"_a.none() = nb::none())
       .def("tell_failed", from_within<&Hub::tell_failed>, "part"_a)
       .def("reopen", from_within<&Hub::reopen>, "worker"_a)
       .def("give_up", from_within<&Hub::give_up>, "worker"_a)
       .def("arrive", from_within<&Hub::arrive>, "worker"_a, "pidfd"_a, "socket"_a = -1)
-      .def("count_fault", &Hub::count_fault, "env"_a)
       .def("note_unpickled", &Hub::note_unpickled, "ns"_a)
       .def("add_info_column", from_within<&Hub::add_info_column>, "column"_a)
       .def_prop_ro("num_info_columns", &Hub::num_info_columns)
       .def("pending", &Hub::pending, "part"_a = 0)
       .def("ready", &Hub::ready, "part"_a = 0)
-      .def_prop_ro("any_pending", &Hub::any_pending)
       .def_prop_ro("needs_attention", &Hub::needs_attention)
       .def("set_trace", &Hub::set_trace, "log"_a.none());
 }

@@ -23,16 +23,6 @@ void Hub::find_dead(Clock::time_point now) {
   }
 }
 
-nb::object Hub::first_dead() const {
-  const auto dead = inbox_.first_dead();
-  if (!dead) return nb::none();
-
-  nb::list in_flight, unanswered;
-  for (std::uint32_t slot : slots_.in_flight_of(*dead)) in_flight.append(slot);
-  for (std::uint64_t sequence : workers_[*dead].messages) unanswered.append(sequence);
-  return nb::make_tuple(*dead, in_flight, unanswered);
-}
-
 void Hub::remove_dead() {
   const std::uint32_t worker = inbox_.first_dead().value();
   Port& port = workers_[worker];
@@ -77,10 +67,34 @@ void Hub::mark_corrupt(std::uint32_t worker) {
   inbox_.add_late({worker, std::nullopt});
 }
 
-nb::object Hub::first_late() const {
-  const auto late = inbox_.first_late();
-  if (!late) return nb::none();
-  return nb::make_tuple(late->worker, late->op ? nb::cast(*late->op) : nb::none());
+// -- events ------------------------------------------------------------------------------------------------
+
+void Hub::tell(Message message) {
+  if (message.is_fault()) slots_.parts().of(*message.slot).count_reported(plan_.width);
+  inbox_.add(std::move(message));
+}
+
+nb::object Hub::first_event() const {
+  if (inbox_.has_message()) return nb::cast(inbox_.first_message());
+  if (const auto late = inbox_.first_late()) return nb::cast(*late);
+  if (const auto dead = inbox_.first_dead())
+    return nb::cast(DeadWorker{*dead, slots_.in_flight_of(*dead), workers_[*dead].messages});
+  return nb::none();
+}
+
+void Hub::remove_event() {
+  if (inbox_.has_message())
+    remove_message();
+  else if (inbox_.first_late())
+    inbox_.remove_late();
+  else
+    remove_dead();
+}
+
+void Hub::remove_message() {
+  const Message& first = inbox_.first_message();
+  if (first.is_fault()) slots_.parts().of(*first.slot).discount_reported(plan_.width);
+  inbox_.remove_message();
 }
 
 // -- slots whose env is gone -------------------------------------------------------------------------------

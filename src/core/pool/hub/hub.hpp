@@ -59,8 +59,7 @@ class Hub {
   // number of the first; the others' follow.  No number is given twice, so those of parts that are gone stand for none.
   // Until then all slots are part 0.
   std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
-  bool has_part(std::uint32_t number) const { return slots_.parts().has(number); }
-  std::vector<std::uint32_t> part_numbers() const { return slots_.parts().numbers(); }
+  bool has_part(std::uint32_t number) const { return slots_.has_part(number); }
   // The slots of a part: an array of int64 that cannot be written to.
   nb::object env_ids(std::uint32_t part) const { return part_objects_.at(slots_.parts().index(part)).env_ids; }
   // Batches are objects of `type`, `Batch` or a subclass, and know `source`.  `look(batch)` is called with each that
@@ -104,8 +103,6 @@ class Hub {
   // which `addressee` is put into the dict `addressees`, unless that is None.
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                              nb::handle addressee);
-  // Slot i is backed by env i again, and the spares wait in order.  No slot is pending.
-  void seat_in_order() { slots_.seat_in_order(); }
 
   // -- in --------------------------------------------------------------------------------------------
 
@@ -135,22 +132,14 @@ class Hub {
 
   // -- what goes wrong ---------------------------------------------------------------------------------
 
-  // What has to be dealt with comes one by one, and stays until it is removed: whoever deals with it may be
-  // interrupted, and then begins with it again.  It is removed together with whatever else he changes, see `call_all`.
+  // The first event that Python has to decide on: a `Message`, then a `LateWorker`, then a `DeadWorker`; or None.  An
+  // event stays until it is removed, because whatever decides on it may be interrupted, and then begins again.  So it
+  // is removed together with all other changes, see `call_all`.
   //
-  // The first of the answers to messages, the failures and the due renewals, or None:
-  // (worker, slot | None, sequence, flags, parts).  The slot of a failure, or of a result that waits for a
-  // renewal, is orphaned.
-  nb::object first_message() const;
-  void remove_message();
-  // The first worker that was found dead, or None: (worker, [slots in flight], [sequences of messages without an
-  // answer]).  Who is sent something when dead is found once more.
-  nb::object first_dead() const;
-  void remove_dead();  // its slots are orphaned from then on
-  // The first worker that was found late (worker, op), or whose results make no sense (worker, None); or None.  Each is
-  // told once.
-  nb::object first_late() const;
-  void remove_late() { inbox_.remove_late(); }
+  // The slot of a failure, or of a result that waits for a renewal, is orphaned.  A late worker is reported once, a
+  // dead one again if it is sent something.  With the event of a dead worker, its slots are orphaned.
+  nb::object first_event() const;
+  void remove_event();
   // Slots of a part that have failed are pending until the failures are told, by whoever keeps them.
   void tell_failed(std::uint32_t part) {
     if (has_part(part)) slots_.tell_failed(part);
@@ -168,10 +157,8 @@ class Hub {
   // None are where there is no such part any more.
   std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? slots_.parts().at(part).pending() : 0; }
   std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? slots_.parts().at(part).ready() : 0; }
-  bool any_pending() const { return slots_.parts().any_pending(); }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
-  void count_fault(std::uint32_t env) { add(arena_->at<EnvFigures>(plan_.env_figures)[env].faults, 1); }
   // The caller has looked at infos, which took so long to unpickle.
   void note_unpickled(std::uint64_t ns) { caller_meter_.note_unpickled(ns); }
   // From now on what happens is noted there; null: no more.
@@ -245,6 +232,8 @@ class Hub {
   void find_dead(Clock::time_point now);
   void find_late(Clock::time_point now);
   void mark_corrupt(std::uint32_t worker);
+  void remove_message();
+  void remove_dead();
   Op oldest_op(std::uint32_t worker) const;
   bool deliver_end(std::uint32_t slot);
 

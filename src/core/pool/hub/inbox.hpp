@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "ipc/protocol.hpp"
 #include "python/numpy_api.hpp"
@@ -29,7 +30,13 @@ struct Message {
 
 struct LateWorker {
   std::uint32_t worker;
-  std::optional<Op> op;  // none: its results make no sense
+  std::optional<Op> op;  // that it is late with; none: its results make no sense
+};
+
+struct DeadWorker {
+  std::uint32_t worker;
+  std::vector<std::uint32_t> orphaned;    // the first slot of each env that had a command
+  std::vector<std::uint64_t> unanswered;  // the sequences of messages without an answer
 };
 
 class Inbox {

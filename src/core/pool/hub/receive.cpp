@@ -219,24 +219,4 @@ void Hub::drop_ready(std::uint32_t number) {
   dispatch(Op::kReset, ended, nb::none(), part, now);
 }
 
-// -- what has to be dealt with ---------------------------------------------------------------------------
-
-void Hub::tell(Message message) {
-  if (message.is_fault()) slots_.parts().of(*message.slot).count_reported(plan_.width);
-  inbox_.add(std::move(message));
-}
-
-nb::object Hub::first_message() const {
-  if (!inbox_.has_message()) return nb::none();
-  const Message& first = inbox_.first_message();
-  return nb::make_tuple(first.worker, first.slot ? nb::object(nb::int_(*first.slot)) : nb::none(), first.sequence,
-                        first.flags, none_or(first.parts));
-}
-
-void Hub::remove_message() {
-  const Message& first = inbox_.first_message();
-  if (first.is_fault()) slots_.parts().of(*first.slot).discount_reported(plan_.width);
-  inbox_.remove_message();
-}
-
 }  // namespace remuda

@@ -9,6 +9,7 @@ SlotLedger::SlotLedger(const Arena& arena, const Plan& plan, Autoreset autoreset
                        const std::vector<std::uint32_t>& envs_of_worker, LastResults last_results)
     : plan_(plan),
       autoreset_(autoreset),
+      figures_(arena.at<EnvFigures>(plan.env_figures)),
       progress_(arena.at<Progress>(plan.progress)),
       seating_(plan.slots, plan.envs),
       slots_(plan.slots),

@@ -54,6 +54,10 @@ class SlotLedger {
   const Parts& parts() const { return parts_; }
   const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
 
+  bool has_part(std::uint32_t number) const { return parts_.has(number); }
+  std::vector<std::uint32_t> part_numbers() const { return parts_.numbers(); }
+  bool any_pending() const { return parts_.any_pending(); }
+
   // -- facts ---------------------------------------------------------------------------------------------------
 
   std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
@@ -108,6 +112,7 @@ class SlotLedger {
   bool begin_episode(std::uint32_t slot, Op op, bool has_parts);
   // The env of a slot changes places with that spare.  Returns the env, which is the last spare now.
   std::uint32_t swap_in_spare(std::uint32_t slot) { return seating_.swap_in_spare(slot); }
+  // Slot i is backed by env i again, and the spares wait in order.  No slot is pending.
   void seat_in_order() { seating_.seat_in_order(); }
   void set_fresh(std::uint32_t slot) { last_results_.set_fresh(env_of(slot)); }
   // Answers an observe of what the pool alone has.
@@ -126,6 +131,7 @@ class SlotLedger {
   void orphan(std::uint32_t first);
   // Ends an orphaned command.  `parts`: go with the result.  Returns whether the command is to be sent.
   bool resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
+  void count_fault(std::uint32_t env) { add(figures_[env].faults, 1); }  // for statistics, see figures.hpp
   // The slots that asked for a spare and may take one now, in the order of sending.
   std::vector<std::uint32_t> take_spares_due() { return seating_.take_due(slots_.first_open_step()); }
   // The spare that backs a slot now resets into its row.  Returns whether the command is to be sent.
@@ -155,6 +161,7 @@ class SlotLedger {
 
   const Plan& plan_;
   const Autoreset autoreset_;
+  EnvFigures* figures_;                 // by env
   Progress* progress_;                  // by env
   std::vector<std::uint32_t> workers_;  // by env
   Seating seating_;

@@ -37,7 +37,7 @@ class Divisible(Part):
         most = len(envs)
         if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
-        if engine.running.hub.any_pending:
+        if engine.running.slots.any_pending:
             raise StateError(
                 "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
             )
@@ -54,17 +54,17 @@ class Divisible(Part):
     @property
     def _parts(self) -> tuple[Part, ...]:
         """Of the latest division."""
-        return tuple(Part(self._engine, number, self) for number in self._engine.running.hub.part_numbers)
+        return tuple(Part(self._engine, number, self) for number in self._engine.running.slots.part_numbers)
 
     @property
     def _is_divided(self) -> bool:
         hub = self._engine.hub
-        return hub is not None and not hub.has_part(self._part)
+        return hub is not None and not hub.slots.has_part(self._part)
 
     def _join(self, first: int) -> None:
         """Makes the pool whole, if nothing is in flight and the part of this number is still there."""
         engine = self._engine
-        if engine.hub is not None and engine.hub.has_part(first) and not engine.hub.any_pending:
+        if engine.hub is not None and engine.hub.slots.has_part(first) and not engine.hub.slots.any_pending:
             self.split(1)
 
     def _join_dropped(self) -> bool:
@@ -80,7 +80,7 @@ class Divisible(Part):
     def _needs_parts(self) -> bool:
         """Whether what the pool was divided for may still be there. Nothing is where joining it was interrupted."""
         is_there = self._divided_for is None or self._divided_for() is not None
-        return is_there and len(self._engine.running.hub.part_numbers) > 1
+        return is_there and len(self._engine.running.slots.part_numbers) > 1
 
     def _check_open(self) -> None:
         self._join_dropped()

@@ -246,13 +246,11 @@ class Exchange:
         """The hub refuses every other call meanwhile, so that a signal handler cannot deal with the same once more."""
         running, supervisor = self._running, self.supervisor
         supervisor.resume()
-        while (message := running.hub.first_message()) is not None:
-            self._deal_with(*message)
-        while (late := running.hub.first_late()) is not None:
-            supervisor.worker_late(*late)
-            running.hub.remove_late()
-        while (dead := running.hub.first_dead()) is not None:
-            self._note_death(*dead)
+        while (event := running.hub.first_event()) is not None:
+            changes = Changes()
+            changes.do(running.hub.remove_event)
+            self._decide(event, changes)
+            changes.make()
         supervisor.look()
 
     def _hear(self) -> None:
@@ -262,14 +260,19 @@ class Exchange:
         )  # before: whoever handles a record may ask the pool for something
         self._backend.drain(running.said)
 
-    def _deal_with(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts) -> None:
-        """`slot`: whose command this answers, if it does."""
-        changes = Changes()
-        changes.do(self._running.hub.remove_message)
-        self._decide(worker, slot, sequence, flags, parts, changes)
-        changes.make()
+    def _decide(self, event: _core.Message | _core.LateWorker | _core.DeadWorker, changes: Changes) -> None:
+        match event:
+            case _core.Message():
+                self._decide_on_message(event.worker, event.slot, event.sequence, event.flags, event.parts, changes)
+            case _core.LateWorker():
+                self.supervisor.worker_late(event.worker, event.op)
+            case _core.DeadWorker():
+                self._decide_on_death(event, changes)
 
-    def _decide(self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes) -> None:
+    def _decide_on_message(
+        self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
+    ) -> None:
+        """`slot`: whose command this answers, if it does."""
         if flags & _core.RENEWAL_DUE:
             assert slot is not None  # of an env that ended an episode, or is reset in the middle of one
             if flags & _core.GROWN:
@@ -302,15 +305,12 @@ class Exchange:
             assert slot is not None  # of the env that failed
             self.supervisor.env_failed(slot, failure, changes)
 
-    def _note_death(self, index: int, orphaned: list[int], unanswered: list[int]) -> None:
-        changes = Changes()
-        changes.do(self._running.hub.remove_dead)
-        error = self.supervisor.worker_died(index, orphaned, bool(unanswered), changes)
-        for sequence in unanswered:
+    def _decide_on_death(self, dead: _core.DeadWorker, changes: Changes) -> None:
+        error = self.supervisor.worker_died(dead.worker, dead.orphaned, bool(dead.unanswered), changes)
+        for sequence in dead.unanswered:
             if (addressee := self._calls.get(sequence)) is not None:
                 addressee.abandon(error)
             changes.do(self._calls.pop, sequence, None)
-        changes.make()
 
 
 class _CloseErrors(Answers):

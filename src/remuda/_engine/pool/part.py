@@ -420,7 +420,7 @@ class Part(Stateful):
 
     def _check_open(self) -> None:
         self._engine.check_open()
-        if not self._engine.running.hub.has_part(self._part):
+        if not self._engine.running.slots.has_part(self._part):
             raise StateError(
                 "the pool has been split since: use what the latest split() returned, or make it whole with split(1), "
                 "or with reset() or discard(), which drop what is in flight"

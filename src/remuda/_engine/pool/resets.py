@@ -99,7 +99,7 @@ class Resets:
         for ids, part_of_seed in ((slots, of_slots), (spares, of_spares)):
             self._seeds.orders(part_of_seed, ids, ids)
         if reseat:
-            self._running.hub.seat_in_order()
+            self._running.slots.seat_in_order()
         self._send(slots, of_slots, options, part, to_all=True)
         self._prepare(self._exchange.spares, of_spares, dict(options) if isinstance(options, Mapping) else None)
 

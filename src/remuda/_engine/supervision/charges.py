@@ -54,7 +54,7 @@ class Charges:
         limit = self._quota.charge(each, changes)
         for fault in each:
             if not fault.shared:
-                changes.do(self._running.hub.count_fault, fault.env_id)
+                changes.do(self._running.slots.count_fault, fault.env_id)
             self.log.add(fault, then if limit is None else "it is not restarted any more", changes)
         if limit is not None:
             self._faults.add_loss([fault.env_id for fault in faults], limit, changes)

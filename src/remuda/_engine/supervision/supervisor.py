@@ -197,7 +197,7 @@ class Supervisor:
         tell = bool(orphaned) or (is_spare and not self.closing)
         self._faults.add_death(env_ids, error, changes, tell=tell)
         if not self.closing:
-            changes.do(self._running.hub.count_fault, reason_of(error, list(env_ids))[0])
+            changes.do(self._running.slots.count_fault, reason_of(error, list(env_ids))[0])
         self._lives.plan(index, WorkerState.LOST, changes)
         self._drop(orphaned, changes)
 
@@ -304,7 +304,7 @@ class Supervisor:
             self._history.plan_fault(failure.worker, env, "exception", failure.operation, text, changes)
         if is_interrupt or not self._policy.restarts:
             if not is_interrupt:
-                changes.do(self._running.hub.count_fault, env)
+                changes.do(self._running.slots.count_fault, env)
             return self._faults.add_failures(failures, range(slot, slot + len(failures)), changes)
         if self._layout.vector_size is None:
             return self._restart_env(slot, env, failures[0], changes, is_rebuild=is_rebuild)
