@@ -16,7 +16,7 @@ from programs import children, script  # noqa: F401 - a fixture for all tests
 from reaper import watch_over_this_run
 
 from remuda._backends.forkserver import client
-from remuda._engine.startup import start
+from remuda._engine.options import settings as pool_settings
 
 # The same examples in every run, and no limit on speed: on a busy machine drawing them takes long, too.
 settings.register_profile(
@@ -25,7 +25,7 @@ settings.register_profile(
 settings.load_profile("remuda")
 
 # What "auto" finds best depends on the machine and on who else is on it: a test gets it where it asks for it.
-start.DEFAULT_NUM_WORKERS = None
+pool_settings.DEFAULT_NUM_WORKERS = None
 
 
 class PreparedForkServer(client.ForkServer):
@@ -96,7 +96,7 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools have the default that users have."""
-    monkeypatch.setattr(start, "DEFAULT_NUM_WORKERS", "auto")
+    monkeypatch.setattr(pool_settings, "DEFAULT_NUM_WORKERS", "auto")
 
 
 @pytest.fixture(autouse=True)

@@ -135,9 +135,9 @@ import gymnasium, numpy as np
 from pathlib import Path
 from pool_envs import *
 from remuda import *
-from remuda._engine.startup import start as starting
+from remuda._engine.options import settings
 
-starting.DEFAULT_NUM_WORKERS = None  # as in `conftest.py`
+settings.DEFAULT_NUM_WORKERS = None  # as in `conftest.py`
 
 def say(value):
     sys.stdout.flush()

@@ -61,6 +61,14 @@ ARROWS = {
     "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
 }
 
+# The folders of the engine: each imports only itself and those before it.
+LAYERS = ("stats", "options", "running", "tracing", "supervision", "commands", "startup", "rollouts", "pool")
+# A vector env makes parts of itself, which are of a subclass.
+IMPORT_EACH_OTHER = {
+    ("remuda.gymnasium.async_vector_env", "remuda.gymnasium.part"),
+    ("remuda.sb3.part", "remuda.sb3.subproc_vec_env"),
+}
+
 
 def rooms(path: Path) -> set[str]:
     """The rooms of the package that a file imports."""
@@ -87,6 +95,29 @@ def files() -> list[Path]:
 def test_arrows_run_one_way(path: Path) -> None:
     room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     assert rooms(path) <= ARROWS[room] | {room}
+
+
+def module_of(path: Path) -> str:
+    return ".".join(("remuda", *path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+def imported(path: Path) -> set[str]:
+    """The modules and names that a file imports, those for types alone included."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    return {name for node in nodes for alias in node.names for name in (node.module, f"{node.module}.{alias.name}")}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_engine_has_layers(layer: str) -> None:
+    above = tuple(f"remuda._engine.{name}." for name in LAYERS[LAYERS.index(layer) + 1 :])
+    for path in (PACKAGE / "_engine" / layer).glob("*.py"):
+        assert not {name for name in imported(path) if name.startswith(above)}, path
+
+
+def test_no_two_files_import_each_other() -> None:
+    imports = {module_of(path): imported(path) for path in files()}
+    pairs = {(one, other) for one in imports for other in imports[one] & imports.keys() if one in imports[other]}
+    assert {(one, other) for one, other in pairs if one < other} == IMPORT_EACH_OTHER
 
 
 def test_faces_do_not_import_each_other() -> None:

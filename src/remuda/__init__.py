@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from remuda._crash.file import load_record
 from remuda._crash.record import Beginning, Record, RecordedFault
+from remuda._engine.commands.batch import Batch
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import FaceOptions, PoolOptions
 from remuda._engine.options.recording import Recording
-from remuda._engine.pool.batch import Batch
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
 from remuda._engine.rollouts.columns import ColumnType as ColumnType
@@ -21,7 +21,8 @@ from remuda._engine.running.calls import Call
 from remuda._engine.running.infos import Infos
 from remuda._engine.stats.choice import Choice
 from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.pool_stats import CallerStats, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
+from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, Setup, WorkerStats
 from remuda._engine.stats.verdict import Verdict
 from remuda._engine.tracing.spans import span
 from remuda._engine.tracing.trace import Trace, trace

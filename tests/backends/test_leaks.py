@@ -16,7 +16,7 @@ from pool_envs import counting, hooked
 from programs import holdings, kill
 
 from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
-from remuda._engine.pool.engine import Engine
+from remuda._engine.commands.engine import Engine
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),

@@ -15,8 +15,8 @@ from remuda._cluster.options import ClusterOptions
 from remuda._cluster.replies import ShardReport
 from remuda._cluster.rows import Joiner, Rows
 from remuda._cluster.shares import Shares
+from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.options.pool_options import EnvFn
-from remuda._engine.pool.action_spaces import ActionSpaces
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.codec import SpaceCodec

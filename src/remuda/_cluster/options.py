@@ -9,7 +9,7 @@ from remuda import FaultPolicy, PoolOptions
 from remuda._cluster.description import Ray
 from remuda._engine.options.given import Asked
 from remuda._engine.options.pool_options import EnvFn
-from remuda._engine.startup.start import Settings, check_vector_size, defaults_of_options
+from remuda._engine.options.settings import Settings, check_vector_size, defaults_of_options
 
 # What a value other than this one would mean for envs that share no machine, and whose results come by the shard.
 _REFUSED: Mapping[str, tuple[Any, str]] = {

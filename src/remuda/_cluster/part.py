@@ -16,15 +16,15 @@ from remuda._cluster.calls import ShardCall
 from remuda._cluster.driver import Mail
 from remuda._cluster.rows import Rows
 from remuda._cluster.station import answered
-from remuda._engine.pool.arguments import (
+from remuda._engine.commands.arguments import (
     check_common,
     check_env_ids,
     check_limit,
     check_order,
-    check_timeout,
     check_whole,
 )
-from remuda._engine.pool.resets import Options
+from remuda._engine.commands.resets import Options
+from remuda._engine.options.timeouts import check_timeout
 from remuda._engine.pool.state_checks import check_states, check_taken
 from remuda._engine.running.seeding import entropy_for, options_for, pickled_options, seeds_for
 from remuda._engine.running.seeds import Seed

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda import Batch, _core
-from remuda._engine.pool.batch import Source
+from remuda._engine.commands.batch import Source
 from remuda._engine.running.infos import InfoColumns, Infos, PickledRows, RawRow
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import InfoField

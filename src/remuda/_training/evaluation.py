@@ -1,21 +1,15 @@
-"""Evaluation: what the episodes of a policy brought, and how sure their mean is."""
+"""Evaluation: the result of `remuda.evaluate`."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from remuda.errors import Fault
-
-_RESAMPLES = 10_000
+from remuda._training.episodes import Episodes
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(Episodes):
     """What `remuda.evaluate` returns. Row k of each array is the k-th of N episodes, in the order of their starts.
 
     Attributes:
@@ -30,43 +24,6 @@ class Evaluation:
         videos: The files that were written.
     """
 
-    seed: int
-    returns: np.ndarray[Any, np.dtype[np.float64]]
-    lengths: np.ndarray[Any, np.dtype[np.int64]]
-    terminated: np.ndarray[Any, np.dtype[np.bool_]]
-    seeds: np.ndarray[Any, np.dtype[np.int64]]
-    env_ids: np.ndarray[Any, np.dtype[np.int64]]
-    infos: tuple[dict[str, Any], ...]
-    faults: tuple[Fault, ...] = ()
-    videos: tuple[Path, ...] = ()
-
-    @property
-    def mean(self) -> float:
-        """Of the returns."""
-        return float(self.returns.mean())
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of the returns (of these N, not an estimate for all: `numpy.std`)."""
-        return float(self.returns.std())
-
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """The interval that the mean return of all episodes lies in with this confidence.
-
-        It is the percentile bootstrap of the mean (Efron, "Bootstrap methods: another look at the jackknife", 1979),
-        with 10,000 resamples that are the same every time. It knows of the episodes' spread, and not that another
-        training run would give another policy.
-
-        Raises:
-            ValueError: `confidence` is not between 0 and 1.
-        """
-        if not 0 < confidence < 1:
-            raise ValueError(f"expected confidence to be between 0 and 1, got {confidence}")
-        generator, n = np.random.default_rng(0), len(self.returns)
-        means = [self.returns[generator.integers(n, size=n)].mean() for _ in range(_RESAMPLES)]
-        low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-        return float(low), float(high)
-
     def to_html(self, path: str | os.PathLike[str], title: str = "Evaluation") -> None:
         """Writes a page of it: the mean and its interval, the spread of returns and lengths, every episode, the videos.
 
@@ -80,13 +37,10 @@ class Evaluation:
         Raises:
             OSError: It cannot be written.
         """
-        from remuda._reports.origin import Origin
-        from remuda._training import evaluation_page
+        from remuda._reports.origin import Origin  # few programs write a page
+        from remuda._training.evaluation_page import page
 
-        evaluation_page.page(self, title, Origin.here()).save(path)
-
-    def __len__(self) -> int:
-        return len(self.returns)
+        page(self, title, Origin.here()).save(path)
 
     def __repr__(self) -> str:
         low, high = self.interval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,14 @@ from remuda._reports.charts import histogram, short
 from remuda._reports.markup import Html, bullets, element, folded, table, video
 from remuda._reports.origin import Origin
 from remuda._reports.page import Page
-
-if TYPE_CHECKING:
-    from remuda._training.evaluation import Evaluation
+from remuda._training.episodes import Episodes
 
 _MOST_ROWS = 1000  # of the table: a browser takes long over more
 _LARGEST_VIDEO = 8 << 20  # bytes: larger ones are named only
 _COLUMNS = ("episode", "return", "length", "ended", "seed", "env")
 
 
-def page(evaluation: Evaluation, title: str, origin: Origin) -> Page:
+def page(evaluation: Episodes, title: str, origin: Origin) -> Page:
     """The mean and how sure it is, how returns and lengths are spread, every episode, videos and faults."""
     made = Page(title, _lead(evaluation))
     made.section("Returns", histogram(evaluation.returns, "How often returns came up", _mean(evaluation.returns)))
@@ -33,7 +31,7 @@ def page(evaluation: Evaluation, title: str, origin: Origin) -> Page:
     return made
 
 
-def _lead(evaluation: Evaluation) -> str:
+def _lead(evaluation: Episodes) -> str:
     low, high = evaluation.interval()
     return (
         f"Mean return {evaluation.mean:.6g} in {len(evaluation)} episodes (95 %: {low:.6g} to {high:.6g}). "
@@ -45,7 +43,7 @@ def _mean(values: Any) -> tuple[float, str]:
     return float(values.mean()), f"mean {short(float(values.mean()))}"
 
 
-def _summary(evaluation: Evaluation) -> list[list[str]]:
+def _summary(evaluation: Episodes) -> list[list[str]]:
     return [
         [name, *(f"{figure:.6g}" for figure in _figures(values))]
         for name, values in (("return", evaluation.returns), ("length", evaluation.lengths))
@@ -56,7 +54,7 @@ def _figures(values: Any) -> list[float]:
     return [values.mean(), values.std(), values.min(), np.median(values), values.max()]
 
 
-def _episodes(evaluation: Evaluation) -> list[Html]:
+def _episodes(evaluation: Episodes) -> list[Html]:
     count = min(len(evaluation), _MOST_ROWS)
     rows = [
         (

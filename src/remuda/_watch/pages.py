@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.pool_stats import EnvStats, PoolStats, WorkerStats
+from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.snapshot import EnvStats, WorkerStats
 from remuda._engine.stats.units import span
 
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from remuda._engine.stats.pool_stats import WorkerStats
+from remuda._engine.stats.snapshot import WorkerStats
 from remuda._engine.stats.units import span
 from remuda._relay.stacks import Stack, stack_of
 from remuda._watch import start_page

@@ -24,7 +24,7 @@ from remuda import (
     StateError,
     WorkerDiedError,
 )
-from remuda._engine.pool.answers import Answers
+from remuda._engine.commands.answers import Answers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 START_METHODS = ("forkserver", "spawn", "fork")

@@ -19,7 +19,7 @@ from pool_envs import (
 )
 
 from remuda import EnvError, Pool
-from remuda._engine.pool.answers import Answers
+from remuda._engine.commands.answers import Answers
 from remuda._engine.running.changes import Changes
 
 BACKENDS = ("process", "thread", "serial")

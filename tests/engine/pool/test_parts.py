@@ -18,8 +18,8 @@ from pairs import each
 from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
 
 from remuda import EnvError, InvalidActionError, Pool, StateError, _core
+from remuda._engine.commands.partition import divide
 from remuda._engine.pool.part import Part
-from remuda._engine.pool.partition import divide
 
 BACKENDS = ("process", "thread", "serial")
 CONCURRENT = ("process", "thread")

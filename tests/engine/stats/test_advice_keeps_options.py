@@ -15,7 +15,7 @@ from pool_envs import CountingEnv, counting
 import remuda
 from remuda import FaultPolicy, Pool, PoolStats, Setup
 from remuda._engine.options.given import Asked, as_code
-from remuda._engine.startup.start import defaults_of_options
+from remuda._engine.options.settings import defaults_of_options
 from remuda._engine.stats.advice import advice
 from remuda.gymnasium import AsyncVectorEnv
 

@@ -22,7 +22,7 @@ def make(num_envs: int = 3, **options: Any) -> SubprocVecEnv:
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Those that are sent to workers: calls, and all else but steps and resets."""
-    from remuda._engine.pool.exchange import Exchange
+    from remuda._engine.commands.exchange import Exchange
 
     sent: list[Any] = []
     post = Exchange._post

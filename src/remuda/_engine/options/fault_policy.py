@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from remuda._engine.pool.arguments import check_timeout
+from remuda._engine.options.timeouts import check_timeout
 from remuda._keywords import names_keywords
 
 OnFault: TypeAlias = Literal["raise", "restart"]

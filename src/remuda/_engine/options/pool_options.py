@@ -13,9 +13,8 @@ from remuda._engine.options.extras import Extras
 from remuda._engine.options.fault_policy import FaultPolicy, OnFault
 from remuda._engine.options.recording import Recording
 from remuda._engine.options.remote_backend import RemoteBackend
-from remuda._engine.running.progress import OperationOf
-from remuda._engine.running.seeds import Seeding
 from remuda._relay.output import WorkerOutput
+from remuda.errors import EnvProgress
 
 EnvFn: TypeAlias = Callable[[], Any]
 BackendName: TypeAlias = Literal["auto", "process", "thread", "serial"]
@@ -23,6 +22,11 @@ StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
 WorkerEnv: TypeAlias = Mapping[str, str] | Callable[[int], Mapping[str, str]]
 Devices: TypeAlias = Sequence[int | str] | Literal["auto"]
 AutoresetMode: TypeAlias = Literal["next_step", "same_step", "disabled", "background"]
+
+Seeding: TypeAlias = Literal["gymnasium", "per_episode"]
+OperationOf: TypeAlias = Callable[[str, EnvProgress], tuple[str, EnvProgress]]
+
+SEEDINGS = ("gymnasium", "per_episode")
 
 
 class FaceOptions(TypedDict, total=False):

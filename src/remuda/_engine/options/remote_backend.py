@@ -1,16 +1,13 @@
-"""What `backend=` may be beside a name: a description of where envs run that do not run on this machine."""
+"""The base of `backend=` for envs that run on other machines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from remuda._engine.pool.pool import Pool
+from typing import Any
 
 
 class RemoteBackend:
-    """Describes where the envs of a pool run, if not on this machine, and knows the pool that drives them from here."""
+    """Describes where the envs of a pool run, and names the class of the pool that drives them from here."""
 
-    def pool_type(self) -> type[Pool]:
+    def pool_type(self) -> type[Any]:
         """The class of that pool, which takes what `Pool` takes."""
         raise NotImplementedError

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import weakref
 
+from remuda._engine.commands.partition import Division, divide
 from remuda._engine.pool.part import Part
-from remuda._engine.pool.partition import Division, divide
+from remuda._engine.rollouts.columns import Declared
+from remuda._engine.rollouts.rollout import Rollout
 from remuda.errors import StateError
 
 
@@ -50,6 +52,17 @@ class Divisible(Part):
             return self._parts
         self._part = first
         return (self,)
+
+    def _begin_rollout(self, steps: int, columns: Declared, parts: int) -> Rollout:
+        if parts == 1:
+            return super()._begin_rollout(steps, columns, parts)
+        division = Division()
+        shares = self._divide(parts, division)
+        try:
+            return Rollout.begun(shares, steps, columns, division)
+        except BaseException:
+            self._join(shares[0]._part)
+            raise
 
     @property
     def _parts(self) -> tuple[Part, ...]:

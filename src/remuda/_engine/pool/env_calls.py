@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remuda._engine.pool.arguments import check_common, check_env_ids, check_whole
-from remuda._engine.pool.engine import Engine
-from remuda._engine.pool.resets import Options
+from remuda._engine.commands.arguments import check_common, check_env_ids, check_whole
+from remuda._engine.commands.engine import Engine
+from remuda._engine.commands.resets import Options
 from remuda._engine.running.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._wire.pickling import dump_for_worker
 from remuda._wire.requests import CallEnv

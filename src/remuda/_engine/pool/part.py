@@ -11,22 +11,24 @@ from gymnasium import Space
 from gymnasium.vector.utils import batch_space
 
 from remuda import _core
-from remuda._engine.pool.arguments import (
+from remuda._engine.commands.arguments import (
     check_limit,
     check_order,
     check_padding,
     check_rollout,
-    check_timeout,
     check_whole,
     dump_objects,
 )
-from remuda._engine.pool.batch import Batch
-from remuda._engine.pool.engine import Engine
-from remuda._engine.pool.resets import Options
+from remuda._engine.commands.batch import Batch
+from remuda._engine.commands.engine import Engine
+from remuda._engine.commands.partition import Division
+from remuda._engine.commands.resets import Options
+from remuda._engine.options.timeouts import check_timeout
 from remuda._engine.pool.stateful import Stateful
-from remuda._engine.rollouts.columns import ColumnType
-from remuda._engine.rollouts.rollout import Rollout, make_rollout
+from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns
+from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.running.seeds import Seed
+from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
 from remuda._wire.bundle import bundle
 from remuda._wire.pickling import Parts
@@ -308,6 +310,7 @@ class Part(Stateful):
         self.send(actions, targets)
         return self._receive(env_ids=targets, pad_to=pad_to)
 
+    @holds_nothing
     def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
         """Reserves memory for so many steps of all envs, and has their steps from now on written there.
 
@@ -334,7 +337,11 @@ class Part(Stateful):
             NotImplementedError: This system is not Linux.
             EnvError, WorkerDiedError: What kept envs from showing their observations.
         """
-        return make_rollout(self, steps, columns, parts)
+        self._check_rollout(steps, parts)
+        declared = check_columns(columns)
+        self._check_quiet()
+        self._engine.faults.check_reset(self._ids)
+        return self._begin_rollout(steps, declared, parts)
 
     @property
     def pending(self) -> int:
@@ -360,6 +367,9 @@ class Part(Stateful):
         return self._engine.running.slots.last_sent(self._ids)
 
     # -- inside ------------------------------------------------------------------------------------------
+
+    def _begin_rollout(self, steps: int, columns: Declared, parts: int) -> Rollout:
+        return Rollout.begun((self,), steps, columns, Division())
 
     def _check_rollout(self, steps: int, parts: int) -> None:
         """Raises as `rollout` does for arguments that cannot be, and for a pool that has no rollouts."""

@@ -16,18 +16,19 @@ from gymnasium import Space
 from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
+from remuda._engine.commands.engine import Engine
+from remuda._engine.commands.resets import Options
 from remuda._engine.options.pool_options import EnvFn, PoolOptions
 from remuda._engine.options.remote_backend import RemoteBackend
-from remuda._engine.pool.arguments import check_timeout
+from remuda._engine.options.settings import Settings, signature_of_pool
+from remuda._engine.options.timeouts import check_timeout
 from remuda._engine.pool.divisible import Divisible
-from remuda._engine.pool.engine import Engine
 from remuda._engine.pool.naming import owns_methods
 from remuda._engine.pool.on_a_cluster import OnACluster
-from remuda._engine.pool.resets import Options
 from remuda._engine.running.running import Running
 from remuda._engine.running.seeds import Seed
 from remuda._engine.startup.auto import settle
-from remuda._engine.startup.start import Settings, start
+from remuda._engine.startup.start import start
 from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.advice import ADVISER, advice
 from remuda._engine.stats.pool_stats import PoolStats
@@ -67,7 +68,7 @@ class Pool(Divisible, OnACluster):
     Args:
         env_fns: One factory for each env, spares included. They are called in the workers; here only where "auto" finds
             the envs too cheap for workers.
-        **options: `num_workers`, `autoreset`, `faults` and many more: `help(remuda.PoolOptions)` describes each.
+        **options: `num_workers`, `autoreset`, `faults` and the others of `remuda.PoolOptions`, which describes each.
 
     Attributes:
         num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch. Of vector envs, those in them.
@@ -332,6 +333,9 @@ class Pool(Divisible, OnACluster):
             self._engine.batches.advise_at(number, weakref.WeakMethod(self._advise))
         elif text := advice(stats - self._before):
             ADVISER.say(text)
+
+
+Pool.__signature__ = signature_of_pool()  # type: ignore[attr-defined]  # for help() and editors
 
 
 def pool_of_a_larger_one(env_fns: Sequence[EnvFn], first_env: int, options: PoolOptions) -> Pool:

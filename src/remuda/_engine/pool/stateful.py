@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from remuda._engine.pool.batch import Batch
+from remuda._engine.commands.batch import Batch
 from remuda._engine.pool.env_calls import EnvCalls
 from remuda._engine.pool.state_checks import check_states, check_taken
 from remuda._wire.env_state import EnvState, StateFns, StateSupport

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from remuda import _core
-from remuda._engine.pool.partition import Division
+from remuda._engine.commands.partition import Division
 from remuda._engine.rollouts.advantages import HasAdvantages
-from remuda._engine.rollouts.columns import Columns, ColumnType, Declared, check_columns
-from remuda._engine.rollouts.steps import RolloutStep, Turns, lockstep, partial_batches
+from remuda._engine.rollouts.columns import Columns, Declared
+from remuda._engine.rollouts.steps import RolloutStep, SteppedEnvs, Turns
 from remuda._engine.running.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._error_frames import holds_nothing
 from remuda._spellings import InSingular
@@ -22,7 +22,6 @@ from remuda.errors import Fault, StateError
 if TYPE_CHECKING:
     import torch
 
-    from remuda._engine.pool.part import Part
     from remuda._tensors.rollout import TensorRollout
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -58,7 +57,7 @@ class Rollout(HasAdvantages, InSingular):
         columns: dict of (T, n, ...): what you have given to `act` besides. These are memory of this process alone.
     """
 
-    def __init__(self, parts: Sequence[Part], steps: int, columns: Declared, division: Division) -> None:
+    def __init__(self, parts: Sequence[SteppedEnvs], steps: int, columns: Declared, division: Division) -> None:
         """Of all envs of these parts, neighbours, of which nothing is pending. `division`: into these."""
         self._division = division
         self._parts, self._first, self._engine = parts, parts[0]._part, parts[0]._engine
@@ -110,7 +109,14 @@ class Rollout(HasAdvantages, InSingular):
         """Arrays of rows as arrays of frames."""
         return [array.reshape(self.steps + 1, self.num_envs, *array.shape[1:]) for array in arrays]
 
-    def begin(self) -> None:
+    @classmethod
+    def begun(cls, parts: Sequence[SteppedEnvs], steps: int, columns: Declared, division: Division) -> Rollout:
+        """Returns a rollout whose first frame is filled. Arguments as those of the constructor."""
+        rollout = cls(parts, steps, columns, division)
+        rollout._begin()
+        return rollout
+
+    def _begin(self) -> None:
         """Fills the first frame, with the envs' current observations. Where this raises, the rollout has ended."""
         try:
             for part in self._parts:
@@ -138,7 +144,7 @@ class Rollout(HasAdvantages, InSingular):
                 reset the envs.
             Exception: What `Pool.send` and `Pool.recv` raise. The rollout has ended then.
         """
-        return self._turns(lockstep(self, self._parts))
+        return self._turns(_lockstep(self, self._parts))
 
     @holds_nothing
     def partial(self, min_envs: int) -> Iterator[RolloutStep]:
@@ -161,7 +167,7 @@ class Rollout(HasAdvantages, InSingular):
             raise ValueError(f"expected min_envs to be an int from 1 to {self.num_envs}, got {min_envs!r}")
         if len(self._parts) > 1:
             raise StateError("expected a rollout without parts, whose envs are received together")
-        return self._turns(partial_batches(self, self._parts[0], min_envs))
+        return self._turns(_partial_batches(self, self._parts[0], min_envs))
 
     def _turns(self, turns: Iterator[RolloutStep]) -> Iterator[RolloutStep]:
         if self._iterates or self._has_ended:
@@ -215,7 +221,7 @@ class Rollout(HasAdvantages, InSingular):
                 part.recv()
         self._rejoin()
 
-    def _end(self, part: Part) -> bool:
+    def _end(self, part: SteppedEnvs) -> bool:
         """Has no further steps of the part go into it. Returns whether results that fill it are still to come."""
         return self._engine.hub is not None and self._engine.hub.end_rollout(part._part, self._memory)
 
@@ -228,7 +234,7 @@ class Rollout(HasAdvantages, InSingular):
         """Makes the pool whole again, where it is still divided for the rollout."""
         pool = self._parts[0]._pool
         if pool is not None and len(self._parts) > 1:
-            pool._join(self._first)  # type: ignore[attr-defined]  # a part's pool is one
+            pool._join(self._first)
 
     def lay_out(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         """Makes room for a column of your own, zeros, unless it is there. `act` does so by itself.
@@ -367,20 +373,38 @@ def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
                 yield row, fault
 
 
-@holds_nothing
-def make_rollout(part: Part, steps: int, columns: Mapping[str, ColumnType] | None, parts: int) -> Rollout:
-    """See `Part.rollout`."""
-    part._check_rollout(steps, parts)
-    declared = check_columns(columns)
-    part._check_quiet()
-    part._engine.faults.check_reset(part._ids)
-    division = Division()
-    shares: Sequence[Part] = (part,) if parts == 1 else part._divide(parts, division)  # type: ignore[attr-defined]
-    try:
-        rollout = Rollout(shares, steps, declared, division)
-        rollout.begin()
-    except BaseException:
-        if parts > 1:
-            part._join(shares[0]._part)  # type: ignore[attr-defined]
-        raise
-    return rollout
+def _lockstep(rollout: Rollout, parts: Sequence[SteppedEnvs]) -> Iterator[RolloutStep]:
+    """Turns in which all envs of a part act. While one part does, the others' envs step."""
+    codec, leaves = rollout._engine.layout.observation, rollout._leaves
+    ends = np.cumsum([part.num_envs for part in parts]).tolist()
+    columns = [slice(end - part.num_envs, end) for part, end in zip(parts, ends, strict=True)]
+    for t in range(rollout.steps):
+        for part, its in zip(parts, columns, strict=True):
+            if t:
+                part.recv()
+            obs = codec.build_batch([leaf[t, its] for leaf in leaves], [])
+            step = RolloutStep(rollout, part, None, (t, its), obs)
+            yield step
+            step.check_acted()
+    for part in parts:
+        part.recv()
+    rollout._complete()
+
+
+def _partial_batches(rollout: Rollout, part: SteppedEnvs, min_envs: int) -> Iterator[RolloutStep]:
+    """Turns in which those envs act that are ready, each as often as the rollout has steps."""
+    codec, leaves, n = rollout._engine.layout.observation, rollout._leaves, rollout.num_envs
+    clocks, ready = np.zeros(n, np.int64), np.arange(n)
+    while True:
+        if len(ready):
+            rows = clocks[ready], ready
+            obs = codec.build_batch([leaf[rows] for leaf in leaves], [])
+            step = RolloutStep(rollout, part, rollout.env_ids[ready], rows, obs)
+            yield step
+            step.check_acted()
+            clocks[ready] += 1
+        if not part.pending:
+            break
+        arrived = np.searchsorted(rollout.env_ids, part.recv(min_envs).env_ids)
+        ready = arrived[clocks[arrived] < rollout.steps]
+    rollout._complete()

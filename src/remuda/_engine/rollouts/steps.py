@@ -1,20 +1,49 @@
-"""The turns of a rollout: what the caller sees of the envs, and what he tells them to do."""
+"""The turns of a rollout: the observations of the envs that are to act, and `act`."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import numpy as np
 
+from remuda._engine.commands.batch import Batch
+from remuda._engine.commands.engine import Engine
+from remuda._engine.rollouts.columns import Columns
 from remuda._error_frames import holds_nothing
 from remuda._spellings import OtherSpellings
 from remuda.errors import StateError
 
-if TYPE_CHECKING:
-    from remuda._engine.pool.part import Part
-    from remuda._engine.rollouts.rollout import Rollout
+
+class SteppedEnvs(Protocol):
+    """The envs of a rollout, or of a part of it, as `Part` has them."""
+
+    _engine: Engine
+    _part: int
+    _pool: Any
+
+    @property
+    def env_ids(self) -> np.ndarray[Any, np.dtype[np.int64]]: ...
+    @property
+    def num_envs(self) -> int: ...
+    @property
+    def pending(self) -> int: ...
+    @property
+    def _ids(self) -> list[int]: ...
+    def send(self, actions: Any, env_ids: Any = None) -> None: ...
+    def recv(self, min_envs: int | None = None) -> Batch: ...
+    def _receive(self) -> Batch: ...
+
+
+class Filled(Protocol):
+    """A rollout, as its turns see it."""
+
+    extras: dict[str, np.ndarray[Any, Any]]
+    columns: dict[str, np.ndarray[Any, Any]]
+    _columns: Columns
+
+    def check_turn(self, frames: Any, columns: Any) -> None: ...
 
 
 class RolloutStep(OtherSpellings):
@@ -25,7 +54,9 @@ class RolloutStep(OtherSpellings):
         rows: Where in the rollout they are: an index of its (T, n, ...) arrays, `rollout.columns["value"][step.rows]`.
     """
 
-    def __init__(self, rollout: Rollout, part: Part, env_ids: np.ndarray[Any, Any] | None, rows: Any, obs: Any) -> None:
+    def __init__(
+        self, rollout: Filled, part: SteppedEnvs, env_ids: np.ndarray[Any, Any] | None, rows: Any, obs: Any
+    ) -> None:
         """`env_ids`: None for all of the part."""
         # It is not held: a turn that is left over must not keep a pool divided whose rollout was dropped.
         self._rollout = weakref.ref(rollout)
@@ -91,40 +122,3 @@ class Turns(Iterator[RolloutStep]):
     @holds_nothing
     def __next__(self) -> RolloutStep:
         return next(self._turns)
-
-
-def lockstep(rollout: Rollout, parts: Sequence[Part]) -> Iterator[RolloutStep]:
-    """Turns in which all envs of a part act. While one part does, the others' envs step."""
-    codec, leaves = rollout._engine.layout.observation, rollout._leaves
-    ends = np.cumsum([part.num_envs for part in parts]).tolist()
-    columns = [slice(end - part.num_envs, end) for part, end in zip(parts, ends, strict=True)]
-    for t in range(rollout.steps):
-        for part, its in zip(parts, columns, strict=True):
-            if t:
-                part.recv()
-            obs = codec.build_batch([leaf[t, its] for leaf in leaves], [])
-            step = RolloutStep(rollout, part, None, (t, its), obs)
-            yield step
-            step.check_acted()
-    for part in parts:
-        part.recv()
-    rollout._complete()
-
-
-def partial_batches(rollout: Rollout, part: Part, min_envs: int) -> Iterator[RolloutStep]:
-    """Turns in which those envs act that are ready, each as often as the rollout has steps."""
-    codec, leaves, n = rollout._engine.layout.observation, rollout._leaves, rollout.num_envs
-    clocks, ready = np.zeros(n, np.int64), np.arange(n)
-    while True:
-        if len(ready):
-            rows = clocks[ready], ready
-            obs = codec.build_batch([leaf[rows] for leaf in leaves], [])
-            step = RolloutStep(rollout, part, rollout.env_ids[ready], rows, obs)
-            yield step
-            step.check_acted()
-            clocks[ready] += 1
-        if not part.pending:
-            break
-        arrived = np.searchsorted(rollout.env_ids, part.recv(min_envs).env_ids)
-        ready = arrived[clocks[arrived] < rollout.steps]
-    rollout._complete()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
+from remuda._engine.options.pool_options import OperationOf
 from remuda._engine.running.running import Running
 from remuda._engine.running.seeds import Seeds
 from remuda.errors import EnvProgress
-
-OperationOf: TypeAlias = Callable[[str, EnvProgress], tuple[str, EnvProgress]]
 
 
 class ProgressTracker:

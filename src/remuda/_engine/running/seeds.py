@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from remuda._engine.running.seeding import entropy_for, given_before, seeds_for
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
-Seeding: TypeAlias = Literal["gymnasium", "per_episode"]
 Seed: TypeAlias = int | Sequence[int | None] | None
 Order: TypeAlias = SeedBase | None  # of a reset: what its seed, and those of later resets, are derived from
-
-SEEDINGS = ("gymnasium", "per_episode")
 
 
 class Seeds:

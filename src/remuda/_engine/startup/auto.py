@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from remuda._backends.base import PATIENCE_SECONDS, Backend, BuildProgress
+from remuda._engine.commands.batch import Batch
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import EnvFn
+from remuda._engine.options.settings import Settings
+from remuda._engine.running.calls import Call
 from remuda._engine.running.running import Running
 from remuda._engine.startup.alike import are_alike
-from remuda._engine.startup.start import Settings, assign, lay_out
+from remuda._engine.startup.start import assign, lay_out, make_backend
 from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.choice import Choice, choose, one_each
 from remuda._relay.log import logger
@@ -27,10 +30,22 @@ from remuda._worker.measuring import Measured, measure
 from remuda._worker.second_build import Limits
 from remuda.errors import EnvError, RemudaError, WorkerDiedError
 
-if TYPE_CHECKING:
-    from remuda._engine.pool.pool import Pool
 
-Adopt: TypeAlias = "Callable[[Settings, Running], Pool]"
+class TrialPool(Protocol):
+    """A pool of one env, as it is used to measure that env."""
+
+    options: dict[str, Any]
+
+    def apply_async(
+        self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Call: ...
+    def send_reset(self) -> None: ...
+    def send_observe(self) -> None: ...
+    def recv(self, min_envs: int | None = None, timeout: float | None = None) -> Batch: ...
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None: ...
+
+
+Adopt: TypeAlias = Callable[[Settings, Running], TrialPool]
 """Makes a pool of what runs already."""
 
 LIMITS = Limits()  # of builds that are quick enough to be repeated
@@ -61,7 +76,7 @@ def _choose(
         return one_each(num_envs, kind, "their factories differ, so that env 0 tells nothing of the others"), None
     if num_envs == 1 and not settings.may_step_itself:
         return Choice(1, kind, "1 worker for 1 env"), None
-    backend = settings.make_backend()
+    backend = make_backend(settings)
     assignments = assign(settings, env_fns)
     progress.begin(settings)
     second = backend.build_first(assignments, settings.start_timeout, LIMITS, progress)
@@ -108,7 +123,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
             pool.close(timeout=PATIENCE_SECONDS, terminate=not is_over)
 
 
-def _measure(pool: Pool) -> Measured:
+def _measure(pool: TrialPool) -> Measured:
     try:
         functions = {"computed": [column.function for column in check_extras(pool.options.get("extras"))]}
         measured: Measured = pool.apply_async(measure, (), functions).result(timeout=PATIENCE_SECONDS)[0]
@@ -119,7 +134,7 @@ def _measure(pool: Pool) -> Measured:
     return measured
 
 
-def _wake_seconds(pool: Pool) -> float | None:
+def _wake_seconds(pool: TrialPool) -> float | None:
     """From a command to a sleeping worker, which need do nothing, until its answer; None where the env raises."""
     trips = []
     try:

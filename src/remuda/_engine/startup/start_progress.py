@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 
 from remuda._backends.base import BuildProgress
-from remuda._engine.startup.start import Settings
+from remuda._engine.options.settings import Settings
 from remuda._engine.stats.units import span
 from remuda._progress import bar
 from remuda._wire.build_board import BuildBoard, BuildCard, EnvBuild

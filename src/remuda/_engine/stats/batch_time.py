@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from remuda._engine.stats.choice import SWITCH_SECONDS
 from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.snapshot import Snapshot
 from remuda._worker.measuring import StepCost
 
 
@@ -35,7 +35,7 @@ class BatchTime:
     count: int
 
     @classmethod
-    def of(cls, stats: PoolStats) -> BatchTime:
+    def of(cls, stats: Snapshot) -> BatchTime:
         count, caller = stats.batches, stats.caller
         waited = caller.waiting / count
         lost = min(waited, sum(worker.lost for worker in stats.workers) / count)
@@ -59,7 +59,7 @@ class BatchTime:
         return min(max(0.0, seconds), self.waited) / self.whole
 
 
-def step_cost(stats: PoolStats) -> StepCost:
+def step_cost(stats: Snapshot) -> StepCost:
     """The cost of a step in this pool, with its share of the resets.
 
     Time in a queue for cores, and what the host of a virtual machine took, do not count. How much of that fell into
@@ -71,7 +71,7 @@ def step_cost(stats: PoolStats) -> StepCost:
     return StepCost(cpu + max(0.0, busy - ran - stats.queued_seconds / steps, usual - ran), cpu)
 
 
-def stolen_share(stats: PoolStats) -> float:
+def stolen_share(stats: Snapshot) -> float:
     """Seconds that the host of a virtual machine takes from a program for each in which it lets it run."""
     return stats.machine.stolen / stats.machine.busy if stats.machine.busy > 0 else 0.0
 
@@ -84,7 +84,7 @@ def alone(cost: StepCost, num_workers: int, cores: int) -> StepCost:
     return StepCost(cost.wall - cost.cpu + cpu, cpu)
 
 
-def steps_seconds(stats: PoolStats, batch: BatchTime) -> float:
+def steps_seconds(stats: Snapshot, batch: BatchTime) -> float:
     """Seconds that the slowest worker spends on the steps of a batch, in the mean."""
     width, by_worker = stats.setup.vector_size or 1, dict[int, Durations]()
     for env in stats.envs[::width]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from remuda._engine.stats.figures import Figures, durations_of
 from remuda._engine.stats.origin import Origin, usable_cpus
-from remuda._engine.stats.pool_stats import CallerStats, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
+from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, Setup, WorkerStats
 from remuda._system.cores import usable_cores
 from remuda._system.processes import Usage, usage_of, usage_of_cores
 from remuda._worker.memory import own_bytes

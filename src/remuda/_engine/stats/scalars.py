@@ -5,11 +5,11 @@ from __future__ import annotations
 from statistics import fmean
 
 from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.snapshot import Snapshot
 
 
-def scalars(stats: PoolStats, prefix: str) -> dict[str, float]:
-    """See `PoolStats.scalars`."""
+def scalars(stats: Snapshot, prefix: str) -> dict[str, float]:
+    """See `Snapshot.scalars`."""
     caller = stats.caller
     told: dict[str, float] = {
         "seconds": stats.seconds,

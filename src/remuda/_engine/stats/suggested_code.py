@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from remuda._engine.stats.pool_stats import Setup
+from remuda._engine.stats.snapshot import Setup
 
 
 def made(setup: Setup, env_fns: str = "env_fns", **changes: str | None) -> str:

@@ -9,8 +9,9 @@ from io import StringIO
 from statistics import fmean
 
 from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.pool_stats import EnvStats, PoolStats, WorkerStats
+from remuda._engine.stats.snapshot import EnvStats, Snapshot, WorkerStats
 from remuda._engine.stats.units import span
+from remuda._engine.stats.verdict import judge
 
 _MOST_ROWS = 12  # of envs, the slowest first, and of workers
 _WIDTH = 200  # more than any has: it is as narrow as can be
@@ -25,14 +26,14 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def table(stats: PoolStats) -> str:
+def table(stats: Snapshot) -> str:
     """All of it."""
     show = _rich if find_spec("rich") is not None else _plain
     parts = [summary(stats), *(show(one) for one in (workers_table(stats), envs_table(stats))), _verdict(stats)]
     return "\n\n".join(parts)
 
 
-def summary(stats: PoolStats) -> str:
+def summary(stats: Snapshot) -> str:
     """How much was done, and where the caller's time went."""
     setup, caller = stats.setup, stats.caller
     spares = f" and {setup.spares} spares" if setup.spares else ""
@@ -47,7 +48,7 @@ def summary(stats: PoolStats) -> str:
     )
 
 
-def workers_table(stats: PoolStats) -> Table:
+def workers_table(stats: Snapshot) -> Table:
     """Those that were busy longest first."""
     shown = sorted(stats.workers, key=lambda worker: -worker.busy)[:_MOST_ROWS]
     columns = ("worker", "pid", "envs", "steps", "busy", "CPU", "queued", "idle p50", "memory", "restarts")
@@ -70,7 +71,7 @@ def _worker_row(worker: WorkerStats) -> list[str]:
     ]
 
 
-def envs_table(stats: PoolStats) -> Table:
+def envs_table(stats: Snapshot) -> Table:
     """The slowest first."""
     shown = sorted(stats.envs, key=lambda env: -env.step.mean)[:_MOST_ROWS]
     columns = ("env", "worker", "steps", "step", "p50", "p99", "max", "reset", "episodes", "return", "length", "faults")
@@ -92,8 +93,8 @@ def _env_row(env: EnvStats) -> list[str]:
     ]
 
 
-def _verdict(stats: PoolStats) -> str:
-    verdict = stats.verdict
+def _verdict(stats: Snapshot) -> str:
+    verdict = judge(stats)
     code = "" if verdict.code is None else "\n\n" + "\n".join(f"    {line}" for line in verdict.code.splitlines())
     return f"{verdict.text}{code}"
 

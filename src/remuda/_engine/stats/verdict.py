@@ -13,7 +13,7 @@ from statistics import median
 from remuda._engine.stats.batch_time import BatchTime, alone, step_cost, steps_seconds, stolen_share
 from remuda._engine.stats.choice import WAKE_SECONDS, batch_seconds, best_num_workers, in_turns
 from remuda._engine.stats.finding import Cause, Verdict, verdict_of
-from remuda._engine.stats.pool_stats import PoolStats, Setup
+from remuda._engine.stats.snapshot import Setup, Snapshot
 from remuda._engine.stats.suggested_code import made, partial, with_spares, without_info
 from remuda._engine.stats.units import span
 from remuda._worker.memory import in_words
@@ -36,7 +36,7 @@ _PROFILE = (
 )
 
 
-def judge(stats: PoolStats) -> Verdict:
+def judge(stats: Snapshot) -> Verdict:
     """What holds back the throughput of what a snapshot, or a difference of two, tells of."""
     if stats.batches < _LEAST_BATCHES or stats.seconds <= 0 or not stats.step.count:
         few = f"{stats.batches} batch{'' if stats.batches == 1 else 'es'}"
@@ -53,7 +53,7 @@ def judge(stats: PoolStats) -> Verdict:
     return worst if worst.saves >= _WORTH_NAMING else _env_step(stats, batch)
 
 
-def workers_verdict(stats: PoolStats) -> Verdict | None:
+def workers_verdict(stats: Snapshot) -> Verdict | None:
     """What there is to be said of the number of workers alone."""
     if stats.batches <= 0 or not stats.steps or stats.seconds <= 0:
         return None
@@ -63,7 +63,7 @@ def workers_verdict(stats: PoolStats) -> Verdict | None:
 # -- where the envs are not what is waited for ---------------------------------------------------------------
 
 
-def _policy(stats: PoolStats, batch: BatchTime) -> Verdict:
+def _policy(stats: Snapshot, batch: BatchTime) -> Verdict:
     if (found := _spinning_threads(stats, batch)) is not None:
         return found
     spent = f"your own code takes {span(batch.own)} of {span(batch.whole)} a batch ({batch.share(batch.own)})"
@@ -85,7 +85,7 @@ def _as_many_workers(setup: Setup, factor: int) -> dict[str, str]:
     return {"num_workers": str(factor * int(asked))} if setup.keeps_apart and asked.isdecimal() else {}
 
 
-def _spinning_threads(stats: PoolStats, batch: BatchTime) -> Verdict | None:
+def _spinning_threads(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """A policy whose threads wait for each other on the cores of the workers: those of OpenMP spin meanwhile."""
     caller, threads = stats.caller, stats.caller.torch_threads or 1
     elsewhere = caller.waiting + caller.gathering + caller.unpickling
@@ -102,7 +102,7 @@ def _spinning_threads(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _pool(stats: PoolStats, batch: BatchTime) -> Verdict:
+def _pool(stats: Snapshot, batch: BatchTime) -> Verdict:
     setup = stats.setup
     then = "; hold fewer old batches, so that none has to be copied"
     if not setup.needs_processes:
@@ -121,12 +121,12 @@ def _left_to_auto(setup: Setup) -> str:
     return made(setup, num_workers='"auto"', backend='"auto"')
 
 
-def _env_step(stats: PoolStats, batch: BatchTime) -> Verdict:
+def _env_step(stats: Snapshot, batch: BatchTime) -> Verdict:
     what = "as it should be; see what a step spends its time on"
     return verdict_of("env step", _wait(stats, batch), f": {what}", _PROFILE, 0.0)
 
 
-def _wait(stats: PoolStats, batch: BatchTime) -> str:
+def _wait(stats: Snapshot, batch: BatchTime) -> str:
     cost = step_cost(stats)
     return (
         f"you wait {span(batch.waited)} of {span(batch.whole)} a batch ({batch.share(batch.waited)}) for "
@@ -138,11 +138,11 @@ def _wait(stats: PoolStats, batch: BatchTime) -> str:
 # -- what is no step -----------------------------------------------------------------------------------------
 
 
-def _beside_steps(stats: PoolStats, batch: BatchTime) -> list[Verdict]:
+def _beside_steps(stats: Snapshot, batch: BatchTime) -> list[Verdict]:
     return [_faults(stats, batch), _infos(stats, batch)]
 
 
-def _faults(stats: PoolStats, batch: BatchTime) -> Verdict:
+def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
     """Envs that hang, die or raise, and are built again meanwhile."""
     failing = max(stats.envs, key=lambda env: env.faults)
     away = max(stats.workers, key=lambda worker: worker.lost)
@@ -158,7 +158,7 @@ def _faults(stats: PoolStats, batch: BatchTime) -> Verdict:
     )
 
 
-def _infos(stats: PoolStats, batch: BatchTime) -> Verdict:
+def _infos(stats: Snapshot, batch: BatchTime) -> Verdict:
     """What of infos has no column: it is pickled, sent, and unpickled where the caller looks at it."""
     largest = max(stats.workers, key=lambda worker: worker.pickling)
     key = largest.info_key or ""
@@ -176,13 +176,13 @@ def _infos(stats: PoolStats, batch: BatchTime) -> Verdict:
 # -- what may lengthen the wait ------------------------------------------------------------------------------
 
 
-def _findings(stats: PoolStats, batch: BatchTime) -> Iterator[Verdict]:
+def _findings(stats: Snapshot, batch: BatchTime) -> Iterator[Verdict]:
     for look in (_busy_machine, _busy_host, _slow_resets, _slow_env, _stragglers, _workers, _wake_ups, _lockstep):
         if (finding := look(stats, batch)) is not None:
             yield finding
 
 
-def _busy_machine(stats: PoolStats, batch: BatchTime) -> Verdict | None:
+def _busy_machine(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Workers that were queued for cores, which others had."""
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
     if setup.backend != "process" or others < _BUSY:
@@ -202,7 +202,7 @@ def _busy_machine(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _queued_for_others(stats: PoolStats, batch: BatchTime) -> float:
+def _queued_for_others(stats: Snapshot, batch: BatchTime) -> float:
     """Seconds of a batch in which a worker stood in line for a core that another program had."""
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
     if setup.backend != "process" or others < _BUSY:
@@ -213,7 +213,7 @@ def _queued_for_others(stats: PoolStats, batch: BatchTime) -> float:
     return its * max(worker.queued for worker in stats.workers) / batch.count
 
 
-def _busy_host(stats: PoolStats, batch: BatchTime) -> Verdict:
+def _busy_host(stats: Snapshot, batch: BatchTime) -> Verdict:
     """A virtual machine whose host runs something else on its cores: nothing stands in line, and nothing goes on."""
     lost = stolen_share(stats) * max(worker.cpu for worker in stats.workers) / batch.count
     taken = stats.machine.stolen / (stats.machine.seconds or stats.seconds)
@@ -227,7 +227,7 @@ def _busy_host(stats: PoolStats, batch: BatchTime) -> Verdict:
     )
 
 
-def _slow_resets(stats: PoolStats, batch: BatchTime) -> Verdict | None:
+def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Batches that had to wait for an env's reset."""
     setup = stats.setup
     ended = min(stats.reset.count, stats.episodes) / batch.count  # the first resets are nobody's wait
@@ -253,14 +253,14 @@ def _slow_resets(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _spares(stats: PoolStats, batch: BatchTime) -> int:
+def _spares(stats: Snapshot, batch: BatchTime) -> int:
     """So many that one is always fresh: as many as reset at a time, with one more for chance."""
     fast = max(batch.whole - batch.waited, 0.0) + steps_seconds(stats, batch)  # a batch without resets
     at_a_time = stats.episodes / batch.count * stats.reset.mean / max(fast, 1e-9)
     return max(1, min(stats.setup.num_envs, round(at_a_time + 0.5) + 1))
 
 
-def _slow_env(stats: PoolStats, batch: BatchTime) -> Verdict | None:
+def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """One, or few, that all others wait for."""
     setup, width = stats.setup, stats.setup.vector_size or 1
     envs = [env for env in stats.envs[::width] if env.step.count]
@@ -286,7 +286,7 @@ def _slow_env(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _stragglers(stats: PoolStats, batch: BatchTime) -> Verdict | None:
+def _stragglers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Any env that takes long now and then: all others wait for the slowest of the moment."""
     width = stats.setup.vector_size or 1
     num_envs = stats.setup.num_envs // width
@@ -310,7 +310,7 @@ def _stragglers(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _workers(stats: PoolStats, batch: BatchTime) -> Verdict | None:
+def _workers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Another number of workers, by the same estimates as "auto" chooses by."""
     setup, cores = stats.setup, stats.machine.cores
     if setup.is_chosen or setup.spares:  # there is no choice, or it was made well
@@ -338,7 +338,7 @@ def _workers(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _wake_ups(stats: PoolStats, batch: BatchTime) -> Verdict | None:
+def _wake_ups(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Workers whose waking takes longer than what they do: the caller would have done it meanwhile."""
     setup, num_envs = stats.setup, stats.setup.num_envs // (stats.setup.vector_size or 1)
     in_one = in_turns(num_envs * alone(step_cost(stats), setup.num_workers, stats.machine.cores).wall)
@@ -358,7 +358,7 @@ def _wake_ups(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _lockstep(stats: PoolStats, batch: BatchTime) -> Verdict | None:
+def _lockstep(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """A policy and envs that take about as long, one after the other: each could work while the other does.
 
     The wait for one half is half as long where workers have more than one env each; else it is the same, and hides the
@@ -377,11 +377,11 @@ def _lockstep(stats: PoolStats, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _count(stats: PoolStats) -> str:
+def _count(stats: Snapshot) -> str:
     number = stats.setup.num_workers
     return "1 worker" if number == 1 else f"{number} workers"
 
 
-def _cores(stats: PoolStats) -> str:
+def _cores(stats: Snapshot) -> str:
     cores = stats.machine.cores
     return "1 core" if cores == 1 else f"{cores} cores"

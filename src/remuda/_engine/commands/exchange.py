@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
-from remuda._engine.pool.answers import Answers
+from remuda._engine.commands.answers import Answers
 from remuda._engine.running.calls import Addressee
 from remuda._engine.running.changes import Changes
 from remuda._engine.running.fault_kinds import reason_of

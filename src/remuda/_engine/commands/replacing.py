@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from remuda import _core
-from remuda._engine.pool.action_spaces import ActionSpaces
-from remuda._engine.pool.answers import Answers
-from remuda._engine.pool.exchange import Exchange
+from remuda._engine.commands.action_spaces import ActionSpaces
+from remuda._engine.commands.answers import Answers
+from remuda._engine.commands.exchange import Exchange
+from remuda._engine.options.autoreset import check_autoreset
 from remuda._engine.running.changes import Changes
 from remuda._engine.running.running import Running
 from remuda._engine.running.shared_rendering import SharedRendering
-from remuda._engine.startup.autoreset_checks import check_autoreset
 from remuda._factories import check_env_fns
 from remuda._progress import bar
 from remuda._wire.agreement import check_agreement, check_same

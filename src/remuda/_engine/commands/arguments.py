@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -145,11 +143,6 @@ def check_padding(pad_to: Any, layout: Layout, **envs: int | None) -> None:
 def check_order(order: Any) -> None:
     if order not in ("arrival", "slot"):
         raise ValueError(f"expected order to be 'arrival' or 'slot', got {order!r}")
-
-
-def check_timeout(timeout: Any, name: str = "timeout") -> None:
-    if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
-        raise TypeError(f"expected {name} to be a number of seconds or None, got {timeout!r}")
 
 
 def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:

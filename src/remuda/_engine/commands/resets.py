@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from remuda import _core
-from remuda._engine.pool.action_spaces import ActionSpaces
-from remuda._engine.pool.arguments import check_common
-from remuda._engine.pool.exchange import Exchange
+from remuda._engine.commands.action_spaces import ActionSpaces
+from remuda._engine.commands.arguments import check_common
+from remuda._engine.commands.exchange import Exchange
 from remuda._engine.running.running import Running
 from remuda._engine.running.seeding import (
     entropy_for,

@@ -6,22 +6,23 @@ import os
 from dataclasses import asdict, replace
 
 from remuda import _core
-from remuda._engine.pool.action_spaces import ActionSpaces
-from remuda._engine.pool.batch_maker import BatchMaker
-from remuda._engine.pool.exchange import Exchange
-from remuda._engine.pool.replacing import Replacing
-from remuda._engine.pool.resets import Resets
+from remuda._engine.commands.action_spaces import ActionSpaces
+from remuda._engine.commands.batch_maker import BatchMaker
+from remuda._engine.commands.exchange import Exchange
+from remuda._engine.commands.replacing import Replacing
+from remuda._engine.commands.resets import Resets
+from remuda._engine.options.settings import Settings
 from remuda._engine.running.fault_history import FaultHistory
 from remuda._engine.running.infos import InfoColumns
 from remuda._engine.running.progress import ProgressTracker
 from remuda._engine.running.running import CLOSED, Running
 from remuda._engine.running.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.running.shared_rendering import SharedRendering
-from remuda._engine.startup.start import Settings
 from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
-from remuda._engine.stats.pool_stats import PoolStats, Setup
+from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import read_stats, torch_threads
+from remuda._engine.stats.snapshot import Setup
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor

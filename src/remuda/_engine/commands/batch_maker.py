@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import partial
 
 from remuda import _core
-from remuda._engine.pool.batch import Batch, Source
-from remuda._engine.pool.exchange import Exchange
+from remuda._engine.commands.batch import Batch, Source
+from remuda._engine.commands.exchange import Exchange
 from remuda._engine.running.infos import InfoColumns, RawRow
 from remuda._engine.running.running import Running
 from remuda._engine.running.unpickling import UnpicklingMeter
