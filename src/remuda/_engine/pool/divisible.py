@@ -7,7 +7,7 @@ import weakref
 from remuda._engine.commands.partition import Division, divide
 from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
-from remuda._engine.rollouts.rollout import Rollout
+from remuda._engine.rollouts.rollout import Rollout, begin_rollout
 from remuda.errors import StateError
 
 
@@ -59,7 +59,7 @@ class Divisible(Part):
         division = Division()
         shares = self._divide(parts, division)
         try:
-            return Rollout.begun(shares, steps, columns, division)
+            return begin_rollout(shares, steps, columns, division)
         except BaseException:
             self._join(shares[0]._part)
             raise

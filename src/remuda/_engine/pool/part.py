@@ -26,7 +26,7 @@ from remuda._engine.commands.resets import Options
 from remuda._engine.options.timeouts import check_timeout
 from remuda._engine.pool.stateful import Stateful
 from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns
-from remuda._engine.rollouts.rollout import Rollout
+from remuda._engine.rollouts.rollout import Rollout, begin_rollout
 from remuda._engine.running.seeds import Seed
 from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
@@ -369,7 +369,7 @@ class Part(Stateful):
     # -- inside ------------------------------------------------------------------------------------------
 
     def _begin_rollout(self, steps: int, columns: Declared, parts: int) -> Rollout:
-        return Rollout.begun((self,), steps, columns, Division())
+        return begin_rollout((self,), steps, columns, Division())
 
     def _check_rollout(self, steps: int, parts: int) -> None:
         """Raises as `rollout` does for arguments that cannot be, and for a pool that has no rollouts."""

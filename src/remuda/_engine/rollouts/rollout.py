@@ -109,13 +109,6 @@ class Rollout(HasAdvantages, InSingular):
         """Arrays of rows as arrays of frames."""
         return [array.reshape(self.steps + 1, self.num_envs, *array.shape[1:]) for array in arrays]
 
-    @classmethod
-    def begun(cls, parts: Sequence[SteppedEnvs], steps: int, columns: Declared, division: Division) -> Rollout:
-        """Returns a rollout whose first frame is filled. Arguments as those of the constructor."""
-        rollout = cls(parts, steps, columns, division)
-        rollout._begin()
-        return rollout
-
     def _begin(self) -> None:
         """Fills the first frame, with the envs' current observations. Where this raises, the rollout has ended."""
         try:
@@ -371,6 +364,13 @@ def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
             info = made[1] if isinstance(made, tuple) and len(made) > 1 else None
             if isinstance(info, dict) and isinstance(fault := info.get("fault"), Fault):
                 yield row, fault
+
+
+def begin_rollout(parts: Sequence[SteppedEnvs], steps: int, columns: Declared, division: Division) -> Rollout:
+    """Returns a rollout whose first frame is filled. Arguments as those of `Rollout`."""
+    rollout = Rollout(parts, steps, columns, division)
+    rollout._begin()
+    return rollout
 
 
 def _lockstep(rollout: Rollout, parts: Sequence[SteppedEnvs]) -> Iterator[RolloutStep]:
