@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from remuda._engine.stats.durations import Durations
+from remuda._engine.stats.durations import Durations, span
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.snapshot import EnvStats, WorkerStats
-from remuda._engine.stats.units import span
 
 
 @dataclass(frozen=True)

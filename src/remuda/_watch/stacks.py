@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from remuda._engine.stats.durations import span
 from remuda._engine.stats.snapshot import WorkerStats
-from remuda._engine.stats.units import span
 from remuda._relay.stacks import Stack, stack_of
 from remuda._watch import start_page
 from remuda._watch.owner import name_of

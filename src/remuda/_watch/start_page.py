@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from remuda._engine.stats.units import span
+from remuda._engine.stats.durations import span
 from remuda._watch.owner import name_of
 from remuda._watch.pages import Row
 from remuda._watch.starting_pool import StartingPool, state_of

@@ -69,8 +69,8 @@ def test_another_env_takes_the_place_and_the_old_one_is_closed(backend: Any, num
         assert sorted(closed.read_text().split()) == ["0", "2"]
         assert pool.get_attr("tag") == [10, 1, 20]
         assert pids_of(pool) == before
-        batch = pool.reset(env_ids=[0, 2])
-        assert batch.obs.tolist() == [[10, 1, 0, -1], [20, 1, 0, -1]]
+        pool.send_reset(env_ids=[0, 2])
+        assert pool.recv(order="slot").obs.tolist() == [[10, 1, 0, -1], [20, 1, 0, -1]]
         assert pool.step([4, 5, 6]).obs.tolist() == [[10, 1, 1, 4], [1, 1, 2, 5], [20, 1, 1, 6]]
     assert sorted(closed.read_text().split()) == ["0", "1", "2"]
 
@@ -299,7 +299,8 @@ def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
         with pytest.raises(ValueError, match="expected 1 env_fns, one for each vector env to replace, got 2"):
             pool.replace([2, 3], [partial(make, 10)] * 2)
         pool.replace([2, 3], [partial(make, 10)])
-        assert pool.reset(env_ids=[2, 3]).obs[:, 0].tolist() == [10, 11]
+        pool.send_reset(env_ids=[2, 3])
+        assert pool.recv(order="slot").obs[:, 0].tolist() == [10, 11]
         assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
 
 

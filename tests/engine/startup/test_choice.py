@@ -13,7 +13,7 @@ from pool_envs import CountingEnv, HookedEnv, LevelEnv, counting
 
 from remuda._engine.startup.alike import are_alike
 from remuda._engine.stats.choice import WAKE_SECONDS, Choice, batch_seconds, best_num_workers, choose, one_each
-from remuda._engine.stats.units import span
+from remuda._engine.stats.durations import span
 from remuda._worker.measuring import Measured, StepCost
 
 MICROSECOND = 1e-6

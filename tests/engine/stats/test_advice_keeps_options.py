@@ -16,7 +16,7 @@ import remuda
 from remuda import FaultPolicy, Pool, PoolStats, Setup
 from remuda._engine.options.given import Asked, as_code
 from remuda._engine.options.settings import defaults_of_options
-from remuda._engine.stats.advice import advice
+from remuda._engine.pool.advice import advice
 from remuda.gymnasium import AsyncVectorEnv
 
 MS = 1e-3

@@ -35,24 +35,14 @@ Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::ui
 
 // -- what comes ----------------------------------------------------------------------------------------------
 
-Mail::Arrival Workers::read(std::uint32_t worker, const Result& result, nb::object& parts) {
+Mail::Arrival Workers::read_parts_of(std::uint32_t worker, const Result& result, nb::object& parts) {
   if (result.flags & kOnSocket) return mail_.read(worker, parts);
-  if (!(result.flags & kHasBlob)) return Mail::Arrival::kWhole;
   try {
     parts = read_parts(ports_[worker].blobs_in);
   } catch (const std::length_error&) {
     return Mail::Arrival::kNonsense;
   }
   return Mail::Arrival::kWhole;
-}
-
-void Workers::note_result(std::uint32_t worker, const Result& result) {
-  Port& port = ports_[worker];
-  port.heard = Clock::time_point(Nanoseconds(result.end_ns));
-  port.last_end_ns = result.end_ns;
-  port.outstanding -= result.count;
-  if (port.outstanding == 0) outbox_.finish_turn(worker);
-  if (result.flags & kIsMessage) std::erase(port.messages, result.sequence);
 }
 
 // -- processes -----------------------------------------------------------------------------------------------

@@ -50,10 +50,19 @@ class Workers {
 
   // -- what comes ----------------------------------------------------------------------------------------------
 
-  // Receives the parts that come with a result.
-  Mail::Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);
+  // Receives the parts that come with a result, if any do.
+  Mail::Arrival read(std::uint32_t worker, const Result& result, nb::object& parts) {
+    return result.flags & (kOnSocket | kHasBlob) ? read_parts_of(worker, result, parts) : Mail::Arrival::kWhole;
+  }
   // Notes that a result was read.
-  void note_result(std::uint32_t worker, const Result& result);
+  void note_result(std::uint32_t worker, const Result& result) {
+    Port& port = ports_[worker];
+    port.heard = Clock::time_point(Nanoseconds(result.end_ns));
+    port.last_end_ns = result.end_ns;
+    port.outstanding -= result.count;
+    if (port.outstanding == 0) outbox_.finish_turn(worker);
+    if (result.flags & kIsMessage) std::erase(port.messages, result.sequence);
+  }
   // The number of log records and warnings that the workers have sent so far; whether that is more than the caller has
   // handled.  They are handled before the results of the step in which they were logged.
   std::uint32_t said() const { return words_.said(); }
@@ -107,6 +116,8 @@ class Workers {
   void count_outage(std::uint32_t worker, std::uint64_t ns) { add(figures_[worker].outage_ns, ns); }
 
  private:
+  Mail::Arrival read_parts_of(std::uint32_t worker, const Result& result, nb::object& parts);
+
   const Arena& arena_;
   const Plan& plan_;
   WorkerFigures* figures_;  // by worker

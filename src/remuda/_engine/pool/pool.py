@@ -22,6 +22,7 @@ from remuda._engine.options.pool_options import EnvFn, PoolOptions
 from remuda._engine.options.remote_backend import RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool
 from remuda._engine.options.timeouts import check_timeout
+from remuda._engine.pool.advice import ADVISER, advice
 from remuda._engine.pool.divisible import Divisible
 from remuda._engine.pool.naming import owns_methods
 from remuda._engine.pool.on_a_cluster import OnACluster
@@ -30,7 +31,6 @@ from remuda._engine.running.seeds import Seed
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.start import start
 from remuda._engine.startup.start_progress import StartProgress
-from remuda._engine.stats.advice import ADVISER, advice
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
 from remuda._factories import check_env_fns

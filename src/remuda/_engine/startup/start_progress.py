@@ -8,7 +8,7 @@ from types import TracebackType
 
 from remuda._backends.base import BuildProgress
 from remuda._engine.options.settings import Settings
-from remuda._engine.stats.units import span
+from remuda._engine.stats.durations import span
 from remuda._progress import bar
 from remuda._wire.build_board import BuildBoard, BuildCard, EnvBuild
 from remuda._wire.card import start_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from remuda._engine.stats.units import span
+from remuda._engine.stats.durations import span
 from remuda._worker.measuring import Measured, StepCost
 
 # What an env's step costs more when another process had the core before: its caches are cold. Measured with

@@ -115,3 +115,11 @@ class Durations:
 
     def __repr__(self) -> str:
         return f"<Durations: {self.count}, mean {self.mean:.3g} s, p99 {self.p99:.3g} s, max {self.max:.3g} s>"
+
+
+def span(seconds: float) -> str:
+    """A time in the unit that fits."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds < 1000 / factor:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"

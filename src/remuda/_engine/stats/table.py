@@ -8,9 +8,8 @@ from importlib.util import find_spec
 from io import StringIO
 from statistics import fmean
 
-from remuda._engine.stats.durations import Durations
+from remuda._engine.stats.durations import Durations, span
 from remuda._engine.stats.snapshot import EnvStats, Snapshot, WorkerStats
-from remuda._engine.stats.units import span
 from remuda._engine.stats.verdict import judge
 
 _MOST_ROWS = 12  # of envs, the slowest first, and of workers

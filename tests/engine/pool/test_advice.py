@@ -13,8 +13,8 @@ from made_up_stats import US, each, snapshot
 from pool_envs import counting
 
 from remuda import Pool, PoolStats
-from remuda._engine.stats import advice as advising
-from remuda._engine.stats.advice import Adviser, advice
+from remuda._engine.pool import advice as advising
+from remuda._engine.pool.advice import Adviser, advice
 from remuda._engine.stats.verdict import workers_verdict
 
 
