@@ -18,7 +18,11 @@ from programs import pids_of
 
 from remuda import Pool
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no interval timers")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no interval timers"),
+    # The handler may raise in the moment in which a file of `/proc` is opened: Python closes it then.
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+]
 
 LETTERS = 400_000
 ROUNDS = 60

@@ -55,8 +55,8 @@ class Hub {
       std::vector<ActionColumn> actions, nb::object action_nest, const nb::sequence& queues, std::int64_t spin_ns,
       std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly);
 
-  // Divides the slots anew, while nothing is pending.  `parts`: the slots of each; every slot is in one.  Returns the
-  // number of the first; the others' follow.  No number is given twice, so those of parts that are gone stand for none.
+  // Divides the slots into parts, while nothing is pending.  `parts`: the slots of each; every slot is in one.  Returns
+  // the number of the first; the others' follow.  No number is given twice, so earlier numbers are no longer valid.
   // Until then all slots are part 0.
   std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
   bool has_part(std::uint32_t number) const { return slots_.has_part(number); }
@@ -75,7 +75,7 @@ class Hub {
   Workers& workers() { return workers_; }
 
   Entrance& entrance() { return entrance_; }
-  // Calls a function of the pool's that deals with what has come up.
+  // Calls a function of the pool that decides on events.
   nb::object deal(nb::handle function) { return function(); }
 
   // -- rollouts --------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Hub {
   // memory for them.
   std::uint64_t padding_bytes(std::uint32_t rows) const { return frame_taker_.padding_bytes(rows, plan_.frames - 1); }
   void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows, plan_.frames - 1); }
-  // Removes everything ready of a part without looking at it, and forgets who has failed.
+  // Removes all ready results of a part, and forgets its failures.
   void drop_ready(std::uint32_t part);
 
   // -- what goes wrong ---------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Hub {
   // dead one again if it is sent something.  With the event of a dead worker, its slots are orphaned.
   nb::object first_event() const;
   void remove_event();
-  // Slots of a part that have failed are pending until the failures are told, by whoever keeps them.
+  // The failures of a part were raised: its failed slots are no longer pending.
   void tell_failed(std::uint32_t part) {
     if (has_part(part)) slots_.tell_failed(part);
   }
@@ -154,7 +154,7 @@ class Hub {
   void arrive(std::uint32_t worker, int pidfd, int socket) { workers_.arrive(worker, pidfd, socket); }
 
   // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
-  // None are where there is no such part any more.
+  // 0 if the part is gone.
   std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? slots_.parts().at(part).pending() : 0; }
   std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? slots_.parts().at(part).ready() : 0; }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
@@ -165,7 +165,7 @@ class Hub {
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
   bool has_room(std::uint32_t worker) const { return workers_.has_room(worker); }  // for one more message
 
-  // What Python's garbage collector has to know: whom we hold that may hold us.
+  // Shows Python's garbage collector the objects that may refer to the hub.
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(frame_taker_.source().ptr());
     for (const PartObjects& one : part_objects_) Py_VISIT(one.extras.ptr());

@@ -51,7 +51,7 @@ nb::tuple SlotLedger::last(std::uint32_t slot) const {
   return nb::make_tuple(last_results_.row_of(env), none_or(last_parts_[env]));
 }
 
-// Where faults are restarted, the results that the pool has made count too.
+// With restarts, results that the pool made count, too.
 bool SlotLedger::needs_reset(std::uint32_t slot) const {
   if (plan_.keeps_last && last_results_.is_over(env_of(slot))) return true;
   return progress_[env_of(slot)].needs_reset.load(std::memory_order_relaxed) != 0;
@@ -117,7 +117,7 @@ std::optional<bool> SlotLedger::deliver_end(std::uint32_t slot, std::uint64_t se
 std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   const std::uint32_t first = seating_.slot_of(result.env);
   const bool failed = result.flags & kIsFailure, ends = result.flags & kHasFinal;
-  // In same-step autoreset the result that asks for another env, or for its renewal, is not whole: that one's reset
+  // In same-step autoreset, a result that needs another env, or a renewed one, is not whole: the reset of that env
   // belongs to it.
   if (ends && (result.flags & kHasSpares) && !failed && !(result.flags & kUndone)) {
     resolution_.await_spare(first);
@@ -189,7 +189,7 @@ bool SlotLedger::complete_with_spare(std::uint32_t slot) {
   return follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
 }
 
-// What is to be done about a slot whose episode was cut off.  `ending`: goes with its result.
+// Continues with a slot after its episode was cut off.  `ending`: goes with its result.
 bool SlotLedger::follow(Resolution::Next next, std::uint32_t slot, nb::handle ending) {
   if (next == Resolution::Next::kAnswered) {
     keep_result(slot, ending);
@@ -205,7 +205,7 @@ void SlotLedger::forget_command(std::uint32_t slot) {
   objects_[slot].terminal.reset();
 }
 
-// Of a result that the pool has made.
+// Keeps the parts of a result that the pool made.
 void SlotLedger::keep_result(std::uint32_t slot, nb::handle parts) {
   forget_command(slot);
   objects_[slot].result = nb::borrow(parts);
@@ -247,7 +247,7 @@ std::vector<std::uint32_t> SlotLedger::note_ends(const std::vector<Run>& runs) {
   return resetting;
 }
 
-// The next result tells of an end that is still to be told.
+// An end that was not reported yet comes with the next result.
 void SlotLedger::cut_off_in_rollout(std::uint32_t slot) {
   const std::shared_ptr<Rollout>& rollout = parts_.of(slot).rollout();
   const std::uint32_t position = slots_[slot].position;

@@ -1,9 +1,9 @@
-// The slots of a pool: the one owner of what each was sent, and of what has become of that.
+// The slots of a pool: the one owner of their commands, and of the outcomes of these.
 //
 // It keeps which env backs a slot, the states of commands and episodes, the parts that the slots are divided into, the
 // last result of each env, what keeps a slot from being sent a command, and the Python objects that go with commands
-// and results.  Each event has one method, in which no signal handler can run.  It sends nothing itself: a method that
-// returns true asks the caller to send the slot's command.
+// and results.  Each event has one method, in which no signal handler can run.  It sends nothing itself: if a method
+// returns true, its caller must send the slot's command.
 //
 // Slots that one env backs are neighbours and share the fate of their command; the first of them stands for all.
 #pragma once
@@ -25,7 +25,7 @@
 
 namespace remuda {
 
-// How a command without a worker to answer it ends, or the episode of a slot whose env is gone.
+// The end of a command that no worker will answer, or of an episode of a lost env.
 enum class Outcome : std::uint8_t {
   kDrop,              // it has no result
   kFail,              // it has no result: its part receives the failure
@@ -65,7 +65,7 @@ class SlotLedger {
   std::uint32_t worker_of_env(std::uint32_t env) const { return workers_[env]; }
   // The slot that an env backs; none if the env is a spare.
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
-  // The first slot of each env of a worker whose command is in flight.
+  // The first slot of each env of a worker that has a command in flight.
   std::vector<std::uint32_t> in_flight_of(std::uint32_t worker) const;
   // The number of the latest command or message for the env of any of these slots.
   std::uint64_t last_sent(const std::vector<std::uint32_t>& slots) const;
@@ -118,23 +118,23 @@ class SlotLedger {
   // Answers an observe of what the pool alone has.
   void answer_observe(std::uint32_t slot, nb::handle parts);
   // Answers the command `sequence` with the end of an episode that was cut off.  None if the command is a reset, which
-  // ends the episode anyway; else returns whether the command is to be sent.
+  // ends the episode anyway; else returns whether the caller must send the command.
   std::optional<bool> deliver_end(std::uint32_t slot, std::uint64_t sequence);
 
   // -- what has come -------------------------------------------------------------------------------------------
 
   // Takes in a result, with the parts that came with it (null: none).  Returns its first slot.
   std::uint32_t accept(const Result& result, nb::object parts);
-  // The envs of a worker are to be rebuilt: so many, from this one on.
+  // A successor of their worker will rebuild so many envs, from this one on.
   void reopen(std::uint32_t first_env, std::uint32_t envs);
   // The worker of the env will not answer the command.
   void orphan(std::uint32_t first);
-  // Ends an orphaned command.  `parts`: go with the result.  Returns whether the command is to be sent.
+  // Ends an orphaned command.  `parts`: go with the result.  Returns whether the caller must send the command.
   bool resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
   void count_fault(std::uint32_t env) { add(figures_[env].faults, 1); }  // for statistics, see figures.hpp
-  // The slots that asked for a spare and may take one now, in the order of sending.
+  // The slots that wait for a spare and may take one now, in the order of sending.
   std::vector<std::uint32_t> take_spares_due() { return seating_.take_due(slots_.first_open_step()); }
-  // The spare that backs a slot now resets into its row.  Returns whether the command is to be sent.
+  // The spare that backs a slot now resets into its row.  Returns whether the caller must send the command.
   bool complete_with_spare(std::uint32_t slot);
   // The failed slots of a part are idle from now on: their failures were raised, or dropped.
   void tell_failed(std::uint32_t part) { parts_.at(part).tell_failed(slots_); }
@@ -144,14 +144,15 @@ class SlotLedger {
   nb::object take_extras(const std::vector<Run>& runs);
   // Notes the episodes that ended with these results.  Returns the slots that reset in the background.
   std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
-  // An idle slot goes on with another env: if its steps fill a rollout, its episode in the rollout ends truncated.
+  // An idle slot gets another env: if its steps fill a rollout, its episode in the rollout ends truncated.
   void cut_off_in_rollout(std::uint32_t slot);
 
  private:
-  struct Objects {                // of Python's, that go with a slot's command and its result; null: there is none
-    nb::object command;           // parts of the command in flight
-    nb::object result;            // parts of the result that is held, or ready
-    nb::object terminal, ending;  // parts of the result that a reset completes; of the end that is still to be told
+  struct Objects {       // of Python's, that go with a slot's command and its result; may be null
+    nb::object command;  // parts of the command in flight
+    nb::object result;   // parts of the result that is held, or ready
+    nb::object terminal,
+        ending;  // parts of the result that a reset completes; of an end that the next result will report
   };
 
   void finish(std::uint32_t first, const Result& result);

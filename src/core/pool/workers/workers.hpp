@@ -106,7 +106,7 @@ class Workers {
 
   // -- facts ---------------------------------------------------------------------------------------------------
 
-  // What a worker does, or did when it died: (op | None, env | None).
+  // The op and the env that a worker is at, or was when it died: (op | None, env | None).
   nb::tuple doing(std::uint32_t worker) const;
   // Since when, of CLOCK_MONOTONIC; 0 if it does nothing.
   std::uint64_t busy_since(std::uint32_t worker) const;
