@@ -159,10 +159,24 @@ except KeyboardInterrupt:
     assert run.await_end()[:2] == (0, "")
 
 
-def test_an_interrupt_while_the_fork_server_is_asked(script: Callable[..., Script]) -> None:
-    """It is ended, as its answer would be taken for another's; its workers come to us."""
+KILLS_AND_WAITS = """
+def send_and_wait(pidfd, number):
+    send(pidfd, number)
+    select.select([pidfd], [], [])
+
+send, signal.pidfd_send_signal = signal.pidfd_send_signal, send_and_wait
+"""
+
+
+@pytest.mark.parametrize("kills", ["", KILLS_AND_WAITS], ids=["dying", "dead"])
+def test_an_interrupt_while_the_fork_server_is_asked(kills: str, script: Callable[..., Script]) -> None:
+    """The server is ended, as its answer would be taken for another's. Its workers become our children.
+
+    A worker that nobody wants is killed. It is reaped also where it is dead before anybody looks for it by its key.
+    """
     run = script(
         TAKES_IN_ORPHANS
+        + kills
         + """
 from remuda._backends.forkserver import client as forkserver
 with Pool(counting(2)) as pool:
@@ -172,6 +186,7 @@ with Pool(counting(2)) as pool:
         answers.append(receive(*arguments))
         if len(answers) == 2:
             raise KeyboardInterrupt
+        select.select([arguments[0]], [], [])  # so that both come at once, and nobody has made use of the first
         return answers[-1]
 
     forkserver.receive = interrupted

@@ -324,6 +324,9 @@ class ForkServer:
         return self._process.exitcode
 
     def _leave_to_reap(self, pid: int) -> None:
+        if not self._is_open:
+            _reap_orphan(pid, self._process, _DEATH_SECONDS)
+            return
         self._zombies.add(pid)
         self._to_reap.append(pid)
 
