@@ -180,21 +180,29 @@ def test_an_interrupt_while_the_fork_server_is_asked(kills: str, script: Callabl
         + """
 from remuda._backends.forkserver import client as forkserver
 with Pool(counting(2)) as pool:
+    send_pickled, requests = forkserver.send_pickled, []
     receive, answers = forkserver.receive, []
 
+    def sent(*arguments):
+        send_pickled(*arguments)
+        requests.append(arguments)
+
     def interrupted(*arguments):
+        if len(requests) < 2:
+            raise BlockingIOError  # so that both answers come at once, and nobody has made use of the first
+        select.select([arguments[0]], [], [])
         answers.append(receive(*arguments))
         if len(answers) == 2:
             raise KeyboardInterrupt
-        select.select([arguments[0]], [], [])  # so that both come at once, and nobody has made use of the first
         return answers[-1]
 
+    forkserver.send_pickled = sent
     forkserver.receive = interrupted
     try:
         Pool(counting(2))
     except KeyboardInterrupt:
         say(zombies())
-    forkserver.receive = receive
+    forkserver.send_pickled, forkserver.receive = send_pickled, receive
     say(pool.reset().obs[:, 0].tolist())
 say(zombies())
 """
