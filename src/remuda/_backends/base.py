@@ -123,6 +123,9 @@ class Backend(Protocol):
 
     @property
     def workers(self) -> Sequence[Worker]: ...
+    @property
+    def processes(self) -> Processes | None:
+        """None where workers are threads, or the caller."""
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         """Starts the workers, which build their envs; returns their reports. The first may have been started.
@@ -150,33 +153,48 @@ class Backend(Protocol):
         """For each worker of this process, the queues of its messages: to it, and from it. Empty if workers have
         sockets, which the hub is given by `watch` and `join`."""
 
-    def drain(self, said: Callable[[], int]) -> None:
-        """Hands on what the workers have logged and warned, as far as this does not happen by itself.
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+        """The message that makes a worker build another env for a slot.
 
-        `said`: tells how many records and warnings they have sent so far, or are about to send.
+        Raises InvalidEnvError when the factory cannot be sent.
         """
 
+    def stop(self, timeout: float) -> None:
+        """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves.
+
+        Raises CloseTimeoutError when some would not die; all else is freed.
+        """
+
+    def abandon(self) -> None:
+        """`stop` for a pool that was never closed: at garbage collection, or when the interpreter ends."""
+
+
+class Processes(Protocol):
+    """What a backend offers besides where its workers are processes: they can be killed, read and replaced."""
+
+    def drain(self, said: Callable[[], int]) -> None:
+        """Hands on what the workers have logged and warned. `said`: returns how many records they have sent so far."""
+
     def kill(self, worker: int) -> None:
-        """Ends a worker that has a process at once, with everything that it has started. Its death is noticed later."""
+        """Ends a worker at once, with every process that it has started. The hub reports its death later."""
 
     def last_stack(self, worker: int) -> str:
-        """What a worker that has a process, and is to be killed, is in: its Python calls, the last first; empty where
-        that cannot be learned. It stops for good."""
+        """The Python calls that a worker is in, the last first, before it is killed; empty where they cannot be read.
 
-    def is_vacant(self, worker: int) -> bool:
-        """Whether the process that was this worker has ended."""
+        The worker stops for good.
+        """
 
     def start_replacement(self, worker: int) -> None:
-        """Starts a successor, which builds its envs in the background. Waits for nobody."""
+        """Starts a successor, which builds its envs in the background. Does not wait."""
 
     def is_coming(self, worker: int) -> bool:
-        """Whether a successor is being started, and has to be asked for with `poll_successor` now and then."""
+        """Whether a successor is being started: until then `poll_successor` has to be called now and then."""
 
     def descriptors(self, worker: int) -> list[int]:
-        """Of a successor: those that become readable when it has something to say."""
+        """Those that become readable when `poll_successor` may have something to return."""
 
     def poll_successor(self, worker: int) -> Reports | Failure | None:
-        """What a successor has to say; None for nothing yet.
+        """The report of a successor, or why its envs could not be built; None: it is still at it.
 
         Raises WorkerDiedError when it died instead, and whatever kept it from being started.
         """
@@ -191,20 +209,5 @@ class Backend(Protocol):
     ) -> tuple[int, int]:
         """Starts the loop of a successor that has built its envs; returns its pidfd and its socket, for the hub."""
 
-    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
-        """What a worker is told to build another env for a slot.
-
-        Raises InvalidEnvError when it cannot be told.
-        """
-
     def adopt(self, worker: int, slot: int, carried: Parts) -> None:
-        """A slot has that env from now on: successors of the worker build it. May be said twice."""
-
-    def stop(self, timeout: float) -> None:
-        """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves.
-
-        Raises CloseTimeoutError when some would not die; all else is freed.
-        """
-
-    def abandon(self) -> None:
-        """`stop` for a pool that was never closed: at garbage collection, or when the interpreter ends."""
+        """Successors of the worker build that env for a slot from now on. Harmless when called twice."""

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from remuda import _core
 from remuda._backends.base import Assignment, BuildProgress, Queues
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
-from remuda._wire.info_columns import InfoColumn
-from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
 from remuda._worker.build_log import BuildLog
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import BuildError
 from remuda._worker.measuring import read_clocks, spent
-from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda.errors import InvalidEnvError
@@ -54,7 +50,9 @@ class LocalWorker:
 
 
 class LocalBackend:
-    """Builds the envs in the calling thread. What only a process can do nobody asks of it."""
+    """Builds the envs in the calling thread."""
+
+    processes = None
 
     def __init__(self) -> None:
         self.workers: list[LocalWorker] = []
@@ -84,40 +82,6 @@ class LocalBackend:
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
         self.workers[worker].host.offer(slot, env_fn)
         return dump(None)
-
-    def adopt(self, worker: int, slot: int, carried: Parts) -> None:
-        """The worker itself remembers it, where it may have to build the env anew."""
-
-    def kill(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can be killed")
-
-    def last_stack(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can be killed")
-
-    def is_vacant(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can have a successor")
-
-    def is_coming(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can have a successor")
-
-    def start_replacement(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can have a successor")
-
-    def descriptors(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can have a successor")
-
-    def poll_successor(self, worker: int) -> NoReturn:
-        raise NotImplementedError("only a process can have a successor")
-
-    def join(
-        self,
-        worker: int,
-        layout: Layout,
-        arena: _core.Arena,
-        info_columns: Sequence[InfoColumn],
-        defaults: ResetDefaults,
-    ) -> NoReturn:
-        raise NotImplementedError("only a process can have a successor")
 
 
 def build_locally(

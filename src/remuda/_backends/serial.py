@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from remuda import _core
 from remuda._backends.local import LocalBackend, close_all
 from remuda._wire.layout import Layout
@@ -21,9 +19,6 @@ class SerialBackend(LocalBackend):
 
     def watch(self, hub: _core.Hub) -> None:
         hub.set_pump(self._pump)
-
-    def drain(self, said: Callable[[], int]) -> None:
-        pass
 
     def _pump(self) -> None:
         for loop, worker in zip(self._loops, self.workers, strict=True):

@@ -7,7 +7,6 @@ it switches the GIL on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
@@ -35,9 +34,6 @@ class ThreadBackend(LocalBackend):
             thread.start()
 
     def watch(self, hub: _core.Hub) -> None:
-        pass
-
-    def drain(self, said: Callable[[], int]) -> None:
         pass
 
     def stop(self, timeout: float) -> None:

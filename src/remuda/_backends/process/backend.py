@@ -79,6 +79,10 @@ class ProcessBackend:
         self._processes: list[WorkerProcess] = []
         register(self)
 
+    @property
+    def processes(self) -> ProcessBackend:
+        return self
+
     # -- start -----------------------------------------------------------------------------------------
 
     def build_first(
@@ -274,9 +278,6 @@ class ProcessBackend:
     def last_stack(self, worker: int) -> str:
         process = self.workers[worker].process
         return "" if process is None or process.wait(0) else stack_of(process.pid, last=True).text
-
-    def is_vacant(self, worker: int) -> bool:
-        return not self.workers[worker].is_alive()
 
     def start_replacement(self, worker: int) -> None:
         place = self.workers[worker]

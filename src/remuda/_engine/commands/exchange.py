@@ -254,11 +254,10 @@ class Exchange:
         supervisor.look()
 
     def _hear(self) -> None:
-        running = self._running
-        running.workers.note_heard(
-            running.workers.said()
-        )  # before: whoever handles a record may ask the pool for something
-        self._backend.drain(running.said)
+        workers, processes = self._running.workers, self._backend.processes
+        workers.note_heard(workers.said())  # first: the handler of a record may use the pool
+        if processes is not None:
+            processes.drain(self._running.said)
 
     def _decide(self, event: _core.Message | _core.LateWorker | _core.DeadWorker, changes: Changes) -> None:
         match event:

@@ -65,7 +65,8 @@ class Replacing:
     def _take_note(self, env: int, env_fn: Callable[[], Any], carried: Parts, report: EnvReport) -> None:
         """It has taken its place. This may be noted twice."""
         ids = self._layout.ids_with(env)
-        self._backend.adopt(self._layout.worker_of(env), env, carried)
+        if self._backend.processes is not None:
+            self._backend.processes.adopt(self._layout.worker_of(env), env, carried)
         if self._running.factories is not None:
             self._running.factories.replace(env, env_fn)
         for slot in ids:

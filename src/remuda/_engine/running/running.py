@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from remuda import _core
-from remuda._backends.base import Backend
+from remuda._backends.base import Backend, Processes
 from remuda._engine.options.recording import Factories
 from remuda._wire.layout import Layout
 from remuda._worker.env_report import EnvReport
@@ -44,6 +44,12 @@ class Running:
     def workers(self) -> _core.Workers:
         """The hub's side of the workers: their processes, their deadlines, what they are doing."""
         return self.hub.workers
+
+    @property
+    def processes(self) -> Processes:
+        """How workers are killed and replaced: of a backend with worker processes alone."""
+        assert self.backend.processes is not None  # no other worker dies, is late or is away
+        return self.backend.processes
 
     def said(self) -> int:
         """How often workers have logged or warned so far: the hub's count, for those who may keep no hub."""

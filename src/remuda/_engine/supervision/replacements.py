@@ -118,7 +118,7 @@ class Replacements:
     def resume(self) -> None:
         """Takes up what was interrupted. Nobody knows what a successor has been told by then: there is another one."""
         for worker in self.lives.among(WorkerState.STARTING, WorkerState.JOINING):
-            self._backend.kill(worker)
+            self._running.processes.kill(worker)
             self.lives.enter(worker, WorkerState.VACANT)
 
     def look(self) -> None:
@@ -126,7 +126,7 @@ class Replacements:
         running_time = self._running_time()
         for worker, life in self.lives.among(WorkerState.CLOSING).items():
             if running_time >= life.deadline:
-                self._backend.kill(worker)
+                self._running.processes.kill(worker)
         for worker, life in self.lives.among(WorkerState.BUILDING).items():
             self._try(self._ask, worker, life)
         now = time.monotonic()
@@ -139,7 +139,7 @@ class Replacements:
         """Ends the successors that are on their way."""
         self.resume()
         for worker in self.lives.among(*ABSENT):
-            self._backend.kill(worker)
+            self._running.processes.kill(worker)
 
     def _try(self, step: Callable[[int, Life], None], worker: int, life: Life) -> None:
         try:
@@ -150,18 +150,18 @@ class Replacements:
     def _start(self, worker: int, life: Life) -> None:
         now = time.monotonic()
         vacant_by = now + _LAST_BREATH if life.vacant_by is None else life.vacant_by
-        if now < vacant_by and not self._backend.is_vacant(worker):
+        if now < vacant_by and self._backend.workers[worker].is_alive():
             return self.lives.enter(worker, WorkerState.VACANT, start_at=now + _LOOK, vacant_by=vacant_by)
         self.lives.enter(worker, WorkerState.STARTING)
         deadline = inf if self.start_timeout is None else self._running_time() + self.start_timeout
-        self._backend.start_replacement(worker)
+        self._running.processes.start_replacement(worker)
         self._running.workers.count_restart(worker)
         return self.lives.enter(worker, WorkerState.BUILDING, deadline=deadline)
 
     def _ask(self, worker: int, life: Life) -> None:
         """Whether a successor has built its envs: then it joins the pool."""
         self.lives.enter(worker, WorkerState.JOINING)  # what it says is said once
-        reports = self._backend.poll_successor(worker)
+        reports = self._running.processes.poll_successor(worker)
         if isinstance(reports, Failure):
             raise build_error([reports])
         if reports is not None:
@@ -173,7 +173,7 @@ class Replacements:
 
     def _join(self, worker: int, reports: Reports) -> None:
         self._check_spaces(worker, reports)
-        pidfd, socket = self._backend.join(
+        pidfd, socket = self._running.processes.join(
             worker, self._layout, self._running.arena, self._infos.columns, self._defaults
         )
         changes = Changes()
@@ -192,7 +192,7 @@ class Replacements:
             error if isinstance(error, RemudaError) else RemudaError(f"worker {worker} could not be started: {error}")
         )
         forget_frames(told)
-        self._backend.kill(worker)  # it may hang, or wait for a loop
+        self._running.processes.kill(worker)  # it may hang, or wait for a loop
         changes = Changes()
         _, at = self._charges.charge_worker(worker, told, changes)
         if at is not None:
@@ -226,8 +226,8 @@ class Replacements:
         lost = self._running.workers.lost_ns() / 1e9
         times = [life.deadline + lost for life in limited]
         times += [life.start_at for life in self.lives.among(WorkerState.VACANT).values()]
-        if any(self._backend.is_coming(worker) for worker in building):
+        if any(self._running.processes.is_coming(worker) for worker in building):
             times.append(time.monotonic() + _ASK)
         first = min(times, default=inf)
-        fds = dict.fromkeys(fd for worker in building for fd in self._backend.descriptors(worker))
+        fds = dict.fromkeys(fd for worker in building for fd in self._running.processes.descriptors(worker))
         self._running.workers.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)

@@ -242,19 +242,16 @@ class Supervisor:
         """A worker missed a deadline, or (op None) talks nonsense: it must go. It may be told more than once."""
         stack = ""
         if op is not None and self._lives.state(worker) is WorkerState.RUNNING:
-            stack = self._backend.last_stack(worker)
+            stack = self._running.processes.last_stack(worker)
         self._kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op, stack))
 
     def _kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
         """Whoever was interrupted here kills it once more; the first cause counts."""
         state = self._lives.state(worker)
         if state not in ABSENT:
-            self._backend.kill(worker)
+            self._running.processes.kill(worker)
         if state is WorkerState.RUNNING:
             self._lives.enter(worker, WorkerState.KILLED, cause=cause)
-
-    def _can_die(self, worker: int) -> bool:
-        return self._backend.workers[worker].pid is not None
 
     def worker_has_grown(self, worker: int, changes: Changes) -> None:
         """Why it is to be renewed, as is told next. (It has logged so itself.)"""
@@ -326,7 +323,7 @@ class Supervisor:
         changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
 
     def _restart_env(self, slot: int, env: int, failure: Failure, changes: Changes, *, is_rebuild: bool) -> None:
-        if is_rebuild and self._can_die(failure.worker):
+        if is_rebuild and self._backend.processes is not None:
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # to the successor
             return self.rebuild_failed(env, failure, changes)
         fault = self._charges.env_fault(env, failure.operation, EnvError([failure]))
@@ -347,7 +344,7 @@ class Supervisor:
         error = EnvError([failure])
         if self._faults.is_interrupt(failure):
             self._faults.add_failure(failure, changes)
-        elif self._can_die(failure.worker):
+        elif self._backend.processes is not None:
             self._kill(failure.worker, lambda **_: error)
         else:
             fault = self._charges.env_fault(env, "build", error)
