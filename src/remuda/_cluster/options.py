@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from remuda import FaultPolicy, PoolOptions
 from remuda._cluster.description import Ray
+from remuda._engine.options.autoreset import autoreset_name
 from remuda._engine.options.given import Asked
-from remuda._engine.options.pool_options import EnvFn
-from remuda._engine.options.settings import Settings, check_vector_size, defaults_of_options
-
-# What a value other than this one would mean for envs that share no machine, and whose results come by the shard.
-_REFUSED: Mapping[str, tuple[Any, str]] = {
-    "spares": (0, "a spare cannot back a slot of another shard"),
-    "max_concurrency": (None, "no shard knows what the others do; the number of workers limits each"),
-    "starts_serially": (False, "shards start beside each other"),
-    "operation_of": (None, "it belongs to faces, which run on this machine"),
-    "max_worker_memory": (None, "it takes one worker for each env, and those of a shard host several"),
-    "record": (None, "crash records would lie on the machines of the shards"),
-    "trace_on_fault": (None, "a trace is of one machine, by its clock"),
-}
+from remuda._engine.options.pool_options import OPTIONS, EnvFn
+from remuda._engine.options.settings import Settings
 
 
 class ClusterOptions:
@@ -41,11 +31,12 @@ class ClusterOptions:
         self.where = where
         _refuse(options)
         self.faults = FaultPolicy.of(options.get("faults", "raise"))
-        self.width = check_vector_size(options.get("vector_size")) or 1
         self.shard_options: dict[str, Any] = {**options, "backend": where.backend, "advise": False}
         local: Any = {**self.shard_options, "backend": where.backend, "num_workers": 1}
         self.settings = Settings.of(local, len(env_fns), {})
-        self.asked = Asked.of(options, self.faults, defaults_of_options())
+        self.width = self.settings.width
+        given: Any = {**{name: option.default for name, option in OPTIONS.items()}, **options}
+        self.asked = Asked.of(given, self.faults)
         if where.shards > len(env_fns):
             what = "env_fns" if self.width == 1 else "vector envs"
             raise ValueError(
@@ -61,11 +52,14 @@ class ClusterOptions:
 
 
 def _refuse(options: PoolOptions) -> None:
-    for name, (expected, why) in _REFUSED.items():
-        got = options.get(name, expected)
-        if got != expected:
-            raise ValueError(f"expected {name}={expected!r} with backend=remuda.Ray(...), got {got!r}: {why}")
-    if Settings.of({"autoreset": options.get("autoreset", "next_step")}, 1, {}).autoreset == "background":
+    for name, option in OPTIONS.items():
+        got = options.get(name, option.default)
+        if option.not_on_a_cluster is not None and got != option.default:
+            raise ValueError(
+                f"expected {name}={option.default!r} with backend=remuda.Ray(...), got {got!r}: "
+                f"{option.not_on_a_cluster}"
+            )
+    if autoreset_name(options.get("autoreset")) == "background":
         raise ValueError(
             "expected autoreset='next_step', 'same_step' or 'disabled' with backend=remuda.Ray(...), got 'background': "
             "results come from a shard in answer to what it is sent; rollouts wait for no long reset either"

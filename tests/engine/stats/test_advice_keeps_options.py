@@ -15,7 +15,7 @@ from pool_envs import CountingEnv, counting
 import remuda
 from remuda import FaultPolicy, Pool, PoolStats, Setup
 from remuda._engine.options.given import Asked, as_code
-from remuda._engine.options.settings import defaults_of_options
+from remuda._engine.options.pool_options import OPTIONS
 from remuda._engine.pool.advice import advice
 from remuda.gymnasium import AsyncVectorEnv
 
@@ -38,7 +38,8 @@ POLICY: dict[str, Any] = {"steps": [each(6 * US)] * 8, "workers": 8, "waited": 5
 def asked(**options: Any) -> dict[str, Any]:
     """Of a setup."""
     policy = FaultPolicy.of(options.get("faults", "raise"))
-    return vars(Asked.of(options, policy, defaults_of_options()))  # type: ignore[arg-type]
+    given = {**{name: option.default for name, option in OPTIONS.items()}, **options}
+    return vars(Asked.of(given, policy))
 
 
 def keywords(code: str | None) -> dict[str, str]:

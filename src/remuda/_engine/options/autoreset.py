@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from remuda._wire.layout import AUTORESET
+
 
 def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> None:
     """Whether vector envs, which reset their envs themselves, do so as the pool expects. `metadata`: of each.
@@ -29,3 +31,11 @@ def autoreset_name(mode: Any) -> Any:
     """The pool's name for what may be a member of Gymnasium's `AutoresetMode`, or its value; else the mode itself."""
     value = getattr(mode, "value", mode)
     return _AUTORESET_MODES.get(value, mode) if isinstance(value, str) else mode
+
+
+def autoreset_mode(mode: Any) -> Any:
+    """What the pool's option `autoreset` means. Raises ValueError: it is no mode."""
+    name = autoreset_name(mode)
+    if name not in tuple(AUTORESET):
+        raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {name!r}")
+    return name

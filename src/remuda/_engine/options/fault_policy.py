@@ -99,17 +99,6 @@ class FaultPolicy:
 _TIMEOUTS = ("step_timeout", "reset_timeout", "call_timeout")
 
 
-def policy_for(faults: Any, backend: str) -> FaultPolicy:
-    """What the pool's argument `faults` means."""
-    policy = FaultPolicy.of(faults)
-    if policy.has_deadlines and backend != "process":
-        raise ValueError(
-            f"expected no deadlines with backend={backend!r}: only a process can be stopped from outside; "
-            "use backend='process'"
-        )
-    return policy
-
-
 def _check_positive(name: str, value: float | None, *, or_none: bool = False) -> None:
     check_timeout(value, name)
     if (value is None and not or_none) or (value is not None and value <= 0):

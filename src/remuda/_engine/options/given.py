@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from remuda._engine.options.autoreset import autoreset_name
 from remuda._engine.options.fault_policy import FaultPolicy
-from remuda._engine.options.pool_options import PoolOptions
+from remuda._engine.options.pool_options import OPTIONS
 from remuda._engine.options.remote_backend import RemoteBackend
 
 
@@ -30,40 +31,22 @@ class Asked:
     needs_processes: bool = False
 
     @classmethod
-    def of(cls, options: PoolOptions, policy: FaultPolicy, defaults: Mapping[str, Any]) -> Asked:
-        """`policy`: what the option `faults` means. `defaults`: the value of each option that was not given."""
-        shown = {name: value for name, value in options.items() if not _is_default(name, value, defaults)}
+    def of(cls, options: Mapping[str, Any], policy: FaultPolicy) -> Asked:
+        """`options`: all, in the form in which they were given. `policy`: what `faults` means."""
+        shown = {name: value for name, value in options.items() if not _is_default(name, value)}
+        needed = any(OPTIONS[name].keeps_processes for name in shown)
+        autoreset, backend = autoreset_name(options["autoreset"]), options["backend"]
         return cls(
             tuple((name, as_code(value) or name) for name, value in shown.items()),
-            policy != FaultPolicy() or options.get("max_worker_memory") is not None,
-            _needs_processes(options, policy),
+            policy != FaultPolicy() or options["max_worker_memory"] is not None,
+            needed or autoreset == "background" or isinstance(backend, RemoteBackend),
         )
 
 
-def _is_default(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
+def _is_default(name: str, value: Any) -> bool:
     if name == "faults":
         return bool(FaultPolicy.of(value) == FaultPolicy())
-    default = defaults.get(name)
-    return type(value) is type(default) and bool(value == default)
-
-
-def _needs_processes(options: PoolOptions, policy: FaultPolicy) -> bool:
-    autoreset = options.get("autoreset", "next_step")
-    return (
-        policy != FaultPolicy()
-        or options.get("record") is not None
-        or options.get("max_worker_memory") is not None
-        or options.get("start_method") is not None
-        or options.get("threads_per_worker", 1) != 1
-        or options.get("max_concurrency") is not None
-        or options.get("pin_workers", False)
-        or options.get("worker_output", "inherit") != "inherit"
-        or options.get("worker_env") is not None
-        or options.get("devices") is not None
-        or options.get("resets_ahead", False)
-        or (isinstance(autoreset, str) and autoreset == "background")
-        or isinstance(options.get("backend"), RemoteBackend)
-    )
+    return OPTIONS[name].is_default(value)
 
 
 def as_code(value: Any) -> str | None:

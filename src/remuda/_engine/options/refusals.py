@@ -1,0 +1,94 @@
+"""The pairs of options that exclude each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from remuda._engine.options.pool_options import OPTIONS, OptionValues
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """With another value than the default of one option, another option takes a few values alone.
+
+    Attributes:
+        option: The one that has another value.
+        other: The other one, or a field of its value ("faults.renew_every").
+        allowed: The values that `other` may have.
+        why: Ends the error.
+    """
+
+    option: str
+    other: str
+    allowed: tuple[Any, ...]
+    why: str
+
+    def check(self, values: OptionValues) -> None:
+        """Raises ValueError where the two exclude each other."""
+        given, got = getattr(values, self.option), attrgetter(self.other)(values)
+        if given == OPTIONS[self.option].default or got in self.allowed:
+            return
+        expected = " or ".join(", ".join(map(repr, self.allowed)).rsplit(", ", 1))
+        name = self.other.rpartition(".")[2]
+        raise ValueError(f"expected {name}={expected} with {self.option}={given}, got {got!r}: {self.why}")
+
+
+_OF_SINGLE_ENVS = {
+    "spares": (0,),
+    "autoreset": ("next_step", "same_step", "disabled"),
+    "resets_ahead": (False,),
+    "faults.renew_every": (None,),
+    "max_worker_memory": (None,),
+    "record": (None,),
+    "seeding": ("gymnasium",),
+}
+
+REFUSALS = (
+    *(
+        Refusal("vector_size", other, allowed, "the envs in a vector env are neither reset nor built one by one")
+        for other, allowed in _OF_SINGLE_ENVS.items()
+    ),
+    Refusal("spares", "max_concurrency", (None,), "spares reset while others step"),
+    Refusal("resets_ahead", "max_concurrency", (None,), "who resets in advance does so beside others that step"),
+    Refusal(
+        "resets_ahead",
+        "autoreset",
+        ("next_step", "background"),
+        "with 'same_step' an env is reset within the step that ends its episode, with 'disabled' when it is told to",
+    ),
+)
+
+
+def check_pairs(values: OptionValues) -> None:
+    """Whether the options can be had together.
+
+    Raises:
+        ValueError: They cannot; says which, and why.
+    """
+    for refusal in REFUSALS:
+        refusal.check(values)
+    if values.backend != "process":
+        _check_without_processes(values)
+
+
+def _check_without_processes(values: OptionValues) -> None:
+    backend = values.backend
+    for name, option in OPTIONS.items():
+        got = getattr(values, name)
+        if option.of_processes is not None and got != option.default:
+            raise ValueError(
+                f"expected {name}={option.default!r} for backend={backend!r}, got {got!r}: its workers run in this "
+                f"process{option.of_processes}"
+            )
+    if values.faults.has_deadlines:
+        raise ValueError(
+            f"expected no deadlines with backend={backend!r}: only a process can be stopped from outside; "
+            "use backend='process'"
+        )
+    if values.faults.restarts and values.vector_size is not None:
+        raise ValueError(
+            f"expected backend='process' with vector_size={values.vector_size} and faults='restart', got {backend!r}: "
+            "a vector env that failed is built anew with its process"
+        )
