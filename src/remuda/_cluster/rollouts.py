@@ -71,14 +71,16 @@ class Rollouts(ShardRollouts):
         if reply.rollout is None:
             self._error = reply.errors[0] if reply.errors else _raised(reply)
         else:
-            self._note(reply.rollout, reply.given)
+            self._note(sent, reply.rollout, reply.given)
         reply.log_faults()
         return reply.rollout
 
-    def _note(self, rollout: ShardRollout, given: npt.NDArray[np.int64] | None) -> None:
+    def _note(self, sent: Sent, rollout: ShardRollout, given: npt.NDArray[np.int64] | None) -> None:
         ledger = self._cluster.ledger
         if given is not None:
             ledger.note_given(rollout.env_ids, given)
+        if sent.generation != sent.station.generation:
+            return  # filled by a shard that has died since: its successor's first rollout reports the loss
         lost = [ledger.owed.pop(env, None) for env in rollout.env_ids.tolist()]
         rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 

@@ -63,7 +63,7 @@ def _backend(_: str, given: Any) -> BackendName:
         )
     if given not in ("auto", *BACKENDS):
         raise ValueError(f"expected backend to be one of {('auto', *BACKENDS)}, got {given!r}")
-    return "process" if given == "auto" else given  # type: ignore[no-any-return]
+    return "process" if given == "auto" else given
 
 
 def _modules(name: str, given: Any) -> tuple[str, ...]:
