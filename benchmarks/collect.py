@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from collecting import MakePolicy, PolicyAlone, Thinking, lockstep_bound, sleeping, with_policy
 from envs import iterations_for, missing, work, workloads
+from peers import PEERS
 from script import names, parse_options, publish
 from tables import failures, head, row
 
 from remuda._bench import registry, report
-from remuda._bench.collecting import MakePolicy, PolicyAlone, Thinking, lockstep_bound, sleeping, with_policy
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.results import Entry, Result
 from remuda._bench.rounds import race
@@ -63,7 +64,7 @@ def main() -> None:
     options = parse_options(
         __doc__,
         workloads=WORKLOADS,
-        peers=registry.PEERS,
+        peers=PEERS,
         against=AGAINST,
         seconds=5.0,
         quick=0.5,
@@ -98,7 +99,7 @@ def run(cases: Sequence[Case], options: argparse.Namespace) -> tuple[list[Result
     results, left_out = [], dict[str, None]()
     for case in cases:
         print(f"{case.workload}, {case.num_envs} envs, {case.policy} ...", file=sys.stderr, flush=True)
-        kinds, reasons = registry.available(options.against, loads[case.workload])
+        kinds, reasons = registry.available(options.against, PEERS, loads[case.workload])
         left_out.update(dict.fromkeys(reasons))
         results.append(measure(case, loads[case.workload], kinds, options))
     return results, list(left_out)

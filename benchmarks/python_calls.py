@@ -76,7 +76,7 @@ def of_sb3() -> Iterator[Step]:
 
 @contextmanager
 def of_ding(manager: str) -> Iterator[Step]:
-    from remuda._bench.ding import _DingEnv
+    from peers.ding import _DingEnv
 
     config = {"remuda": OPTIONS, "reset_inplace": True}
     envs = getattr(remuda.ding, manager)([functools.partial(_DingEnv, PoleEnv)] * NUM_ENVS, config)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+from peers import PEERS
 from script import publish
 
 from remuda._bench import registry, workloads
@@ -62,7 +63,7 @@ def measure_here(options: argparse.Namespace) -> Sample:
     """Start one contender in this process, step it a little, and weigh its workers."""
     workload = workloads.resolve(options.env)
     plan = Plan(workload, options.num_envs, options.num_envs, start_method=options.start_method)
-    runner = Runner(registry.find(options.contender), plan, time.perf_counter)
+    runner = Runner(registry.find(options.contender, PEERS), plan, time.perf_counter)
     actions = workloads.sample_actions(workloads.probe_action_space(workload), options.num_envs, 16, seed=0)
     try:
         runner.build(actions)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from envs import WORKLOADS, missing, workloads
+from peers import PEERS
 from script import parse_options, publish
 from tables import failures, figure, head, row, verdict
 
@@ -80,7 +81,7 @@ def main() -> None:
     options = parse_options(
         __doc__,
         workloads=list(WORKLOADS),
-        peers=registry.PEERS,
+        peers=PEERS,
         against=["remuda-per-env", "gymnasium"],
         seconds=5.0,
         quick=1.0,
@@ -98,7 +99,7 @@ def main() -> None:
 
 def measure(case: Case, workload: Workload, options: argparse.Namespace) -> Result:
     plan = Plan(workload, case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    return race(registry.line_up(options.against), plan, seconds=options.seconds, rounds=options.rounds)
+    return race(registry.line_up(options.against, PEERS), plan, seconds=options.seconds, rounds=options.rounds)
 
 
 def markdown(cases: Sequence[Case], results: Sequence[Result]) -> Iterator[str]:

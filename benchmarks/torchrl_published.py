@@ -14,13 +14,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from envs import workloads
+from peers import PEERS
+from peers.remuda_partial import RemudaPartial
 from script import parse_options, publish
 from sleepers import Sleeps
 from tables import failures, head, row
 
 from remuda._bench import registry, report
 from remuda._bench.contenders import PlainLoop, Plan, Remuda
-from remuda._bench.partial import RemudaPartial
 from remuda._bench.results import Entry, Result
 from remuda._bench.rounds import race
 from remuda._system import machine
@@ -39,8 +40,8 @@ def plan_of(name: str) -> Plan:
 
 
 def main() -> None:
-    options = parse_options(__doc__, workloads=PLANS, peers=registry.PEERS, against=AGAINST, seconds=10.0, quick=1.0)
-    kinds, left_out = registry.available(options.against)
+    options = parse_options(__doc__, workloads=PLANS, peers=PEERS, against=AGAINST, seconds=10.0, quick=1.0)
+    kinds, left_out = registry.available(options.against, PEERS)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
     results = {name: measure(name, kinds, options) for name in options.only}

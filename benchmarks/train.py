@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from envs import missing, workloads
+from peers import PEERS
 from script import names, parse_options, publish
 from tables import failures, head, row
 
@@ -77,7 +78,7 @@ def main() -> None:
     options = parse_options(
         __doc__,
         workloads=list(SETTINGS),
-        peers=registry.PEERS,
+        peers=PEERS,
         against=(),
         seconds=10.0,
         quick=0.5,
@@ -90,7 +91,7 @@ def main() -> None:
     results = []
     for case in cases:
         print(f"{case.workload}, {case.num_envs} envs, {case.trainer} ...", file=sys.stderr, flush=True)
-        kinds, left_out = registry.available(options.against or contenders(case, options), loads[case.workload])
+        kinds, left_out = registry.available(options.against or contenders(case, options), PEERS, loads[case.workload])
         reasons += left_out
         results.append(measure(case, loads[case.workload], kinds, options))
     if options.plots is not None:

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from peers import UNEVEN_PEERS
+from peers.remuda_partial import RemudaPartial
 from script import parse_options, publish
 from sleepers import SLEEPS, Sleeps
 from tables import failures, figure, head, row, verdict
 
 from remuda._bench import registry, report
 from remuda._bench.contenders import Contender, PlainLoop, Plan
-from remuda._bench.partial import RemudaPartial
-from remuda._bench.registry import UNEVEN_PEERS
 from remuda._bench.results import Result
 from remuda._bench.rounds import race
 from remuda._system import machine
@@ -99,7 +99,7 @@ def main() -> None:
 
 def line_up(peers: Iterable[str]) -> tuple[list[type[Contender]], list[str]]:
     """The contenders that are there, and why the others are not."""
-    kinds, left_out = registry.available(peers, among=UNEVEN_PEERS)
+    kinds, left_out = registry.available(peers, UNEVEN_PEERS)
     return [PlainLoop, RemudaPartial, *kinds], left_out
 
 

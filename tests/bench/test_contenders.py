@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 from bench_fakes import COUNTING, CountingEnv
 from gymnasium.vector.utils import batch_space
+from peers import PEERS, UNEVEN_PEERS
+from peers.native import EnvPool
+from peers.pufferlib import PufferLib, _puffer_workers
+from peers.remuda_partial import RemudaPartial
+from peers.tianshou import TianshouPartial
+from peers.torchrl import TorchRLAsync, TorchRLParallel
 
 from remuda._bench import registry
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.loops import LoopsAtOnce
-from remuda._bench.native import EnvPool
-from remuda._bench.partial import RemudaPartial, TianshouPartial
-from remuda._bench.peers import PufferLib, _puffer_workers
-from remuda._bench.registry import PEERS, UNEVEN_PEERS, UnavailableError
-from remuda._bench.torchrl import TorchRLAsync, TorchRLParallel
+from remuda._bench.registry import UnavailableError
 from remuda._bench.workloads import Workload, probe_action_space, sample_actions
 
 NUM_ENVS = 3
@@ -93,7 +95,7 @@ def test_loops_at_once_count_their_steps() -> None:
 
 
 def test_what_cannot_be_raced_is_left_out_by_name() -> None:
-    kinds, left_out = registry.available(["gymnasium-sync", "ale-vector", "no-such"], COUNTING)
+    kinds, left_out = registry.available(["gymnasium-sync", "ale-vector", "no-such"], PEERS, COUNTING)
     assert [kind.name for kind in kinds] == ["gymnasium-sync"]
     assert len(left_out) == 2
     assert "unknown peer 'no-such'" in left_out[1]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import collect
+import collecting
 import gymnasium
 import numpy as np
 import ppo
@@ -19,10 +20,12 @@ import train
 import trainers
 from bench_fakes import COUNTING, FakeClock, entry, fakes, result
 from gymnasium import spaces
+from peers import PEERS
 
-from remuda._bench import collecting, peers, registry
+from remuda._bench import registry
 from remuda._bench.contenders import Plan, Remuda, RemudaSplit
 from remuda._bench.faces import RemudaGymnasiumSplit
+from remuda._bench.peers import GymnasiumSync
 from remuda._bench.rounds import race
 from remuda._bench.workloads import Workload
 
@@ -57,7 +60,7 @@ class Echo(gymnasium.Env[Any, Any]):
 ECHO = Workload("echo", Echo)
 
 
-@pytest.mark.parametrize("kind", [peers.GymnasiumSync, Remuda, RemudaSplit, RemudaGymnasiumSplit])
+@pytest.mark.parametrize("kind", [GymnasiumSync, Remuda, RemudaSplit, RemudaGymnasiumSplit])
 def test_the_policy_is_asked_about_what_its_actions_led_to(kind: Any) -> None:
     asked: list[list[int]] = []
 
@@ -70,7 +73,7 @@ def test_the_policy_is_asked_about_what_its_actions_led_to(kind: Any) -> None:
         contender.reset(seed=0)
         assert len(contender.step(None)) == 4
         assert len(contender.step(None)) == 4
-    turns = 1 if kind in (peers.GymnasiumSync, Remuda) else 2
+    turns = 1 if kind in (GymnasiumSync, Remuda) else 2
     by_turn = [sorted(env for part in asked[i : i + turns] for env in part) for i in range(0, len(asked), turns)]
     assert by_turn == [[10 * i + env for env in range(4)] for i in range(3)]
 
@@ -152,7 +155,7 @@ class Guess(gymnasium.Env[Any, Any]):
 GUESS = Workload("guess", Guess)
 
 
-@pytest.mark.parametrize("kind", [Remuda, RemudaGymnasiumSplit, peers.GymnasiumSync])
+@pytest.mark.parametrize("kind", [Remuda, RemudaGymnasiumSplit, GymnasiumSync])
 def test_our_ppo_learns(kind: Any) -> None:
     plan = Plan(GUESS, num_envs=8, num_workers=2)
     settings = ppo.Settings(num_steps=24, learning_rate=5e-3)
@@ -170,7 +173,7 @@ def test_our_ppo_learns(kind: Any) -> None:
 
 def test_advantages_stop_at_the_end_of_an_episode() -> None:
     plan = Plan(GUESS, num_envs=1, num_workers=1)
-    with closing(peers.GymnasiumSync(plan)) as envs:
+    with closing(GymnasiumSync(plan)) as envs:
         envs.reset(seed=0)
         learner = ppo.Ppo(envs, plan, ppo.Settings(num_steps=3, gamma=0.5, gae_lambda=1.0))
     rollout = learner._rollout
@@ -214,7 +217,7 @@ def test_an_agent_refuses_what_it_has_no_network_for() -> None:
 def test_training_is_measured_and_shown(trainer: str, against: list[str]) -> None:
     case = train.Case("cartpole", 2, trainer, ppo.Settings(num_steps=4, num_epochs=1, num_minibatches=2))
     workload = train.workloads(["cartpole"])["cartpole"]
-    kinds, _ = registry.available(against, workload)
+    kinds, _ = registry.available(against, PEERS, workload)
     found = train.measure(case, workload, kinds, TINY)
     names = ["plain loop", "remuda", *against, "loops at once"]
     assert [(measured.name, measured.error) for measured in found.entries] == [(name, None) for name in names]
@@ -233,7 +236,7 @@ def test_training_is_measured_and_shown(trainer: str, against: list[str]) -> Non
 def test_torchrls_workloads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     short = replace(torchrl_published.RESETS, steps=(1e-3,) * 4, reset=0.004, episode_steps=4)
     monkeypatch.setattr(torchrl_published, "RESETS", short)
-    found = torchrl_published.measure(name, [registry.PEERS["remuda-per-env"]], TINY)
+    found = torchrl_published.measure(name, [PEERS["remuda-per-env"]], TINY)
     assert [measured.error for measured in found.entries] == [None] * 3
     text = "\n".join(torchrl_published.markdown({name: found}))
     assert f"| {found.env} | {8 if name == 'free' else 32} |" in text
@@ -252,5 +255,5 @@ def test_quick_trainings_are_fewer_and_shorter() -> None:
 
 
 def test_a_contender_keeps_its_name_when_it_is_trained() -> None:
-    kind = trainers.trained(registry.PEERS["gymnasium"], trainers.OwnPpo, ppo.Settings())
+    kind = trainers.trained(PEERS["gymnasium"], trainers.OwnPpo, ppo.Settings())
     assert (kind.name, kind.package) == ("gymnasium", "gymnasium")

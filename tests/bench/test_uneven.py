@@ -18,13 +18,13 @@ import script
 import uneven
 from bench_fakes import entry, result
 from gymnasium.vector.utils import batch_space
+from peers import UNEVEN_PEERS
+from peers.remuda_partial import RemudaPartial
 from script import parse_options
 from sleepers import SLEEPS, SleepingEnv, Sleeps, lognormal_quantiles
 from uneven import CASES, NUM_ENVS, Case
 
 from remuda._bench.contenders import PlainLoop, Plan
-from remuda._bench.partial import RemudaPartial
-from remuda._bench.registry import UNEVEN_PEERS
 from remuda._bench.rounds import race
 
 RESETS = SLEEPS["resets"]

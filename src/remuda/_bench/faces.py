@@ -7,11 +7,11 @@ from typing import Any
 import remuda.gymnasium
 
 from .contenders import InHalves, NumWorkers, Plan
-from .peers import _GymnasiumVector, pids
+from .peers import GymnasiumVector, pids
 from .workloads import Workload, touch
 
 
-class RemudaGymnasium(_GymnasiumVector):
+class RemudaGymnasium(GymnasiumVector):
     """`remuda.gymnasium.AsyncVectorEnv` with several envs a worker."""
 
     name = "remuda-gymnasium"
@@ -78,7 +78,7 @@ class RemudaGymnasiumSplit(InHalves, RemudaGymnasium):
         self._halves = [_Half(plan.workload, half) for half in self._envs.split(2)]
 
 
-class _Half(_GymnasiumVector):
+class _Half(GymnasiumVector):
     """One of them."""
 
     _envs: Any

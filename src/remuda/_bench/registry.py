@@ -1,20 +1,10 @@
-"""The table of contenders by name. To measure another library, write its `Contender` and add it here."""
+"""The table of contenders by name. More libraries are in `benchmarks/peers`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from .contenders import Contender, PlainLoop, Remuda, RemudaAuto, RemudaPerEnv, RemudaSplit, RemudaSupervised
-from .ding import (
-    DiEngine,
-    DiEnginePrompt,
-    DiEngineSync,
-    DiEngineV2,
-    RemudaDing,
-    RemudaDingPerEnv,
-    RemudaDingV2,
-    RemudaDingV2PerEnv,
-)
 from .faces import (
     RemudaGymnasium,
     RemudaGymnasiumAuto,
@@ -23,29 +13,23 @@ from .faces import (
     RemudaGymnasiumSplit,
 )
 from .loops import LoopsAtOnce
-from .native import AleVector, EnvPool
-from .partial import TianshouPartial
 from .peers import (
     GymnasiumAsync,
     GymnasiumSync,
-    PufferLib,
     RemudaSb3,
     RemudaSb3Auto,
     RemudaSb3PerEnv,
     Sb3,
     Sb3Dummy,
-    SuperSuit,
-    Tianshou,
 )
-from .torchrl import TorchRLAsync, TorchRLParallel
 from .workloads import Workload
 
 
-def _by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
+def by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
     return {contender.name: contender for contender in contenders}
 
 
-PEERS = _by_name(
+PEERS = by_name(
     RemudaPerEnv,
     RemudaSupervised,
     RemudaAuto,
@@ -58,40 +42,25 @@ PEERS = _by_name(
     RemudaSb3,
     RemudaSb3PerEnv,
     RemudaSb3Auto,
-    RemudaDing,
-    RemudaDingPerEnv,
-    RemudaDingV2,
-    RemudaDingV2PerEnv,
     GymnasiumAsync,
     GymnasiumSync,
     Sb3,
     Sb3Dummy,
-    DiEngineSync,
-    DiEngineV2,
-    SuperSuit,
-    Tianshou,
-    PufferLib,
-    TorchRLParallel,
-    TorchRLAsync,
-    EnvPool,
-    AleVector,
     LoopsAtOnce,
 )
-UNEVEN_PEERS = _by_name(GymnasiumAsync, Sb3, TianshouPartial, DiEngine, DiEnginePrompt)
-"""Where envs differ in how long they take: those that go on with some of them, and those that wait for all."""
 
 
 class UnavailableError(Exception):
     """A contender that was asked for is unknown, or its library is not installed."""
 
 
-def line_up(peers: Iterable[str]) -> list[type[Contender]]:
+def line_up(peers: Iterable[str], among: Mapping[str, type[Contender]] = PEERS) -> list[type[Contender]]:
     """The plain loop, remuda, and the named peers, each once. Raises `UnavailableError`."""
-    return [PlainLoop, Remuda, *(find(name) for name in dict.fromkeys(peers))]
+    return [PlainLoop, Remuda, *(find(name, among) for name in dict.fromkeys(peers))]
 
 
 def available(
-    names: Iterable[str], workload: Workload | None = None, among: Mapping[str, type[Contender]] = PEERS
+    names: Iterable[str], among: Mapping[str, type[Contender]], workload: Workload | None = None
 ) -> tuple[list[type[Contender]], list[str]]:
     """The named contenders that are there, and why the others are not: not installed, or without these envs."""
     kinds, left_out = [], []

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from .contenders import Contender, Plan
-from .results import Entry, Result
-from .workloads import probe_spaces, sample_actions
+from remuda._bench.contenders import Contender, Plan
+from remuda._bench.results import Entry, Result
+from remuda._bench.workloads import probe_spaces, sample_actions
 
 
 class Policy(Protocol):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .contenders import Contender, Plan
-from .peers import pids
-from .workloads import EnvFactory, touch
+from remuda._bench.contenders import Contender, Plan
+from remuda._bench.peers import pids
+from remuda._bench.workloads import EnvFactory, touch
 
 
 class _TorchRL(Contender):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from .contenders import Plan
-from .peers import _GymnasiumVector
-from .workloads import Workload
+from remuda._bench.contenders import Plan
+from remuda._bench.peers import GymnasiumVector
+from remuda._bench.workloads import Workload
 
 
-class _Native(_GymnasiumVector):
+class _Native(GymnasiumVector):
     """It has those envs for which the workload says what it makes them from."""
 
     _envs: Any

@@ -1,15 +1,11 @@
-"""Contenders that step those envs that are done: `Plan.min_envs` results or more at a time."""
+"""`remuda.Pool` that steps those envs that are done: `Plan.min_envs` results or more at a time."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from .contenders import Plan, Remuda
-from .peers import Tianshou
-from .workloads import touch
+from remuda._bench.contenders import Plan, Remuda
 
 
 class RemudaPartial(Remuda):
@@ -40,25 +36,4 @@ class RemudaPartial(Remuda):
             env_ids = env_ids[~(batch.terminated | batch.truncated)]
         if env_ids.size:
             self._pool.send(actions[env_ids], env_ids)
-        return rewards
-
-
-class TianshouPartial(Tianshou):
-    """Tianshou's SubprocVectorEnv with ``wait_num``. It resets finished envs when told, and waits for them."""
-
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {"wait_num": plan.min_envs}
-
-    def reset(self, seed: int) -> None:
-        super().reset(seed)
-        self._ready = np.arange(len(self._envs))
-
-    def step(self, actions: Any) -> Any:
-        ready = self._ready
-        obs, rewards, terminated, truncated, infos = self._envs.step(actions[ready], ready)
-        touch(obs)
-        self._ready = np.array([info["env_id"] for info in infos])
-        finished = self._ready[terminated | truncated]
-        if finished.size:
-            self._envs.reset(finished)
         return rewards

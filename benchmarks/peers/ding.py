@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector.utils import iterate
 
-from .contenders import Contender, Plan
-from .peers import pids
-from .workloads import EnvFactory, touch
+from remuda._bench.contenders import Contender, Plan
+from remuda._bench.peers import pids
+from remuda._bench.workloads import EnvFactory, touch
 
 
 class _Manager(Contender):

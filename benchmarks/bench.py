@@ -1,0 +1,14 @@
+"""`remuda bench` with all libraries of `peers` for `--against`."""
+
+from __future__ import annotations
+
+import sys
+
+from peers import PEERS
+
+from remuda._bench import registry
+from remuda.cli.app import main
+
+if __name__ == "__main__":
+    registry.PEERS.update(PEERS)
+    main(["bench", *sys.argv[1:]])

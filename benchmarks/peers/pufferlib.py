@@ -1,0 +1,63 @@
+"""PufferLib, used as its own documentation shows."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+from remuda._bench.contenders import Contender, Plan
+from remuda._bench.peers import pids, read_each
+from remuda._bench.workloads import EnvFactory
+from remuda._system.cores import usable_cores
+
+
+class PufferLib(Contender):
+    """PufferLib's Multiprocessing: several envs a worker, workers that poll shared flags."""
+
+    name = "pufferlib"
+    module = "pufferlib.vector"
+    package = "pufferlib-core"
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload = plan.workload
+        vector = self.load()
+        self._envs = vector.make(
+            functools.partial(_puffer_env, plan.workload.make_env),
+            backend=vector.Multiprocessing,
+            num_envs=plan.num_envs,
+            num_workers=_puffer_workers(plan, usable_cores()),
+            batch_size=plan.num_envs,
+            overwork=True,  # it counts physical cores, and refuses a worker for every logical one
+        )
+
+    def reset(self, seed: int) -> None:
+        self.obs, *_ = self._envs.reset(seed)
+
+    def step(self, actions: Any) -> Any:
+        self.obs, rewards, terminated, truncated, infos, *_ = self._envs.step(actions)
+        self.ends = terminated, truncated
+        read_each(infos, self.workload.info_key)
+        return rewards
+
+    def close(self) -> None:
+        """Its own close ends the workers without waiting for that."""
+        processes = list(self._envs.processes)
+        self._envs.close()
+        for process in processes:
+            process.join()
+
+    def worker_pids(self) -> list[int]:
+        return pids(self._envs.processes)
+
+
+def _puffer_workers(plan: Plan, cores: int) -> int:
+    """Its workers have to share the envs evenly, and its parent polls: left without a core it crawls."""
+    most = min(plan.num_workers, max(1, cores - 1))
+    return next(count for count in range(most, 0, -1) if plan.num_envs % count == 0)
+
+
+def _puffer_env(make_env: EnvFactory, **kwargs: Any) -> Any:
+    """Runs in the worker: the env in the wrapper that PufferLib's vectorization takes."""
+    emulation = importlib.import_module("pufferlib.emulation")
+    return emulation.GymnasiumPufferEnv(env_creator=make_env, **kwargs)
