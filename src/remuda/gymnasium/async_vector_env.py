@@ -6,26 +6,25 @@ import multiprocessing
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Env, logger
 from gymnasium.core import ActType, ObsType
-from gymnasium.error import NoAsyncCallError
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from remuda import Batch, Call, FaceOptions, Part, Pool, PoolOptions, Rollout
+from remuda import FaceOptions, Part, Pool, PoolOptions, Rollout
 from remuda._faces.layout import one_process_an_env
-from remuda._faces.pools import HasPool
 from remuda._keywords import names_keywords
-from remuda.errors import EnvError, EnvTimeoutError, InvalidActionError, RemudaError, StateError
+from remuda.errors import EnvError, InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
-from remuda.gymnasium.calls import IDLE, STEPPING, Array, EnvCalls
+from remuda.gymnasium.calls import EnvCalls
 from remuda.gymnasium.errors import raise_original, start_pool
 from remuda.gymnasium.lazy_infos import LazyInfos
+from remuda.gymnasium.pending import IDLE, STEPPING
 from remuda.gymnasium.results import Results, join
 from remuda.gymnasium.words import WORDS
 
@@ -34,13 +33,14 @@ if TYPE_CHECKING:
 
     from remuda import ColumnType
 
-T = TypeVar("T")
+# A name of our own: a module with a `__getattr__` is slow to look into.
+Array = np.ndarray
 Flags = npt.NDArray[np.bool_]
 Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
 
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
-class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
+class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
 
     No env is ever built in the calling process: spaces, metadata and ``render_mode`` come from the workers.
@@ -143,14 +143,10 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
 
     def _begin(self, envs: Part) -> None:
         """Begin with nothing pending. ``envs``: what is stepped and called, the pool's own or some of them."""
-        self._envs = envs
+        self._begin_idle(envs)
         self.extras: dict[str, npt.NDArray[Any]] = {}
-        self._state = IDLE
-        self._late = IDLE  # the call that timed out, and may be waited for again
-        self._unclaimed = False  # something is in flight that no pending call waits for
         self._scattered = False  # the envs were sent in several groups: they come back in any order
-        self._parts: list[Batch] = []  # of a reset or step that is not complete yet
-        self._call: Call | None = None
+        self._call = None
 
     def _adopt(self, pool: Pool) -> None:
         """Take over what the workers reported, and check that the envs go together."""
@@ -422,49 +418,6 @@ class AsyncVectorEnv(HasPool, EnvCalls[ObsType, ActType]):
             raise_original(error)
 
     # -- waiting -----------------------------------------------------------------------------------------
-
-    def _wait(self, state: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
-        """Return ``receive(timeout)`` for the call that ``state`` stands for; then no call is pending.
-
-        An interruption, such as Ctrl-C, leaves it pending: its wait may be called again.
-        """
-        if self.closed:
-            self._assert_is_running()
-        if state not in (self._state, self._late):
-            raise NoAsyncCallError(
-                f"Calling `{state.value}_wait` without any prior call to `{state.value}_async`.", state.value
-            )
-        try:
-            got = receive(timeout)
-        except EnvTimeoutError:  # a TimeoutError, but not that of waiting
-            self._settle(unclaimed=True)
-            raise
-        except TimeoutError:
-            self._settle(late=state, unclaimed=True)
-            raise multiprocessing.TimeoutError(
-                f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
-            ) from None
-        except EnvError as error:
-            self._settle(unclaimed=True)
-            raise_original(error)
-        except RemudaError:
-            self._settle(unclaimed=True)
-            raise
-        # As `_settle` has it, but without a call: every step ends here.
-        self._state, self._late, self._unclaimed, self._parts = IDLE, IDLE, False, []
-        return got
-
-    def _settle(self, late: AsyncState = IDLE, unclaimed: bool = False) -> None:
-        """Let no call be pending; ``late`` may be waited for again, ``unclaimed`` results are dropped some time."""
-        self._state, self._late, self._unclaimed = IDLE, late, unclaimed
-        if late is IDLE:
-            self._parts = []
-
-    def _drop_unclaimed(self) -> None:
-        """Wait for what an earlier call left in flight and drop it, so that answers meet their questions."""
-        if self._unclaimed:
-            self._drop()
-            self._settle()
 
     def _receive(self, timeout: float | None) -> Results:
         """Wait for every env. The results that are in time are kept for the next attempt.

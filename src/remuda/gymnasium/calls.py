@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import Env
 from gymnasium.core import ActType, ObsType
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError
-from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
-from remuda import Call, EnvError, Part, SpaceMismatchError
+from remuda import Call, EnvError, SpaceMismatchError
 from remuda.gymnasium import arguments
 from remuda.gymnasium.errors import raise_original
-
-T = TypeVar("T")
-
-# What every step looks at, by names of our own: until Python 3.12 a member of an enum takes as long to look up as an
-# array to make, and what a module with a `__getattr__` has a third of that.
-IDLE, STEPPING, Array = AsyncState.DEFAULT, AsyncState.WAITING_STEP, np.ndarray
+from remuda.gymnasium.pending import PendingCalls
 
 # These have a method of their own here, or are private messages of Gymnasium's.
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
-class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
-    """The part of a vector env that calls its envs. Its subclass resets and steps them, and knows what is pending."""
+class EnvCalls(PendingCalls[ObsType, ActType]):
+    """The part of a vector env that calls its envs. Its subclass resets and steps them."""
 
-    _envs: Part
-    """What is called."""
-    _state: AsyncState
     env_fns: Sequence[Callable[[], Env[ObsType, ActType]]]
     _call: Call | None
-
-    if TYPE_CHECKING:  # the subclass has them
-
-        def _wait(self, state: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T: ...
-        def _drop_unclaimed(self) -> None: ...
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -173,14 +157,3 @@ class EnvCalls(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, A
     def _answers(self, timeout: float | None) -> list[Any]:
         assert self._call is not None  # there is one where a call is waited for
         return self._call.result(timeout)
-
-    def _assert_is_running(self) -> None:
-        if self.closed:
-            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
-
-    def _assert_nothing_pending(self, method: str) -> None:
-        if self._state is not IDLE:
-            raise AlreadyPendingCallError(
-                f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",
-                self._state.value,
-            )
