@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.vector.utils import batch_space
 
 from remuda import Part, Pool
-from remuda._bench.exits import exits_raise
+from remuda._bench.env_exits import exits_raise
 from remuda._bench.tuning import Outcome, Trial
 
 _LEAST_BATCHES = 10

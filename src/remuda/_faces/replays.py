@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from remuda._videos.album import Album
 from remuda._videos.recorder import Recorder
 from remuda._videos.recording import EveryNth, check_moviepy
-from remuda._videos.scratch import new_scratch
+from remuda._videos.scratch_folder import new_scratch
+from remuda._videos.video_folder import VideoFolder
 
-__all__ = ["Album", "Recorder", "albums"]
+__all__ = ["Recorder", "VideoFolder", "video_folders"]
 
 
-def albums(folders: Sequence[str], name_prefix: str) -> list[Album]:
+def video_folders(folders: Sequence[str], name_prefix: str) -> list[VideoFolder]:
     """One for each env: every episode of it goes to `<folder>/<name_prefix>-<env>-episode-<k>.mp4`, k from 0 up.
 
     Raises:
@@ -21,9 +21,9 @@ def albums(folders: Sequence[str], name_prefix: str) -> list[Album]:
         OSError: A folder cannot be made.
     """
     check_moviepy()
-    scratch, made = {folder: new_scratch(folder) for folder in dict.fromkeys(folders)}, list[Album]()
+    scratch, made = {folder: new_scratch(folder) for folder in dict.fromkeys(folders)}, list[VideoFolder]()
     for env, folder in enumerate(folders):
         its = scratch[folder] / str(env)
         its.mkdir()
-        made.append(Album(Path(folder).absolute(), its, (env,), EveryNth(1), f"{name_prefix}-{env}"))
+        made.append(VideoFolder(Path(folder).absolute(), its, (env,), EveryNth(1), f"{name_prefix}-{env}"))
     return made

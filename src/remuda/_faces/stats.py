@@ -15,7 +15,7 @@ _SET_BY_FACES = {"name", "operation_of"}  # and nothing depends on them
 
 
 @dataclass(frozen=True)
-class Words:
+class SuggestedCode:
     """How code for a face says what a verdict suggests: `make` and so on of :class:`remuda.Setup`.
 
     Attributes:
@@ -51,10 +51,10 @@ class HasStats:
     """What a face gets `stats` from.
 
     Attributes:
-        _words: How its code says what a verdict suggests.
+        _suggested_code: How its code says what a verdict suggests.
     """
 
-    _words: ClassVar[Words]
+    _suggested_code: ClassVar[SuggestedCode]
     _pool: Pool  # a face whose pool lies elsewhere has a `_running_pool` of its own
 
     @property
@@ -74,4 +74,4 @@ class HasStats:
         if pool is None:
             raise StateError(f"expected a {type(self).__name__} that runs; start it first")
         stats = pool.stats()
-        return replace(stats, setup=self._words.put_into(stats.setup))
+        return replace(stats, setup=self._suggested_code.put_into(stats.setup))

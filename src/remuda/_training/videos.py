@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from remuda import Pool, RemudaError
-from remuda._videos.album import Album
 from remuda._videos.attached import detach, expect
 from remuda._videos.recording import EveryNth
-from remuda._videos.scratch import new_scratch, remove_scratch
+from remuda._videos.scratch_folder import new_scratch, remove_scratch
+from remuda._videos.video_folder import VideoFolder
 
 _NAME = "evaluation"
 _PATIENCE = 5.0  # seconds for envs to answer after a failure: one may hang
@@ -28,7 +28,7 @@ class Videos:
         """`episodes`: none for no videos at all, for which there may be no folder."""
         self._folder, self._chosen = folder, episodes
         self._ended: list[int] = []
-        self._albums: dict[int, Album] = {}  # by env
+        self._albums: dict[int, VideoFolder] = {}  # by env
         self._scratch: Path | None = None
         self.written: tuple[Path, ...] = ()
 
@@ -46,7 +46,7 @@ class Videos:
             raise ValueError(f"expected envs with render_mode='rgb_array' for videos, got {pool.render_mode!r}")
         self._scratch = new_scratch(self._folder)
         for env in {episode % pool.num_envs for episode in self._chosen}:
-            self._albums[env] = Album(Path(self._folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
+            self._albums[env] = VideoFolder(Path(self._folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
 
     def begin(self, episodes: Mapping[int, int]) -> None:
         """`episodes`: which one each of these envs begins with its next reset. Those built anew are told, too."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from remuda._videos.album import Album
 from remuda._videos.recorder import Recorder, recorder_of
+from remuda._videos.video_folder import VideoFolder
 
 
-def expect(env: Any, album: Album, env_id: int, episode: int) -> None:
+def expect(env: Any, video_folder: VideoFolder, env_id: int, episode: int) -> None:
     """In the env's worker: its next reset begins this episode, which is recorded.
 
     What there is of one that is not over, or of this one by an env that has failed, is dropped.
     """
-    its = _Attached.of(env) or _Attached(env, recorder_of(env, album, env_id))
-    its.expect(album.reel(env_id, episode), episode)
+    its = _Attached.of(env) or _Attached(env, recorder_of(env, video_folder, env_id))
+    its.expect(video_folder.reel(env_id, episode), episode)
 
 
 def detach(env: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from remuda._videos import reels
+from remuda._videos import picture_file
 
 _Picture = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -19,7 +19,7 @@ class Tile:
     """What one env shows, picture after picture; when its episode is over, the last one, darkened."""
 
     def __init__(self, reel: Path) -> None:
-        self._rest = reels.pictures(reel) if reel.exists() else iter(())
+        self._rest = picture_file.pictures(reel) if reel.exists() else iter(())
         self._next = next(self._rest, None)
         self.is_over = self._next is None
         self.picture: _Picture | None = self._next

@@ -12,9 +12,9 @@ import gymnasium
 import numpy as np
 
 from remuda._factories import check_env_fns
-from remuda._videos.album import Album
 from remuda._videos.recorder import recorder_of
-from remuda._videos.scratch import new_scratch
+from remuda._videos.scratch_folder import new_scratch
+from remuda._videos.video_folder import VideoFolder
 from remuda.errors import MissingFrameworkError
 
 EnvFn = Callable[[], Any]
@@ -64,8 +64,8 @@ def record_video(
         raise ValueError(f"expected a name_prefix without {os.sep!r}, got {name_prefix!r}")
     if fps is not None and not fps > 0:
         raise ValueError(f"expected fps above 0, or None, got {fps!r}")
-    album = Album(Path(folder).absolute(), new_scratch(folder), chosen, trigger, name_prefix, fps)
-    return [_Recorded(fn, album, i) if i in chosen else fn for i, fn in enumerate(factories)]
+    video_folder = VideoFolder(Path(folder).absolute(), new_scratch(folder), chosen, trigger, name_prefix, fps)
+    return [_Recorded(fn, video_folder, i) if i in chosen else fn for i, fn in enumerate(factories)]
 
 
 def check_moviepy() -> None:
@@ -86,9 +86,9 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     __slots__ = ("_recorder",)  # not among the attributes: it is no part of the env's state
 
-    def __init__(self, env: Any, album: Album, env_id: int) -> None:
+    def __init__(self, env: Any, video_folder: VideoFolder, env_id: int) -> None:
         super().__init__(env)
-        self._recorder = recorder_of(env, album, env_id)
+        self._recorder = recorder_of(env, video_folder, env_id)
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         begun = self.env.reset(**options)
@@ -114,8 +114,8 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 class _Recorded:
     """A factory of recorded envs."""
 
-    def __init__(self, env_fn: EnvFn, album: Album, env_id: int) -> None:
-        self._env_fn, self._album, self._env_id = env_fn, album, env_id
+    def __init__(self, env_fn: EnvFn, video_folder: VideoFolder, env_id: int) -> None:
+        self._env_fn, self._video_folder, self._env_id = env_fn, video_folder, env_id
 
     def __call__(self) -> RecordedEnv:
         env = self._env_fn()
@@ -127,7 +127,7 @@ class _Recorded:
                 f"expected an env with render_mode='rgb_array' to record, got {env.render_mode!r}: "
                 "gymnasium.make(..., render_mode='rgb_array'); or choose others by envs="
             )
-        return RecordedEnv(env, self._album, self._env_id)
+        return RecordedEnv(env, self._video_folder, self._env_id)
 
 
 class EveryNth:

@@ -21,7 +21,7 @@ from remuda.alf.errors import translated
 from remuda.alf.remote_environment import RemoteEnvironment
 from remuda.alf.results import TimeSteps
 from remuda.alf.space_checks import check_same, told_by_alf
-from remuda.alf.words import WORDS
+from remuda.alf.suggested_code import SUGGESTED_CODE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -32,7 +32,7 @@ EnvConstructor = Callable[..., Any]
 class ParallelEnvironment(KeepsPool, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
     """Envs in workers, stepped together. See those that derive from it."""
 
-    _words = WORDS
+    _suggested_code = SUGGESTED_CODE
     _why_no_pool = "ALF's unrolls collect its time steps, and what was changed behind them would go on without a FIRST"
 
     def __init__(

@@ -24,7 +24,7 @@ from remuda.ding.replays import replays_of
 from remuda.ding.resetting import ResetOrder
 from remuda.ding.results import is_abnormal, is_spoilt
 from remuda.ding.spaces import Anything, layout_space
-from remuda.ding.words import WORDS
+from remuda.ding.suggested_code import SUGGESTED_CODE
 from remuda.ding.worker import Adapter, call_method, get_attribute, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
@@ -75,7 +75,7 @@ class AsyncSubprocessEnvManager(KeepsPool, BaseEnvManager):  # type: ignore[misc
         remuda={},
     )
 
-    _words = WORDS
+    _suggested_code = SUGGESTED_CODE
     _why_no_pool = "DI-engine's managers hand out timesteps as objects, and reset envs by orders of their own"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:

@@ -9,7 +9,7 @@ import gymnasium
 from ding.envs import BaseEnv, DingEnvWrapper
 from ding.utils.render_helper import get_env_fps, render_env
 
-from remuda._faces.replays import Album, Recorder, albums
+from remuda._faces.replays import Recorder, VideoFolder, video_folders
 
 _NAME = "rl-video"  # as DI-engine has it
 # That none have written for their env: it raises, or is for gym's recorder, which knows no env of Gymnasium's.
@@ -22,7 +22,7 @@ def saves_its_own(env: Any) -> bool:
     return method is not None and method not in _NOT_THEIRS
 
 
-def replays_of(env: Any, paths: Sequence[str | None]) -> list[str | Album | None]:
+def replays_of(env: Any, paths: Sequence[str | None]) -> list[str | VideoFolder | None]:
     """Return for each env the path that it is told, or where it is recorded.
 
     Args:
@@ -36,20 +36,20 @@ def replays_of(env: Any, paths: Sequence[str | None]) -> list[str | Album | None
     folders = [path for path in paths if path is not None]
     if len(folders) < len(paths) or saves_its_own(env):
         return list(paths)
-    return list(albums(folders, _NAME))
+    return list(video_folders(folders, _NAME))
 
 
-def recorder_of(current: Callable[[], Any], album: Album) -> Recorder:
+def recorder_of(current: Callable[[], Any], video_folder: VideoFolder) -> Recorder:
     """Return the recorder of an env, in its worker.
 
     Args:
         current: returns the env as it is: a failed reset may put another in its place.
-        album: where its episodes go.
+        video_folder: where its episodes go.
     """
     inner = getattr(current(), "_env", None)
     metadata = getattr(inner, "metadata", None) or {}
     fps = metadata.get("render_fps") or (None if inner is None else get_env_fps(inner))
-    return Recorder(album, album.env_ids[0], lambda: _picture_of(current()), fps)
+    return Recorder(video_folder, video_folder.env_ids[0], lambda: _picture_of(current()), fps)
 
 
 def _picture_of(env: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 from ditk import logging
 from gymnasium import Space
 
-from remuda._faces.replays import Album, Recorder
+from remuda._faces.replays import Recorder, VideoFolder
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
 from remuda.ding.resetting import ResetOrder, time_limit
@@ -45,7 +45,7 @@ class Adapter:
         env_fn: Callable[[], Any],
         observation_space: Space[Any],
         *,
-        replay: str | Album | None,
+        replay: str | VideoFolder | None,
         reset_inplace: bool,
         step_timeout: float | None,
         owner: int,
@@ -162,7 +162,7 @@ class Adapter:
         return timestep
 
     def _record_beginning(self) -> None:
-        if not isinstance(self._replay, Album):
+        if not isinstance(self._replay, VideoFolder):
             return
         self._recorder = self._recorder or recorder_of(lambda: self.env, self._replay)
         self._recorder.begin()

@@ -26,7 +26,7 @@ from remuda.gymnasium.errors import raise_original, start_pool
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.pending import IDLE, STEPPING
 from remuda.gymnasium.results import Results, join
-from remuda.gymnasium.words import WORDS
+from remuda.gymnasium.suggested_code import SUGGESTED_CODE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -86,7 +86,7 @@ class AsyncVectorEnv(EnvCalls[ObsType, ActType]):
 
     _steps_at_once = True  # unless a subclass has its own of the two methods that `step` stands for
 
-    _words = WORDS
+    _suggested_code = SUGGESTED_CODE
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

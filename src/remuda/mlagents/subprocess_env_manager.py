@@ -31,10 +31,10 @@ from remuda.mlagents.arguments import (
     policy_of,
     run_options_of,
 )
+from remuda.mlagents.repeated_requests import RepeatedRequests
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
-from remuda.mlagents.told import Told
-from remuda.mlagents.words import WORDS
+from remuda.mlagents.suggested_code import SUGGESTED_CODE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -86,7 +86,7 @@ class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     first_step_infos: list[EnvironmentStep]
 
-    _words = WORDS
+    _suggested_code = SUGGESTED_CODE
     _why_no_pool = "a step of ML-Agents is a message about agents that come and go, and no row of an env"
 
     def __init__(
@@ -105,7 +105,7 @@ class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-A
         check_num_workers(options.get("num_workers"), n_env)
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None
-        self._told = Told()
+        self._repeated = RepeatedRequests()
         self.reset_all_on_restart = reset_all_on_restart
         policy, restarts = policy_of(options.get("faults", "restart"))
         options["faults"], options["advise"] = policy, False
@@ -248,7 +248,7 @@ class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     def _tell_again(self, worker_id: int) -> None:
         """What the env was told that is gone; it waits for the next request that builds another one."""
-        for command, payload in self._told.requests():
+        for command, payload in self._repeated.requests():
             self.env_workers[worker_id].send(command, payload)
 
     def _ask_again(self, worker_id: int, command: EnvironmentCommand) -> None:
@@ -304,7 +304,7 @@ class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-A
                 that are restarted get all that were ever set.
         """
         self.env_parameters = config
-        self._told.set_parameters(config)
+        self._repeated.set_parameters(config)
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, config)
 
@@ -312,7 +312,7 @@ class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     def on_training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
         """Tell the envs that a behaviour begins to be trained; those who want to know report it to Unity."""
-        self._told.begin_training(behavior_name, trainer_settings)
+        self._repeated.begin_training(behavior_name, trainer_settings)
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.TRAINING_STARTED, (behavior_name, trainer_settings))
 
@@ -346,7 +346,7 @@ class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-A
 
         Nobody is asked: those of all workers are the same. What an env draws itself is not among them.
         """
-        return self._told.floats()
+        return self._repeated.floats()
 
     @property
     def _running_pool(self) -> Pool | None:

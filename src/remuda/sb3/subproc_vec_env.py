@@ -25,7 +25,7 @@ from remuda.sb3.arguments import REFUSED, Indices, batch_actions, check_start_me
 from remuda.sb3.errors import translated
 from remuda.sb3.extras import Extras
 from remuda.sb3.results import read_step
-from remuda.sb3.words import WORDS
+from remuda.sb3.suggested_code import SUGGESTED_CODE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -77,7 +77,7 @@ class SubprocVecEnv(HasPool, VecEnv):
 
     _steps_at_once = True  # unless a subclass has its own of the two methods that `step` stands for
 
-    _words = WORDS
+    _suggested_code = SUGGESTED_CODE
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

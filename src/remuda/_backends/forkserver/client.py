@@ -28,7 +28,7 @@ from remuda import _core
 from remuda._backends.forkserver.imports import Imports
 from remuda._backends.forkserver.messages import Answer, Fork, Preload, Reap, Request, receive, send_pickled
 from remuda._backends.process.child import Child, children
-from remuda._backends.process.inherited import register
+from remuda._backends.process.forked_descriptors import register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
 from remuda._system.exiting import leave_pools_alone

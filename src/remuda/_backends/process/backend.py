@@ -11,10 +11,10 @@ from typing import Any
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildProgress, Queues, death_of
 from remuda._backends.deadline import Deadline
-from remuda._backends.process.inherited import register
-from remuda._backends.process.lateness import start_timeout
+from remuda._backends.process.forked_descriptors import register
 from remuda._backends.process.process_worker import ProcessWorker
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
+from remuda._backends.process.start_timeout import start_timeout
 from remuda._backends.process.worker_configs import WorkerConfigs
 from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, end_all
 from remuda._relay.output import Output, WorkerOutput, open_outputs

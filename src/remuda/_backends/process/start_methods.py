@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from remuda import _core
 from remuda._backends.forkserver.client import ForkServer, Pending, ServerGoneError, fork_server, request_for_worker
-from remuda._backends.process.inherited import drop_inherited, register
+from remuda._backends.process.forked_descriptors import drop_inherited, register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
 from remuda._backends.process.watcher import watch

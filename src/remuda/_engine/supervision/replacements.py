@@ -13,10 +13,10 @@ from remuda._engine.running.fault_kinds import forget_frames
 from remuda._engine.running.infos import InfoColumns
 from remuda._engine.running.running import Running
 from remuda._engine.running.worker_state import ABSENT, Life, WorkerState
-from remuda._engine.supervision.charges import Charges
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.remembered_calls import RememberedCalls
+from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.failures import build_error
@@ -46,7 +46,7 @@ class Replacements:
         self,
         running: Running,
         lives: WorkerStates,
-        charges: Charges,
+        budget: RestartBudget,
         start_timeout: float | None,
         infos: InfoColumns,
         defaults: ResetDefaults,
@@ -56,7 +56,7 @@ class Replacements:
         """Takes what successors are told.
 
         Args:
-            running, lives, charges, start_timeout: Of the pool.
+            running, lives, budget, start_timeout: Of the pool.
             infos, defaults: The columns of infos, and what resets are given by now.
             faults: Where the failure of a reset in advance is told.
             addressees: By sequence of a message: who is told the answer.
@@ -66,7 +66,7 @@ class Replacements:
         self._planned = [0] * len(running.backend.workers)  # how many successors each worker was to have so far
         self._out_since: dict[int, int] = {}  # when workers that failed began with that, in ns of CLOCK_MONOTONIC
         self._running, self._backend, self._layout = running, running.backend, running.layout
-        self._charges, self._infos, self._defaults = charges, infos, defaults
+        self._budget, self._infos, self._defaults = budget, infos, defaults
         self._addressees = addressees
 
     # -- a predecessor goes ------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Replacements:
         forget_frames(told)
         self._running.processes.kill(worker)  # it may hang, or wait for a loop
         changes = Changes()
-        _, at = self._charges.charge_worker(worker, told, changes)
+        _, at = self._budget.charge_worker(worker, told, changes)
         if at is not None:
             self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
         else:

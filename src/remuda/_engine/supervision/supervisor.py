@@ -16,13 +16,13 @@ from remuda._engine.running.infos import InfoColumns
 from remuda._engine.running.progress import ProgressTracker
 from remuda._engine.running.running import Running
 from remuda._engine.running.worker_state import ABSENT, WorkerState
-from remuda._engine.supervision.charges import Charges
 from remuda._engine.supervision.deaths import DeathReports, Raised
 from remuda._engine.supervision.fault_log import FaultLog
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.replacements import Replacements
+from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._wire.pickling import Parts
@@ -56,7 +56,7 @@ class Supervisor:
         self._policy = policy
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._faults, self._tracker, self._recorder = faults, tracker, recorder
-        self._charges = Charges(policy, running, faults, tracker)
+        self._budget = RestartBudget(policy, running, faults, tracker)
         self._deaths = DeathReports(policy, running, start_timeout, tracker)
         self._history, self._fault_traces = history, fault_traces
         self._lives = WorkerStates(len(running.backend.workers), history)
@@ -64,7 +64,7 @@ class Supervisor:
         self.replacements = Replacements(
             running,
             self._lives,
-            self._charges,
+            self._budget,
             start_timeout,
             infos,
             defaults,
@@ -113,13 +113,13 @@ class Supervisor:
     @property
     def fault_log(self) -> FaultLog:
         """What faults are logged by."""
-        return self._charges.log
+        return self._budget.log
 
     @property
     def has_untold(self) -> bool:
         keepers = (self._recorder, self._fault_traces)
         is_kept = self._fault_traces is not None and self._fault_traces.is_due
-        return is_kept or bool(self._charges.log) or any(keeper and keeper.sayings for keeper in keepers)
+        return is_kept or bool(self._budget.log) or any(keeper and keeper.sayings for keeper in keepers)
 
     def tell(self) -> None:
         """Logs what has been settled. What a handler raises is raised, and the rest told when the pool is used next."""
@@ -129,7 +129,7 @@ class Supervisor:
             for keeper in (self._recorder, self._fault_traces):
                 if keeper is not None:
                     keeper.sayings.tell()
-            self._charges.log.tell()
+            self._budget.log.tell()
         except BaseException:
             self._running.workers.raise_news()
             raise
@@ -202,7 +202,7 @@ class Supervisor:
         self._drop(orphaned, changes)
 
     def _restart(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
-        faults, at = self._charges.charge_worker(index, error, changes)
+        faults, at = self._budget.charge_worker(index, error, changes)
         if at is None:
             self._lives.plan(index, WorkerState.LOST, changes)
             return self._drop(orphaned, changes)
@@ -326,8 +326,8 @@ class Supervisor:
         if is_rebuild and self._backend.processes is not None:
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # to the successor
             return self.rebuild_failed(env, failure, changes)
-        fault = self._charges.env_fault(env, failure.operation, EnvError([failure]))
-        if not self._charges.charge([fault], "it is built anew", changes):
+        fault = self._budget.env_fault(env, failure.operation, EnvError([failure]))
+        if not self._budget.charge([fault], "it is built anew", changes):
             return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
         if not is_rebuild:  # that is tried again anyway, before the next reset
             rebuild = _Rebuild(self, env)
@@ -347,8 +347,8 @@ class Supervisor:
         elif self._backend.processes is not None:
             self._kill(failure.worker, lambda **_: error)
         else:
-            fault = self._charges.env_fault(env, "build", error)
-            self._charges.charge([fault], "it is built anew before its next reset", changes)
+            fault = self._budget.env_fault(env, "build", error)
+            self._budget.charge([fault], "it is built anew before its next reset", changes)
 
     def call_failed(self, failure: Failure) -> Failure:
         """The same, as what the call stands for."""

@@ -9,7 +9,7 @@ from mlagents.trainers.settings import ConstantSettings, TrainerSettings
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand
 
 
-class Told:
+class RepeatedRequests:
     """Environment parameters, of which an env keeps those that it was not told anew, and trainings that have begun."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Album:
+class VideoFolder:
     """Which episodes of which envs are recorded, and what has become of them.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Charges faults to the quota of the policy, and logs them: whether one more restart is borne."""
+"""How many more restarts the policy allows: charges faults to it, and logs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda._engine.supervision.quota import Quota
 from remuda.errors import Fault, RemudaError
 
 
-class Charges:
+class RestartBudget:
     """Makes a `Fault` for each env that one concerns, and takes it to the record.
 
     Attributes:

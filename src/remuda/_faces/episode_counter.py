@@ -5,7 +5,7 @@ from __future__ import annotations
 from remuda import EnvProgress
 
 
-class Course:
+class EpisodeCounter:
     """Counts resets and steps as they begin."""
 
     def __init__(self) -> None:

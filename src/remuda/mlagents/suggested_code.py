@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from remuda._faces.stats import Words
+from remuda._faces.stats import SuggestedCode
 from remuda.mlagents.arguments import REFUSED
 
-WORDS = Words(
+SUGGESTED_CODE = SuggestedCode(
     make="manager = remuda.mlagents.SubprocessEnvManager(env_factory, run_options, n_env, {options})",
     spare="",
     split="",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from remuda._faces.stats import Words
+from remuda._faces.stats import SuggestedCode
 from remuda.sb3.arguments import REFUSED
 
-WORDS = Words(
+SUGGESTED_CODE = SuggestedCode(
     make="envs = remuda.sb3.SubprocVecEnv({env_fns}, {options})",
     spare="envs = remuda.sb3.SubprocVecEnv(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})",
     split="""\

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from remuda._faces.stats import Words
+from remuda._faces.stats import SuggestedCode
 from remuda.alf.arguments import REFUSED
 
-WORDS = Words(
+SUGGESTED_CODE = SuggestedCode(
     make="env = remuda.alf.FastParallelEnvironment({env_fns}, {options})",
     spare=(
         "env = remuda.alf.FastParallelEnvironment(\n"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from remuda._faces.stats import Words
+from remuda._faces.stats import SuggestedCode
 from remuda.ding.arguments import REFUSED
 
-WORDS = Words(
+SUGGESTED_CODE = SuggestedCode(
     make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
     spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
     split="",

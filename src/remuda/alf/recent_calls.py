@@ -6,22 +6,22 @@ from collections import deque
 from typing import NamedTuple
 
 from remuda import Call, EnvProgress, RemudaError
-from remuda._faces.course import Course
+from remuda._faces.episode_counter import EpisodeCounter
 from remuda.alf.worker import LAST
 
 
-class _Inquiry(NamedTuple):
+class _RecentCall(NamedTuple):
     operation: str
     call: Call
     where: EnvProgress
 
 
-class Inquiries:
+class RecentCalls:
     """The calls of one env, which come to it one after another, and how far each of them finds it."""
 
     def __init__(self) -> None:
-        self._open: deque[_Inquiry] = deque()
-        self._course = Course()
+        self._open: deque[_RecentCall] = deque()
+        self._counter = EpisodeCounter()
         self._last_step: Call | None = None
 
     def add(self, operation: str, call: Call) -> None:
@@ -31,18 +31,18 @@ class Inquiries:
         if operation == "step" and self._is_over():
             operation = "reset"  # ALF's envs reset when they are stepped after the end of an episode
         if operation == "reset":
-            self._course.reset()
+            self._counter.reset()
         elif operation == "step":
-            self._course.step()
+            self._counter.step()
         if operation in ("reset", "step"):
             self._last_step = call
-        self._open.append(_Inquiry(operation, call, self._course.where(0)))
+        self._open.append(_RecentCall(operation, call, self._counter.where(0)))
 
     def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """Of the env: the first call that has no answer. `operation`: the pool's word for it."""
         if operation != "call":
-            return operation, self._course.where(where.env_id)
-        now = next((inquiry for inquiry in self._open if not inquiry.call.done), None)
+            return operation, self._counter.where(where.env_id)
+        now = next((one for one in self._open if not one.call.done), None)
         return (operation, where) if now is None else (now.operation, now.where)
 
     def _is_over(self) -> bool:
