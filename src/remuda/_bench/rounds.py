@@ -14,7 +14,7 @@ import numpy as np
 from remuda._system.cores import usable_cores, usable_cpus
 
 from .contenders import Contender, Plan
-from .exits import exits_raise
+from .env_exits import exits_raise
 from .processes import busy_seconds, mean_pss_mb, total_cpu_seconds, wait_until_idle
 from .results import Entry, Result, Turn
 from .workloads import Actions, one_line, probe_action_space, sample_actions

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.vector.utils import batch_space
 
-from .exits import exits_raise
+from .env_exits import exits_raise
 
 Env: TypeAlias = gymnasium.Env[Any, Any]
 EnvFactory: TypeAlias = Callable[[], Env]
