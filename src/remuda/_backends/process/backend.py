@@ -6,7 +6,7 @@ import os
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildProgress, Queues, death_of
@@ -16,7 +16,7 @@ from remuda._backends.process.process_worker import ProcessWorker
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
 from remuda._backends.process.start_timeout import start_timeout
 from remuda._backends.process.worker_configs import WorkerConfigs
-from remuda._backends.process.worker_process import START_METHODS, WorkerProcess, end_all
+from remuda._backends.process.worker_process import WorkerProcess, end_all
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
@@ -44,27 +44,35 @@ from remuda.errors import (
 _SLICE = 1.0  # seconds between two looks at a fork server that may not answer
 
 
+class ProcessOptions(Protocol):
+    """The options of a pool that this backend acts on; `PoolOptions` describes them."""
+
+    @property
+    def start_method(self) -> str: ...
+    @property
+    def threads_per_worker(self) -> int | None: ...
+    @property
+    def preload(self) -> Sequence[str]: ...
+    @property
+    def pin_workers(self) -> bool: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def worker_output(self) -> WorkerOutput: ...
+    @property
+    def starts_serially(self) -> bool: ...
+    @property
+    def shown_warnings(self) -> ShownWarnings:
+        """Which warnings of workers were shown before; none is shown twice."""
+
+
 class ProcessBackend:
     """Starts and ends worker processes."""
 
-    def __init__(
-        self,
-        start_method: str,
-        threads: int | None,
-        preload: Sequence[str],
-        pin: bool,
-        name: str,
-        output: WorkerOutput = "inherit",
-        serially: bool = False,
-        shown_warnings: ShownWarnings | None = None,
-    ) -> None:
-        if start_method not in START_METHODS:
-            raise ValueError(f"expected start_method to be one of {START_METHODS}, got {start_method!r}")
+    def __init__(self, options: ProcessOptions) -> None:
         self.workers: list[ProcessWorker] = []
-        self._launcher = Launcher(start_method, threads, tuple(preload))
-        self._inherits = start_method == "fork"  # then factories need not be pickled
-        self._pin, self._name = pin, name
-        self._output, self._serially, self._shown_warnings = output, serially, shown_warnings
+        self._options = options
+        self._launcher = Launcher(options.start_method, options.threads_per_worker, tuple(options.preload))
         self._outputs: list[Output] = []  # by worker
         self._configs: WorkerConfigs | None = None  # for successors too
         self._arena: _core.Arena | None = None  # where there may be successors
@@ -115,7 +123,7 @@ class ProcessBackend:
         if not self.workers:
             self._prepare(assignments, timeout)
         indices = list(range(len(self.workers), len(assignments)))
-        for together in [[index] for index in indices] if self._serially else [indices]:
+        for together in [[index] for index in indices] if self._options.starts_serially else [indices]:
             self._progress.hide()  # who is forked must not inherit a standard output that draws
             started = [self._start(index) for index in together]
             self._built += self._collect_reports(started)
@@ -134,12 +142,17 @@ class ProcessBackend:
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
         """Before the first worker is started. `timeout`: for all of them."""
-        check_descriptors(len(assignments), with_output=self._output != "inherit")
+        check_descriptors(len(assignments), with_output=self._options.worker_output != "inherit")
         occupy_standard_descriptors()
         # All config before anything is started: one that cannot be pickled must not leave workers behind.
-        self._configs = WorkerConfigs(assignments, self._name, self._output, inherited=self._inherits)
-        self._outputs = open_outputs(self._output, len(assignments))
-        self._relay = Relay(self._shown_warnings)
+        self._configs = WorkerConfigs(
+            assignments,
+            self._options.name,
+            self._options.worker_output,
+            inherited=self._options.start_method == "fork",  # then factories need not be pickled
+        )
+        self._outputs = open_outputs(self._options.worker_output, len(assignments))
+        self._relay = Relay(self._options.shown_warnings)
         self._timeout, self._deadline = timeout, Deadline(timeout)
         self._near = [assignment.cores for assignment in assignments]
 
@@ -266,7 +279,9 @@ class ProcessBackend:
             worker.channel.send_fds([arena.fd, parcel])
         except (EOFError, ConnectionError):
             raise self._died(worker, "build") from None
-        if self._pin and worker.pid is not None:  # only its own thread: what the envs have started by now stays free
+        if (
+            self._options.pin_workers and worker.pid is not None
+        ):  # only its own thread: what the envs have started by now stays free
             with suppress(ProcessLookupError):  # its death is noticed elsewhere
                 os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})
 

@@ -130,7 +130,7 @@ class Launcher:
         """Takes what all its workers have in common.
 
         Args:
-            start_method: One of START_METHODS.
+            start_method: "forkserver", "spawn" or "fork".
             threads: That numeric libraries may start in a worker; None leaves them alone.
             preload: Modules for the fork server to import first.
         """

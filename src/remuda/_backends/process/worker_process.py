@@ -11,8 +11,6 @@ from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
 from remuda._wire.channel import SocketChannel
 
-START_METHODS = ("forkserver", "spawn", "fork")
-
 _SIGTERM_SECONDS = 1.0  # for those that clean up when asked to stop
 _SIGKILL_SECONDS = 10.0  # for the kernel to free a large memory; whoever has not ended by then hangs in a system call
 _FAMILY_SECONDS = 1.0  # the same for what a worker has started

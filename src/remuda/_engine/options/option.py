@@ -119,8 +119,12 @@ def int_from(least: int, most: int | None = None, *, or_none: bool = False) -> C
     return check
 
 
-def one_of(*values: str) -> Check:
+def one_of(*values: str, none: str | None = None) -> Check:
+    """`none`: what None stands for, where it may be given."""
+
     def check(name: str, given: Any) -> Any:
+        if given is None and none is not None:
+            return none
         if given not in values:
             raise ValueError(f"expected {name} to be one of {values}, got {given!r}")
         return given

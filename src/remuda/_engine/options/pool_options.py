@@ -112,7 +112,7 @@ class OptionValues:
     )
     start_method: StartMethod = option(
         None,
-        or_else("forkserver"),
+        one_of("forkserver", "spawn", "fork", none="forkserver"),
         """How worker processes start: "forkserver" (None means that), "spawn", or "fork".""",
         keeps_processes=True,
     )

@@ -44,16 +44,7 @@ def make_backend(settings: Settings) -> Backend:
         )
     from remuda._backends.process.backend import ProcessBackend  # much of what it imports is nowhere else
 
-    return ProcessBackend(
-        settings.start_method,
-        settings.threads_per_worker,
-        settings.preload,
-        settings.pin_workers,
-        settings.name,
-        settings.worker_output,
-        settings.starts_serially,
-        settings.shown_warnings,
-    )
+    return ProcessBackend(settings)
 
 
 def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None, progress: StartProgress) -> Running:
