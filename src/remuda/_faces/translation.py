@@ -1,4 +1,4 @@
-"""Translates the engine's errors into those of a face, to be caught where its users have always caught theirs."""
+"""Translates the engine's errors into those that users of a face catch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import NoReturn, ParamSpec, TypeVar
 
-from remuda.errors import BrokenPoolError, ClosedError, RemudaError
+from remuda.errors import BrokenPoolError, ClosedError, EnvError, Failure, RemudaError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -14,20 +14,16 @@ Error = TypeVar("Error", bound=RemudaError)
 
 
 class Translation:
-    """From the engine's errors to a face's.
+    """A decorator of functions of a face, which raise the face's errors instead of the engine's.
 
     Args:
-        kinds: The face's. Each stands for the first of its bases, which is the engine's; what none stands for stays.
-        name: Of what the face's users close and make anew, where the engine speaks of its pool.
+        of: Returns the face's error, with its cause, for an error of the engine; or that error, if it stays.
     """
 
-    def __init__(self, *kinds: type[RemudaError], name: str) -> None:
-        self._name = name
-        self._kinds: dict[type[RemudaError], type[RemudaError]] = {kind.__bases__[0]: kind for kind in kinds}
+    def __init__(self, of: Callable[[RemudaError], BaseException]) -> None:
+        self.of = of
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorates a function of the face: what it raises of the engine's comes as the face's, with the same cause."""
-
         @functools.wraps(function)
         def translating(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
@@ -39,25 +35,55 @@ class Translation:
 
     def raise_for(self, error: RemudaError) -> NoReturn:
         """Raises the face's error while the engine's is handled, where the decorator's call would cost too much."""
-        told = self.of(error)
-        if told is error:
+        translated = self.of(error)
+        if translated is error:
             raise error
-        raise told from error.__cause__
+        raise translated from translated.__cause__
 
-    def of(self, error: RemudaError) -> RemudaError:
-        """The face's error, with the same attributes; the same one where there is no other."""
-        kind = self._kinds.get(type(error))
+
+def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
+    """Returns the translation into classes that derive from the engine's.
+
+    Args:
+        *kinds: Each stands for the first of its bases, which is the engine's. Other errors stay.
+        name: Of what the face's users close and make again, where the engine writes "the pool".
+    """
+    kind_of: dict[type[RemudaError], type[RemudaError]] = {kind.__bases__[0]: kind for kind in kinds}
+
+    def of(error: RemudaError) -> RemudaError:
+        kind = kind_of.get(type(error))
         if kind is None:
             return error
-        told = _as(kind, error)
+        translated = _as(kind, error)
         if isinstance(error, (BrokenPoolError, ClosedError)):
-            told.args = tuple(str(arg).replace("the pool", f"the {self._name}") for arg in error.args)
-        return told
+            translated.args = tuple(str(arg).replace("the pool", f"the {name}") for arg in error.args)
+        return translated
+
+    return Translation(of)
 
 
 def _as(kind: type[Error], error: RemudaError) -> Error:
-    """Past the constructors, each of which has arguments of its own."""
-    told = kind.__new__(kind, *error.args)
-    told.args = error.args
-    told.__dict__.update(error.__dict__)
-    return told
+    """Returns a copy of another class, made without its constructor, since each has arguments of its own."""
+    translated = kind.__new__(kind, *error.args)
+    translated.args, translated.__cause__ = error.args, error.__cause__
+    translated.__dict__.update(error.__dict__)
+    return translated
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    """Returns an error with its cause."""
+    error.__cause__ = cause
+    return error
+
+
+def own_exception(error: EnvError, failure: Failure) -> Exception:
+    """Returns what the env raised in one of an error's failures; its cause is ``error``, with the worker's traceback.
+
+    Returns ``error`` if that exception could not be pickled and stayed in its worker, or would end this process
+    silently, as ``SystemExit`` does.
+    """
+    original = failure.exception
+    if not isinstance(original, Exception):
+        return error
+    error.__cause__ = original.__cause__  # the remote traceback; ``original`` itself would make a circle
+    return caused(original, error)

@@ -8,7 +8,7 @@ here are the engine's own, and ``RuntimeError`` too.
 from __future__ import annotations
 
 import remuda
-from remuda._faces.translation import Translation
+from remuda._faces.translation import by_kind
 
 
 class EnvError(remuda.EnvError, RuntimeError):
@@ -43,7 +43,7 @@ class ClosedError(remuda.ClosedError, RuntimeError):
     """The parallel env was closed."""
 
 
-translated = Translation(
+translated = by_kind(
     EnvError,
     WorkerDiedError,
     EnvTimeoutError,

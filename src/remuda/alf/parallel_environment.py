@@ -12,7 +12,7 @@ from alf.utils.schedulers import get_all_progresses
 from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import never_the_caller
-from remuda._faces.pools import KeepsPool
+from remuda._faces.no_pool import HasNoPool
 from remuda._factories import check_env_fns
 from remuda.alf import worker
 from remuda.alf.arguments import action_reader
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EnvConstructor = Callable[..., Any]
 
 
-class ParallelEnvironment(KeepsPool, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
+class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
     """Envs in workers, stepped together. See those that derive from it."""
 
     _suggested_code = SUGGESTED_CODE

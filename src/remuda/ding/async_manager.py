@@ -15,7 +15,7 @@ from ditk import logging
 from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
-from remuda._faces.pools import KeepsPool
+from remuda._faces.no_pool import HasNoPool
 from remuda._factories import check_env_fns
 from remuda.ding.arguments import ManagerOptions
 from remuda.ding.errors import translate
@@ -31,7 +31,7 @@ from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 _CLOSE_SECONDS = 5.0  # that envs get to close, as in the original
 
 
-class AsyncSubprocessEnvManager(KeepsPool, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
+class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
     """Steps some envs while others step on: DI-engine's ``AsyncSubprocessEnvManager`` on a pool.
 
     Nothing is started before :meth:`launch`, but for ``env_ref``: an env of the calling process, built to ask for its

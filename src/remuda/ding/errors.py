@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda._faces.originals import own_exception
+from remuda._faces.translation import caused, own_exception
 from remuda.errors import (
     BrokenPoolError,
     EnvError,
@@ -27,30 +27,22 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
     if isinstance(error, EnvTimeoutError) and error.operation != "reset":
         return error
     if isinstance(error, WorkerDiedError):
-        return (
-            _caused(_reset_failed(error.env_ids, max_retry, error), error)
-            if error.operation == "reset"
-            else (_caused(EOFError(str(error)), error))
-        )
+        is_reset = error.operation == "reset"
+        return caused(_reset_failed(error.env_ids, max_retry, error) if is_reset else EOFError(str(error)), error)
     if isinstance(error, RestartLimitError):
-        return _caused(RuntimeError(str(error)), error)
+        return caused(RuntimeError(str(error)), error)
     if isinstance(error, BrokenPoolError):
-        return _caused(EOFError(str(error)), error)
+        return caused(EOFError(str(error)), error)
     return error
 
 
 def _of_env(error: EnvError, max_retry: int) -> Exception:
     failure = error.failures[0]
     if failure.operation == "reset":
-        return _caused(_reset_failed(error.env_ids, max_retry, failure.exception or failure.message), error)
+        return caused(_reset_failed(error.env_ids, max_retry, failure.exception or failure.message), error)
     return own_exception(error, failure)
 
 
 def _reset_failed(env_ids: tuple[int, ...], max_retry: int, latest: object) -> RuntimeError:
     who = ", ".join(map(str, env_ids))
     return RuntimeError(f"Env {who} reset has exceeded max retries({max_retry}), and the latest exception is: {latest}")
-
-
-def _caused(error: Exception, cause: BaseException) -> Exception:
-    error.__cause__ = cause
-    return error

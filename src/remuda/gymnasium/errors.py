@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+import functools
 
-from gymnasium import Env, logger
+from gymnasium import logger
 
-from remuda import Pool, PoolOptions
-from remuda._faces.originals import own_exception
-from remuda.errors import EnvError, SpaceMismatchError
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in `typing` since Python 3.11
-
-_FINAL = ("build", "close")  # after which there are no workers
+from remuda._faces.translation import Translation, caused, own_exception
+from remuda.errors import EnvError, RemudaError, SpaceMismatchError
 
 
-def raise_original(error: EnvError, final: tuple[str, ...] = _FINAL) -> NoReturn:
-    """Log every failure as Gymnasium does, then raise the last env's own exception, caused by ``error``.
+def _translate(error: RemudaError, final: tuple[str, ...]) -> Exception:
+    """Returns what to raise instead of ``error``: for an env that raised, its own exception, logged as Gymnasium does.
 
-    ``final``: operations after which the worker of an env that raised is no more.
-
-    Raises:
-        EnvError: where that exception could not be pickled and stayed behind in its worker, or would end this
-            process in silence, as ``SystemExit`` does.
+    ``final``: operations after which the worker of an env that raised has ended.
     """
+    if isinstance(error, SpaceMismatchError):
+        return caused(RuntimeError(str(error)), error)
+    if not isinstance(error, EnvError):
+        return error
     for failure in error.failures:
-        ended = " - Shutting it down" if failure.operation in final else ""  # else the worker lives on
+        ended = " - Shutting it down" if failure.operation in final else ""
         logger.error("Received the following error from Worker-%s%s", failure.worker, ended)
         logger.error("%s", failure.traceback)  # as an argument: a traceback may contain a percent sign
     logger.error("Raising the last exception back to the main process.")
-    raise own_exception(error, error.failures[-1])
+    return own_exception(error, error.failures[-1])
 
 
-def start_pool(env_fns: Sequence[Callable[[], Env[Any, Any]]], **options: Unpack[PoolOptions]) -> Pool:
-    """Start a pool, or raise what Gymnasium's users expect where that fails.
+translated = Translation(functools.partial(_translate, final=("build", "close")))
+"""Decorates what raises the engine's errors."""
 
-    Raises:
-        RuntimeError: the envs' spaces disagree.
-        Exception: whatever an env factory raised.
-    """
-    try:
-        return Pool(env_fns, **options)
-    except EnvError as error:
-        raise_original(error)
-    except SpaceMismatchError as error:
-        raise RuntimeError(str(error)) from error
+translated_in_replace = Translation(functools.partial(_translate, final=()))
+"""Decorates what builds envs in workers that live on."""

@@ -1,21 +1,43 @@
-"""``AsyncVectorEnvPart``: some envs of a split vector env, as a vector env of their own."""
+"""``AsyncVectorEnvPart``: resets, steps and calls some envs of a pool, or all of them."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+import multiprocessing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-from gymnasium import logger
+import numpy.typing as npt
+from gymnasium import Env, logger
 from gymnasium.core import ActType, ObsType
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array
+from numpy import ndarray
 
-from remuda import Part
-from remuda.gymnasium.async_vector_env import AsyncVectorEnv
+from remuda import Batch, Call, Part, Pool, Rollout
+from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
+from remuda.errors import InvalidActionError, RemudaError, StateError
+from remuda.gymnasium import arguments
+from remuda.gymnasium.errors import translated, translated_in_replace
+from remuda.gymnasium.lazy_infos import LazyInfos
+from remuda.gymnasium.results import Results, join
+
+if TYPE_CHECKING:
+    from remuda import ColumnType
+    from remuda.gymnasium.spaces import ObservationMode
+
+T = TypeVar("T")
+Flags = npt.NDArray[np.bool_]
+Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
+
+# These have a method of their own here, or are private messages of Gymnasium's.
+_NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
-class AsyncVectorEnvPart(AsyncVectorEnv[ObsType, ActType]):
+class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
     """Some of a vector env's envs, reset, stepped and called apart from the others: what ``split`` makes.
 
         halves = envs.split(2)
@@ -35,8 +57,13 @@ class AsyncVectorEnvPart(AsyncVectorEnv[ObsType, ActType]):
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
-    def __init__(self, whole: AsyncVectorEnv[ObsType, ActType], envs: Part) -> None:
-        self.whole, self.env_ids = whole, envs.env_ids
+    env_fns: Sequence[Callable[[], Env[Any, Any]]]
+    observation_mode: ObservationMode
+    lazy_infos: bool
+    _has_extras: bool
+
+    def __init__(self, whole: AsyncVectorEnvPart[ObsType, ActType], envs: Part) -> None:
+        self.whole = whole
         self.num_envs, ids = envs.num_envs, envs.env_ids.tolist()
         width = whole._pool.vector_size or 1
         self.env_fns = [whole.env_fns[i] for i in dict.fromkeys(env_id // width for env_id in ids)]
@@ -51,21 +78,312 @@ class AsyncVectorEnvPart(AsyncVectorEnv[ObsType, ActType]):
         single = self.single_observation_space
         self.observation_space = batch_differing_spaces(reported) if is_different else batch_space(single, len(ids))
         self.observations: Any = create_empty_array(single, n=self.num_envs, fn=np.zeros)
-        self._pool = whole._pool
-        self._begin(envs)
+        self._begin(whole._pool, envs)
 
-    @property
-    def processes(self) -> list[Any]:
-        """The workers that host these envs, and perhaps others."""
-        return [worker for worker in self._pool.workers if not set(worker.env_ids).isdisjoint(self.env_ids.tolist())]
+    def _begin(self, pool: Pool, envs: Part) -> None:
+        super()._begin(pool, envs)
+        self.extras: dict[str, npt.NDArray[Any]] = {}
+        self._is_scattered = False  # the envs were sent in several groups: they come back in any order
+        self._call: Call | None = None
 
-    def split(self, parts: int = 2) -> tuple[AsyncVectorEnv[ObsType, ActType], ...]:
-        """Not for a part: split the whole into more.
+    def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
+        super()._settle(late, has_leftovers=has_leftovers)
+        if late is IDLE:
+            self._parts: list[Batch] = []  # of a reset or step that is not complete yet
+
+    # -- reset -------------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        """Reset all envs, or those under ``options["reset_mask"]``. Raises as its ``_async`` and ``_wait`` do.
+
+        Args:
+            seed: an int gives env i ``seed + i``; a sequence has one seed (or ``None``) for each env. With
+                ``seeding="per_episode"`` see :meth:`remuda.Pool.reset`.
+            options: go to every env's ``reset``, but for ``reset_mask``: a bool array (num_envs,), at least
+                one True. The envs under False are not reset; they return their current observation and no
+                info. The dict is not changed.
+
+        Returns:
+            (observations, infos). ``observations`` is an element of ``observation_space``.
+        """
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    @translated
+    def reset_async(
+        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Send the envs to :meth:`reset` with ``seed`` and ``options``, and return at once.
+
+        :meth:`reset_wait` has the results.
 
         Raises:
-            ValueError: always.
+            ClosedEnvironmentError: after :meth:`close`.
+            ValueError: not as many seeds as envs, or a mask of another shape, or without a True.
+            TypeError: the mask is no bool array.
+            AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
-        raise ValueError(f"expected the whole to be split, got a part of it: use whole.split(...), not {parts} of this")
+        self._assert_is_running()
+        arguments.check_seeds(seed, self.num_envs)
+        self._assert_nothing_pending("reset_async")
+        mask, options = arguments.split_mask(options, self.num_envs)
+        self._make_way_for_reset()
+        if mask is None:
+            self._envs.send_reset(seed=seed, options=options)
+        else:
+            env_ids, seeds = self._envs.env_ids, arguments.seeds_of(np.flatnonzero(mask).tolist(), seed)
+            self._envs.send_observe(env_ids=env_ids[~mask].tolist())
+            self._envs.send_reset(seed=seeds, options=options, env_ids=env_ids[mask].tolist())
+        self._state, self._is_scattered = AsyncState.WAITING_RESET, mask is not None
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
+        """Wait for the results of :meth:`reset_async`; returns them as :meth:`reset` does.
+
+        Args:
+            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            NoAsyncCallError: without :meth:`reset_async`.
+            multiprocessing.TimeoutError: not done in time.
+            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
+                ``multiprocessing.TimeoutError``.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
+            Exception: what an env raised.
+        """
+        got = self._result_of(AsyncState.WAITING_RESET, self._receive, timeout)
+        return self.observations, self._infos(got)
+
+    # -- step --------------------------------------------------------------------------------------------
+
+    def step(self, actions: ActType) -> Step[ObsType]:
+        """Step every env with its action. Raises what :meth:`step_async` and :meth:`step_wait` do.
+
+        Args:
+            actions: an element of ``action_space``, or a sequence of ``num_envs`` single actions. They reach
+                the envs in the dtype of the action space.
+
+        Returns:
+            (observations, rewards, terminations, truncations, infos): an element of ``observation_space``,
+            three arrays (num_envs,) of float64, bool and bool, and the infos as arrays with ``_key`` masks.
+        """
+        if self._state is not IDLE or self._has_leftovers or self.closed or not self._steps_at_once:
+            self.step_async(actions)
+            return self.step_wait()
+        if not isinstance(actions, ndarray) or actions.ndim == 0:
+            arguments.check_iterable(actions)
+        try:
+            batch = self._envs.step(actions)
+        except (InvalidActionError, StateError):  # nothing was sent
+            raise
+        except RemudaError as error:
+            self._settle(has_leftovers=True)
+            translated.raise_for(error)
+        except BaseException:  # an interruption, such as Ctrl-C: what was sent may still be waited for
+            if self._envs.pending:
+                self._state, self._is_scattered = STEPPING, False
+            raise
+        self.observations = batch.obs
+        if self._has_extras:
+            self.extras = batch.extras
+        return self.observations, batch.reward, batch.terminated, batch.truncated, self._infos(batch)
+
+    @translated
+    def step_async(self, actions: ActType) -> None:
+        """Send the envs to :meth:`step`, and return at once; :meth:`step_wait` has the results.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            AlreadyPendingCallError: another call waits for its ``*_wait``.
+            TypeError: the actions are no sequence.
+            InvalidActionError: a ValueError: another number of actions than envs, or another shape, dtype or
+                range. Nothing was sent.
+            StateError: a RuntimeError: an env has not been reset, or not since it raised. Nothing was sent.
+        """
+        if self.closed or self._state is not IDLE:
+            self._assert_is_running()
+            self._assert_nothing_pending("step_async")
+        arguments.check_iterable(actions)
+        if self._has_leftovers:
+            self._drop_leftovers()
+        self._envs.send(actions)
+        self._state, self._is_scattered = STEPPING, False
+
+    def step_wait(self, timeout: float | None = None) -> Step[ObsType]:
+        """Wait for the results of :meth:`step_async`; returns them as :meth:`step` does.
+
+        Args:
+            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            NoAsyncCallError: without :meth:`step_async`.
+            multiprocessing.TimeoutError: not done in time.
+            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
+                ``multiprocessing.TimeoutError``.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
+            Exception: what an env raised.
+        """
+        got = self._result_of(STEPPING, self._receive, timeout)
+        return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
+
+    # -- rollouts ----------------------------------------------------------------------------------------
+
+    @translated
+    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
+        """Have the next ``steps`` steps written where a learner reads them; as :meth:`remuda.Pool.rollout`.
+
+        Every :meth:`step` goes there too, until the rollout is full or the envs are reset.
+
+        Args:
+            steps: from 1 up.
+            columns: what will be kept beside: names, and for each a dtype or (dtype, shape).
+            parts: step the envs in so many parts, each while the policy deals with the others.
+
+        Returns:
+            A :class:`remuda.Rollout`, to be iterated over. Its names are those of the pool.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            AlreadyPendingCallError: a call waits for its ``*_wait``.
+            ValueError, TypeError: bad arguments, a space with parts that have no column, or ``AutoresetMode.DISABLED``.
+            MemoryError: there is not that much memory.
+            StateError: a RuntimeError: an env must be reset first.
+            Exception: what an env raised.
+        """
+        self._assert_is_running()
+        self._assert_nothing_pending("rollout")
+        self._drop_leftovers()
+        return self._envs.rollout(steps, columns, parts)
+
+    # -- calls -------------------------------------------------------------------------------------------
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Each env's ``np_random_seed``."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """A copy of each env's ``np_random``."""
+        return self.get_attr("np_random")
+
+    def render(self) -> tuple[Any, ...]:
+        """Each env's ``render()``. Raises as :meth:`call` does."""
+        return self.call("render")
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every env, or of a wrapper around it, or get an attribute.
+
+        Args:
+            name: looked up from the outermost wrapper inwards.
+            *args: for the method.
+            **kwargs: for the method.
+
+        Returns:
+            What each env's method returned, or each env's attribute.
+
+        Raises: as :meth:`call_async` and :meth:`call_wait` do.
+        """
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Send the envs to :meth:`call`, and return at once; :meth:`call_wait` has the results.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            AlreadyPendingCallError: another call waits for its ``*_wait``.
+            ValueError: ``name`` has a method of its own here: "reset", "step" or "close".
+        """
+        self._assert_is_running()
+        self._assert_nothing_pending("call_async")
+        if name in _NOT_CALLABLE:
+            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
+        self._drop_leftovers()
+        self._call = self._envs.call_async(name, *args, **kwargs)
+        self._state = AsyncState.WAITING_CALL
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for the results of :meth:`call_async`.
+
+        Args:
+            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
+
+        Returns:
+            As :meth:`call` does.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            NoAsyncCallError: without :meth:`call_async`.
+            multiprocessing.TimeoutError: not done in time.
+            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
+                ``multiprocessing.TimeoutError``.)
+            RestartLimitError: an env failed more often than ``faults`` bears.
+            Exception: what an env raised.
+        """
+        return tuple(self._result_of(AsyncState.WAITING_CALL, self._answers, timeout))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return each env's attribute, looked up from the outermost wrapper inwards; a method is called. Raises as
+        :meth:`call` does."""
+        return self.call(name)
+
+    @translated
+    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
+        """Set an attribute of every env: on the wrapper that has it, else on the innermost env.
+
+        With ``faults="restart"`` it is set again on an env that is built anew.
+
+        Args:
+            name: of the attribute.
+            values: a list or tuple has one value for each env; anything else goes to all, spares too.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            ValueError: not as many values as envs.
+            AlreadyPendingCallError: another call waits for its ``*_wait``.
+        """
+        self._assert_is_running()
+        has_each = isinstance(values, (list, tuple))
+        if has_each:
+            arguments.check_one_each(values, self.num_envs)
+        self._assert_nothing_pending("set_attr")
+        set_them = self._envs.set_attrs if has_each else self._envs.set_attr
+        set_them(name, values, lasting=True)
+
+    @translated_in_replace
+    def replace(self, env_ids: Iterable[int], env_fns: Sequence[Callable[[], Env[ObsType, ActType]]]) -> None:
+        """Put other envs in the place of some, in their workers; see :meth:`remuda.Pool.replace`.
+
+        They are to be reset: by :meth:`reset` with a ``reset_mask``, or with next-step autoreset by the next step. The
+        spaces of the vector env stay as they are.
+
+        Args:
+            env_ids: whose places; with ``vector_size`` those of whole vector envs.
+            env_fns: one for each env, or for each vector env.
+
+        Raises:
+            ClosedEnvironmentError: after :meth:`close`.
+            AlreadyPendingCallError: a call waits for its ``*_wait``.
+            ValueError, TypeError: arguments of another form; there are spares.
+            RuntimeError: their spaces do not fit.
+            Exception: what a factory raised. The old envs go on.
+        """
+        self._assert_is_running()
+        self._assert_nothing_pending("replace")
+        self._drop_leftovers()
+        ids, factories = list(env_ids), list(env_fns)
+        arguments.check_ids(ids, self.num_envs)
+        self._envs.replace([int(self._envs.env_ids[i]) for i in ids], factories)
+        known, width = list(self.env_fns), len(ids) // len(factories)
+        for i, env_fn in zip(ids[::width], factories, strict=True):
+            known[i // width] = env_fn
+        self.env_fns = known
+
+    # -- closing -----------------------------------------------------------------------------------------
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Give these envs up, after the call that is pending; what :meth:`close` calls. The whole stays open.
@@ -78,12 +396,80 @@ class AsyncVectorEnvPart(AsyncVectorEnv[ObsType, ActType]):
             Exception: what an env raised in the pending call, or a timeout. It is closed all the same.
         """
         try:
-            if self._state is not AsyncState.DEFAULT and not terminate:
-                pending = self._state.value
-                logger.warn(f"Calling `close` while waiting for a pending call to `{pending}` to complete.")
-                getattr(self, f"{pending}_wait")(timeout)
+            if not terminate:
+                self._finish_pending(timeout)
         finally:
             self._let_go()
+
+    def _finish_pending(self, timeout: float | None, terminate: bool = False) -> None:
+        """Warn of the pending call, if there is one, and wait for it."""
+        if self._state is IDLE:
+            return
+        pending = self._state.value
+        logger.warn(f"Calling `close` while waiting for a pending call to `{pending}` to complete.")
+        if not terminate:
+            getattr(self, f"{pending}_wait")(timeout)
+
+    def _let_go(self) -> None:
+        """Be closed, and hold no shared memory, which ends with the last view of it."""
+        self.closed = True
+        self._settle()
+        self.observations, self.extras = copy.deepcopy(self.observations), copy.deepcopy(self.extras)
+
+    # -- waiting -----------------------------------------------------------------------------------------
+
+    def _result_of(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
+        """Return ``receive(timeout)`` for ``call``, if that is pending or timed out before."""
+        if self.closed:
+            self._assert_is_running()
+        if call not in (self._state, self._late):
+            raise NoAsyncCallError(
+                f"Calling `{call.value}_wait` without any prior call to `{call.value}_async`.", call.value
+            )
+        try:
+            return self._wait(call, receive, timeout)
+        except RemudaError as error:
+            translated.raise_for(error)
+        except TimeoutError:
+            raise multiprocessing.TimeoutError(
+                f"The call to `{call.value}_wait` has timed out after {timeout} second(s)."
+            ) from None
+
+    def _receive(self, timeout: float | None) -> Results:
+        """Wait for every env. The results that are in time are kept for the next attempt.
+
+        Raises:
+            TimeoutError: some were not in time.
+        """
+        batch = self._envs.recv(timeout=timeout)
+        got: Results = batch
+        if self._is_scattered or len(batch.env_ids) < self.num_envs:
+            self._parts.append(batch)
+            if sum(map(len, self._parts)) < self.num_envs:
+                raise TimeoutError
+            got, self._parts = join(self._parts, self.single_observation_space, self._add_info), []
+        self.observations = got.obs
+        if self._has_extras:
+            self.extras = got.extras
+        return got
+
+    def _infos(self, got: Results) -> dict[str, Any]:
+        return LazyInfos(got.stack_infos) if self.lazy_infos else got.stack_infos()
+
+    def _answers(self, timeout: float | None) -> list[Any]:
+        assert self._call is not None  # there is one where a call is waited for
+        return self._call.result(timeout)
+
+    def _assert_is_running(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+
+    def _assert_nothing_pending(self, method: str) -> None:
+        if self._state is not IDLE:
+            raise AlreadyPendingCallError(
+                f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",
+                self._state.value,
+            )
 
 
 _AS_THE_WHOLE = (

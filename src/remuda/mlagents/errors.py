@@ -17,7 +17,7 @@ from mlagents_envs.exception import (
 )
 
 import remuda
-from remuda._faces.translation import Translation
+from remuda._faces.translation import by_kind
 from remuda.errors import Fault
 
 RESTARTABLE = (
@@ -45,7 +45,7 @@ class ClosedError(remuda.ClosedError, UnityCommunicationException):  # type: ign
     """The manager was closed."""
 
 
-translated = Translation(WorkerDiedError, EnvTimeoutError, CorruptReplyError, ClosedError, name="manager")
+translated = by_kind(WorkerDiedError, EnvTimeoutError, CorruptReplyError, ClosedError, name="manager")
 """Decorates what raises the engine's errors."""
 
 
@@ -55,9 +55,7 @@ def error_of(fault: Fault) -> BaseException:
     original = error.failures[0].exception if isinstance(error, remuda.EnvError) else None
     if isinstance(original, Exception):  # not what would end the program, such as an env's sys.exit
         return original
-    told = translated.of(error)
-    told.__cause__ = error.__cause__
-    return told
+    return translated.of(error)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from mlagents_envs.timers import hierarchical_timer, timed
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.close_errors import log_close_errors
 from remuda._faces.layout import never_the_caller
-from remuda._faces.pools import KeepsPool
+from remuda._faces.no_pool import HasNoPool
 from remuda._keywords import names_keywords
 from remuda.mlagents.arguments import (
     REFUSED,
@@ -46,7 +46,7 @@ EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
-class SubprocessEnvManager(KeepsPool, EnvManager):  # type: ignore[misc]  # ML-Agents has no types
+class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-Agents has no types
     """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
 
     A worker that fails is restarted, as far as the quotas of ``run_options.env_settings`` go. The episodes of its

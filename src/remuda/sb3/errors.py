@@ -7,7 +7,7 @@ the end of what it reads, a connection reset, or a broken pipe. The errors here 
 from __future__ import annotations
 
 import remuda
-from remuda._faces.translation import Translation
+from remuda._faces.translation import by_kind
 
 
 class LostConnectionError(ConnectionResetError, BrokenPipeError, EOFError):
@@ -42,7 +42,7 @@ class ClosedError(remuda.ClosedError, OSError):
     """The vector env was closed."""
 
 
-translated = Translation(
+translated = by_kind(
     EnvError,
     WorkerDiedError,
     EnvTimeoutError,

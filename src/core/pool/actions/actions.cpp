@@ -23,6 +23,7 @@ void Actions::write(const Leaves& leaves, const std::vector<std::uint32_t>& targ
 void Actions::move(const std::vector<std::uint32_t>& from, const std::vector<std::uint32_t>& to) const {
   for (const ActionColumn& each : columns_) {
     const std::size_t bytes = each.column().row_bytes();
+    if (bytes == 0) continue;  // an empty vector may have no address to copy from
     std::vector<std::byte> actions(from.size() * bytes);
     for (std::size_t i = 0; i < from.size(); ++i)
       std::memcpy(actions.data() + i * bytes, each.column().row(from[i]), bytes);
