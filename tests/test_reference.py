@@ -124,6 +124,7 @@ RAISES_NOTHING = (
     "remuda.Rollout.lay_out",
     "remuda.ShardRollouts.close",
     "remuda.sb3.SubprocVecEnv.has_written",
+    "remuda.sb3.SubprocVecEnv.seed",
     "remuda.worker_info",
 )
 

@@ -71,7 +71,10 @@ class ProcessBackend:
 
     def __init__(self, options: ProcessOptions) -> None:
         self.workers: list[ProcessWorker] = []
-        self._options = options
+        # Not the options themselves: they may refer to the pool, whose finalizer keeps its backend.
+        self._inherits = options.start_method == "fork"  # then factories need not be pickled
+        self._pins, self._name, self._output = options.pin_workers, options.name, options.worker_output
+        self._starts_serially, self._shown_warnings = options.starts_serially, options.shown_warnings
         self._launcher = Launcher(options.start_method, options.threads_per_worker, tuple(options.preload))
         self._outputs: list[Output] = []  # by worker
         self._configs: WorkerConfigs | None = None  # for successors too
@@ -123,7 +126,7 @@ class ProcessBackend:
         if not self.workers:
             self._prepare(assignments, timeout)
         indices = list(range(len(self.workers), len(assignments)))
-        for together in [[index] for index in indices] if self._options.starts_serially else [indices]:
+        for together in [[index] for index in indices] if self._starts_serially else [indices]:
             self._progress.hide()  # who is forked must not inherit a standard output that draws
             started = [self._start(index) for index in together]
             self._built += self._collect_reports(started)
@@ -142,17 +145,17 @@ class ProcessBackend:
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
         """Before the first worker is started. `timeout`: for all of them."""
-        check_descriptors(len(assignments), with_output=self._options.worker_output != "inherit")
+        check_descriptors(len(assignments), with_output=self._output != "inherit")
         occupy_standard_descriptors()
         # All config before anything is started: one that cannot be pickled must not leave workers behind.
         self._configs = WorkerConfigs(
             assignments,
-            self._options.name,
-            self._options.worker_output,
-            inherited=self._options.start_method == "fork",  # then factories need not be pickled
+            self._name,
+            self._output,
+            inherited=self._inherits,
         )
-        self._outputs = open_outputs(self._options.worker_output, len(assignments))
-        self._relay = Relay(self._options.shown_warnings)
+        self._outputs = open_outputs(self._output, len(assignments))
+        self._relay = Relay(self._shown_warnings)
         self._timeout, self._deadline = timeout, Deadline(timeout)
         self._near = [assignment.cores for assignment in assignments]
 
@@ -279,9 +282,7 @@ class ProcessBackend:
             worker.channel.send_fds([arena.fd, parcel])
         except (EOFError, ConnectionError):
             raise self._died(worker, "build") from None
-        if (
-            self._options.pin_workers and worker.pid is not None
-        ):  # only its own thread: what the envs have started by now stays free
+        if self._pins and worker.pid is not None:  # only its own thread: what the envs have started by now stays free
             with suppress(ProcessLookupError):  # its death is noticed elsewhere
                 os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})
 
