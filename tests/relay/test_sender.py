@@ -21,6 +21,7 @@ from remuda._relay.records import MAX_BYTES, Logged, dump_record, load
 from remuda._relay.sender import DatagramSender
 from remuda._wire.channel import LocalChannel
 from remuda._worker.host import EnvHost
+from remuda._worker.host_spec import HostSpec
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -79,9 +80,7 @@ def test_a_worker_sends_what_waits_before_its_goodbye() -> None:
         def close(self) -> None:
             done.append(f"close {host.current_env}")
 
-    host = EnvHost(
-        WorkerInfo(0, 1, (3, 4)), LocalChannel(), rebuilds=False, before_goodbye=lambda: done.append("flush")
-    )
+    host = EnvHost(HostSpec(WorkerInfo(0, 1, (3, 4))), LocalChannel(), lambda: done.append("flush"))
     host.build([Closing, Closing])
     assert host.current_env is None
     host.close()

@@ -26,6 +26,7 @@ from remuda import (
 )
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
+from remuda._worker.host_spec import HostSpec
 from remuda._worker.vector_host import VectorHost
 from remuda._worker.vector_infos import VectorInfos
 from remuda._worker.worker_info import WorkerInfo
@@ -254,7 +255,7 @@ def test_rows_are_untouched_where_a_hook_raises(wrong: Info, message: str) -> No
     space = spaces.Box(-(2**40), 2**40, (4,), np.int64)
     layout = Layout((2,), 1, "same_step", space, spaces.Discrete(1000), vector_size=2)
     arena = _core.Arena.create(layout.plan.bytes)
-    host = VectorHost(WorkerInfo(0, 1, (0, 1)), LocalChannel(), 2, rebuilds=False)
+    host = VectorHost(HostSpec(WorkerInfo(0, 1, (0, 1)), vector_size=2), LocalChannel())
     host.build([lambda: _Wrong(**wrong)])
     host.start(layout, arena)
     places: list[Any] = [*layout.fixed_columns(arena), *layout.obs_columns(arena), *layout.final_columns(arena)]

@@ -14,9 +14,9 @@ from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
 from remuda._worker.env_report import Reports
+from remuda._worker.host_spec import HostSpec
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
-from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
 
 Queues: TypeAlias = "tuple[SimpleQueue[Parts], SimpleQueue[Parts]]"
@@ -28,11 +28,8 @@ PATIENCE_SECONDS = 5.0  # with an env that is built and stepped for a trial alon
 class Assignment:
     """The envs that one worker is to build."""
 
-    info: WorkerInfo
+    spec: HostSpec
     env_fns: Sequence[Callable[[], Any]]
-    rebuilds: bool = False  # whether the worker is to be able to build them anew
-    is_lazy: bool = False  # whether each but env 0 is built by its first reset
-    vector_size: int | None = None  # each is a vector env of so many
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, for the worker alone
     computed: tuple[Computed, ...] = ()  # the caller's own columns
     cores: frozenset[int] = frozenset()  # where it is best kept, if it is to be kept to one; empty: anywhere

@@ -27,12 +27,10 @@ class LocalWorker:
     exitcode = None
 
     def __init__(self, assignment: Assignment) -> None:
-        info = assignment.info
+        info = assignment.spec.info
         self.index, self.env_ids, self.name = info.index, info.env_ids, f"remuda-{info.index}"
         self.channel = LocalChannel()
-        self.host = make_host(
-            info, self.channel, assignment.vector_size, rebuilds=assignment.rebuilds, is_lazy=assignment.is_lazy
-        )
+        self.host = make_host(assignment.spec, self.channel)
         self.alive = True
 
     def is_alive(self) -> bool:

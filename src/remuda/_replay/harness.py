@@ -16,6 +16,7 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
 from remuda._worker.factories import BuildError
 from remuda._worker.host import EnvHost
+from remuda._worker.host_spec import HostSpec
 from remuda._worker.reset_defaults import SeedBase
 from remuda._worker.worker_info import WorkerInfo, worker_context
 from remuda.errors import RecordError
@@ -47,7 +48,7 @@ class Harness:
         self._record, self._unpickled = record, unpickled
         info = WorkerInfo(record.worker, record.num_workers, record.env_ids)
         self._channel = LocalChannel()
-        self._host = _Witness(WorkerInfo(0, 1, (0,)), self._channel, rebuilds=False)
+        self._host = _Witness(HostSpec(WorkerInfo(0, 1, (0,))), self._channel)
 
         def build() -> Any:
             with worker_context(info):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -95,27 +95,7 @@ class Layout:
         object.__setattr__(self, "plan", _core.Plan(**self.plan_arguments()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Layout, (
-            self.envs_of_worker,
-            self.frames,
-            self.autoreset,
-            self.observation_space,
-            self.action_space,
-            self.spinning,
-            self.info_bytes,
-            self.blob_bytes,
-            self.keeps_last,
-            self.renew_every,
-            self.renews_workers,
-            self.log_bytes,
-            self.spares,
-            self.resets_ahead,
-            self.vector_size,
-            self.rollout_rows,
-            self.computed,
-            self.any_observation,
-            self.max_memory,
-        )
+        return Layout, tuple(getattr(self, one.name) for one in fields(self) if one.init)
 
     @property
     def num_envs(self) -> int:
@@ -156,6 +136,28 @@ class Layout:
 
     def first_env(self, worker: int) -> int:
         return sum(self.envs_of_worker[:worker])
+
+    def worker_spec(self, worker: int, publish_ns: int) -> _core.WorkerSpec:
+        """What the loop of a worker is told of itself.
+
+        Args:
+            worker: Its index.
+            publish_ns: Results of steps that take less are made visible together, others at once.
+        """
+        return _core.WorkerSpec(
+            index=worker,
+            first_env=self.first_env(worker),
+            is_vector=self.vector_size is not None,
+            autoreset=AUTORESET[self.autoreset],
+            resets_ahead=self.resets_ahead,
+            spin_ns=self.spinning.worker_ns,
+            spins_heedlessly=self.spinning.heedless,
+            publish_ns=publish_ns,
+            renew_every=self.renew_every,
+            watches_memory=self.max_memory != 0,
+            renews_in_place=self.renews_in_place(worker),
+            has_successors=self.renews_workers,
+        )
 
     def worker_of(self, env: int) -> int:
         """The one that hosts it."""

@@ -15,7 +15,7 @@ from remuda._wire.channel import Channel
 from remuda._wire.computed import Computed, blamed, fit
 from remuda._wire.failures import portable
 from remuda._wire.info_columns import InfoColumn
-from remuda._wire.layout import AUTORESET, Layout
+from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import (
     AddInfoColumns,
@@ -33,13 +33,14 @@ from remuda._worker.build_log import BuildLog
 from remuda._worker.env_report import EnvReport, Reports, check_same_spaces, check_single, report
 from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
+from remuda._worker.host_spec import HostSpec
 from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.missing_env import Missing
 from remuda._worker.named_pickles import dump_named
 from remuda._worker.rendering import free_closed_env, renders
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.row_matter import RowMatter
-from remuda._worker.worker_info import WorkerInfo, worker_context
+from remuda._worker.worker_info import worker_context
 from remuda.errors import InvalidEnvError
 
 PUBLISH_NS = 20_000
@@ -55,30 +56,18 @@ class EnvHost(RowMatter):
         width: How many neighbouring slots each of those has.
     """
 
-    width = 1
-
-    def __init__(
-        self,
-        info: WorkerInfo,
-        channel: Channel,
-        *,
-        rebuilds: bool,
-        is_lazy: bool = False,
-        before_goodbye: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
         """Makes a host without envs.
 
         Args:
-            info: Of its worker.
+            spec: Of its worker.
             channel: To the pool.
-            rebuilds: An env may have to be built anew.
-            is_lazy: Each env but env 0 is built when it is first reset, or called.
             before_goodbye: Called when the envs are closed and the pool has not been told so yet.
         """
-        self.info = info
+        self.info, self.width = spec.info, spec.width
         self.envs: list[Any] = []
         self._computed: Sequence[Computed] = ()  # the columns of the pool's caller
-        self._keeps_factories, self._is_lazy = rebuilds or is_lazy, is_lazy
+        self._keeps_factories, self._is_lazy = spec.rebuilds or spec.is_lazy, spec.is_lazy
         self._env_fns: dict[int, EnvFn] = {}  # by place, where an env may have to be built later
         self._reports: Reports = []  # by slot: of the env that those built later must resemble
         self._channel, self._before_goodbye = channel, before_goodbye
@@ -188,18 +177,7 @@ class EnvHost(RowMatter):
         self._loop = _core.WorkerLoop(
             arena=arena,
             plan=layout.plan,
-            index=self.info.index,
-            first_env=layout.first_env(self.info.index),
-            is_vector=layout.vector_size is not None,
-            autoreset=AUTORESET[layout.autoreset],
-            resets_ahead=layout.resets_ahead,
-            spin_ns=layout.spinning.worker_ns,
-            spins_heedlessly=layout.spinning.heedless,
-            publish_ns=PUBLISH_NS,
-            renew_every=layout.renew_every,
-            watches_memory=layout.max_memory != 0,
-            renews_in_place=layout.renews_in_place(self.info.index),
-            has_successors=layout.renews_workers,
+            spec=layout.worker_spec(self.info.index, PUBLISH_NS),
             envs=[self._env_at(slot) for slot in self.info.env_ids],
             hooks=self,
             obs_nest=layout.observation.nest,

@@ -28,12 +28,13 @@ from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
 from remuda._worker.build_log import BuildLog
 from remuda._worker.factories import BuildError, Carried, unpack, with_ids
+from remuda._worker.host_spec import HostSpec
 from remuda._worker.measuring import read_clocks, spent
 from remuda._worker.named_pickles import dump_named
 from remuda._worker.rendering import renders
 from remuda._worker.second_build import FirstBuild, try_second_build
 from remuda._worker.vector_host import make_host
-from remuda._worker.worker_info import WorkerInfo, settle_in_process
+from remuda._worker.worker_info import settle_in_process
 
 _FLUSH_SECONDS = 5.0  # for logs that wait for room, before a report that the pool waits for
 
@@ -45,19 +46,16 @@ _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_")
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker is told first: who it is, and what to build."""
+    """What a worker process is told first."""
 
-    info: WorkerInfo
+    spec: HostSpec
     name: str
     env_fns: Address | Sequence[Callable[[], Any]]  # where in the parcel they are, unless they are inherited
     registrations: Address  # of Gymnasium ids of the pool's process; empty: inherited
     verbosity: Verbosity
     output: WorkerOutput
-    rebuilds: bool  # whether envs may have to be built anew later
-    vector_size: int | None  # each env is a vector env of so many
     variables: Mapping[str, str]  # of the environment
     computed: Address | Sequence[Computed]  # as `env_fns`
-    is_lazy: bool  # whether each env but env 0 is built by its first reset
     replaced: Mapping[int, Carried] = field(default_factory=dict)  # factories in the place of some of `env_fns`
 
 
@@ -116,15 +114,8 @@ def _log_on(board: list[int]) -> BuildLog:
 
 def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None, log: BuildLog) -> None:
     _introduce(config)
-    sender = DatagramSender(socket.socket(fileno=relay), config.info.index)
-    host = make_host(
-        config.info,
-        channel,
-        config.vector_size,
-        rebuilds=config.rebuilds,
-        is_lazy=config.is_lazy,
-        before_goodbye=lambda: sender.flush(_FLUSH_SECONDS),
-    )
+    sender = DatagramSender(socket.socket(fileno=relay), config.spec.info.index)
+    host = make_host(config.spec, channel, lambda: sender.flush(_FLUSH_SECONDS))
     known = weakref.ref(host)  # logging keeps what it is given to the very end, past the core's
     sender.before_word = lambda: host.note_word() if (host := known()) else None
     start_relaying(sender, config.verbosity, lambda: host.current_env if (host := known()) else None)
@@ -195,7 +186,7 @@ def _what_was_told_first(
 
 def _introduce(config: WorkerConfig) -> None:
     os.environ.update(config.variables)  # first: factories are unpickled, and their modules imported, after this
-    settle_in_process(config.info)
+    settle_in_process(config.spec.info)
     settle_output(config.output)
     try:
         with open("/proc/self/comm", "w") as comm:  # what `ps` and `top` show

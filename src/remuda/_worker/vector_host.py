@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -22,10 +22,10 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, load
 from remuda._worker.env_report import EnvReport, check_names, check_spaces, report
 from remuda._worker.host import EnvHost
+from remuda._worker.host_spec import HostSpec
 from remuda._worker.reset_defaults import ResetDefaults, common_seed
 from remuda._worker.vector_infos import Told, VectorInfos, of_sub_env
 from remuda._worker.vector_rows import Array, VectorRows
-from remuda._worker.worker_info import WorkerInfo
 from remuda.errors import InvalidEnvError
 
 # The flags and the blob of a result; None where its rows say everything.
@@ -34,11 +34,10 @@ Extra: TypeAlias = "tuple[int, Parts] | None"
 _ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
 
 
-def make_host(info: WorkerInfo, channel: Channel, vector_size: int | None, **options: Any) -> EnvHost:
-    """A host of envs, or of vector envs of this size."""
-    if vector_size is None:
-        return EnvHost(info, channel, **options)
-    return VectorHost(info, channel, vector_size, **options)
+def make_host(spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> EnvHost:
+    """Returns a host of single envs or of vector envs; arguments as `EnvHost`'s."""
+    kind = EnvHost if spec.vector_size is None else VectorHost
+    return kind(spec, channel, before_goodbye)
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,8 @@ class VectorHost(EnvHost):
     were.
     """
 
-    def __init__(self, info: WorkerInfo, channel: Channel, vector_size: int, **options: Any) -> None:
-        super().__init__(info, channel, **options)
-        self.width = vector_size
+    def __init__(self, spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
+        super().__init__(spec, channel, before_goodbye)
         self._last_obs: dict[int, Any] = {}  # by first slot: as the vector env has returned it, or a copy
         self._own_obs: dict[int, Any] = {}  # ... copies, each of an observation that may not be the last by now
         self._last_computed: dict[int, list[Array]] = {}  # ... and what was computed then

@@ -114,7 +114,7 @@ class ProcessBackend:
             with self._shown(progress):
                 self._build_others(assignments, timeout)
             assert self._configs is not None  # they are the first thing that was made
-            if not any(assignment.rebuilds for assignment in assignments):
+            if not any(assignment.spec.rebuilds for assignment in assignments):
                 self._configs.close()  # factories may refer to their pool, so who will have no successors keeps none
             return self._built
         except BaseException:

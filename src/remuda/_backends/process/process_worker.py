@@ -20,7 +20,7 @@ class ProcessWorker:
     def __init__(
         self, order: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
     ):
-        self.index, self.env_ids, self.name = order.info.index, order.info.env_ids, order.name
+        self.index, self.env_ids, self.name = order.spec.info.index, order.spec.info.env_ids, order.name
         self.process: WorkerProcess | None = None  # the latest that has been started
         self.launching: Launching | None = launching  # the next one
         self._output = output

@@ -29,17 +29,14 @@ class WorkerConfigs:
         verbosity = Verbosity.current()
         self._configs = [
             WorkerConfig(
-                a.info,
-                f"{name}-{a.info.index}",
-                a.env_fns if inherited else b"",
-                b"",
-                verbosity,
-                output,
-                a.rebuilds,
-                a.vector_size,
-                a.variables,
-                a.computed if inherited else b"",
-                a.is_lazy,
+                spec=a.spec,
+                name=f"{name}-{a.spec.info.index}",
+                env_fns=a.env_fns if inherited else b"",
+                registrations=b"",
+                verbosity=verbosity,
+                output=output,
+                variables=a.variables,
+                computed=a.computed if inherited else b"",
             )
             for a in assignments
         ]
@@ -70,7 +67,7 @@ class WorkerConfigs:
         if self._is_closed:
             return
         config = self._configs[worker]
-        place = (slot - config.info.env_ids[0]) // (config.vector_size or 1)
+        place = (slot - config.spec.info.env_ids[0]) // config.spec.width
         self._configs[worker] = replace(config, replaced={**config.replaced, place: carried})
         if (outdated := self._own.pop(worker, None)) is not None:
             outdated.close()
@@ -119,7 +116,7 @@ def _pickle(assignment: Assignment) -> bytes:
         pickled: bytes = cloudpickle.dumps(list(assignment.env_fns))
     except Exception as error:
         raise InvalidEnvError(
-            f"expected env_fns that can be pickled, to build the envs {list(assignment.info.env_ids)} "
+            f"expected env_fns that can be pickled, to build the envs {list(assignment.spec.info.env_ids)} "
             "in a worker process, "
             f"got {type(error).__name__}: {error}; build inside the function what it cannot carry, "
             "or use start_method='fork' or backend='thread'"

@@ -27,6 +27,7 @@ from remuda._system.memory import addressable_bytes, check_memory
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.layout import AUTORESET, Layout
 from remuda._worker.env_report import EnvReport, Reports
+from remuda._worker.host_spec import HostSpec
 from remuda._worker.worker_info import WorkerInfo
 
 _MOST_ROLLOUT_ROWS = 1 << 31
@@ -99,8 +100,8 @@ def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
         info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)), device.name)
         factories = env_fns[first // settings.width : (first + count) // settings.width]
         variables = {**device.variables, **variables_of(settings.worker_env, index)}
-        its = (settings.vector_size, variables, computed, device.cores)
-        assignments.append(Assignment(info, factories, settings.rebuilds, settings.lazy, *its))
+        spec = HostSpec(info, settings.vector_size, settings.rebuilds, settings.lazy)
+        assignments.append(Assignment(spec, factories, variables, computed, device.cores))
         first += count
     return assignments
 
