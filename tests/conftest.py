@@ -111,6 +111,7 @@ def nothing_left_behind(request: pytest.FixtureRequest, watchdog: None) -> Itera
     while (left := _left_since(before)) and all(map(_is_reaped_soon, left)):
         pass
     assert not left, f"processes left behind: {left}"
+    assert sys.exc_info()[0] is None, "an exception is handled for good, and keeps its frames"
     assert not arenas(), "an arena is still mapped"
     keep_imports()
 

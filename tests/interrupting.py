@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 
@@ -16,6 +17,23 @@ class Interrupt(BaseException):
 
 def anywhere(_: FrameType) -> bool:
     return True
+
+
+_PUSH, _POP, _COPY = (dis.opmap.get(name) for name in ("PUSH_EXC_INFO", "POP_EXCEPT", "COPY"))
+_bytecode: dict[int, tuple[CodeType, bytes]] = {}  # by id of the code, which stays alive here
+
+
+def _is_between_handlers(frame: FrameType) -> bool:
+    """Whether the next step begins or ends an `except` or `finally`: CPython handles no signal there.
+
+    An exception raised there leaves the one before it "handled" for good: the context of all later exceptions of the
+    thread, whose traceback keeps what its frames refer to.
+    """
+    code = frame.f_code
+    if id(code) not in _bytecode:
+        _bytecode[id(code)] = code, code.co_code
+    steps, at = _bytecode[id(code)][1], frame.f_lasti
+    return steps[at] in (_PUSH, _POP) or (steps[at] == _COPY and steps[at + 2] == _POP)
 
 
 @contextmanager
@@ -34,7 +52,7 @@ def interrupting(n: int, where: tuple[str, ...], counts: Callable[[FrameType], b
         frame.f_trace_opcodes = True
         if event == "opcode" and counts(frame):
             left -= 1
-            if left < 0:
+            if left < 0 and not _is_between_handlers(frame):  # else at the next step
                 hit.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} at {frame.f_lasti}")
                 raise Interrupt(hit[0])
         return trace

@@ -16,7 +16,7 @@ class Refusal:
     Attributes:
         option: The one that has another value.
         other: The other one, or a field of its value ("faults.renew_every").
-        allowed: The values that `other` may have.
+        allowed: The values that `other` may have; the error names the first `named` of them.
         why: Ends the error.
     """
 
@@ -24,13 +24,14 @@ class Refusal:
     other: str
     allowed: tuple[Any, ...]
     why: str
+    named: int | None = None
 
     def check(self, values: OptionValues) -> None:
         """Raises ValueError where the two exclude each other."""
         given, got = getattr(values, self.option), attrgetter(self.other)(values)
         if given == OPTIONS[self.option].default or got in self.allowed:
             return
-        expected = " or ".join(", ".join(map(repr, self.allowed)).rsplit(", ", 1))
+        expected = " or ".join(", ".join(map(repr, self.allowed[: self.named])).rsplit(", ", 1))
         name = self.other.rpartition(".")[2]
         raise ValueError(f"expected {name}={expected} with {self.option}={given}, got {got!r}: {self.why}")
 
@@ -57,6 +58,7 @@ REFUSALS = (
         "autoreset",
         ("next_step", "background"),
         "with 'same_step' an env is reset within the step that ends its episode, with 'disabled' when it is told to",
+        named=1,  # with "background" it changes nothing
     ),
 )
 
