@@ -12,13 +12,13 @@ from gymnasium.core import ActType, ObsType
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from remuda import FaceOptions, Pool, PoolOptions
-from remuda._faces.layout import one_process_an_env
+from remuda._faces.stats import SuggestedCode
+from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.part import AsyncVectorEnvPart
-from remuda.gymnasium.words import WORDS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -69,7 +69,24 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         Exception: whatever an env factory raised.
     """
 
-    _words = WORDS
+    _suggested_code = SuggestedCode(
+        make="envs = remuda.gymnasium.AsyncVectorEnv({env_fns}, {options})",
+        spare="envs = remuda.gymnasium.AsyncVectorEnv(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})",
+        split="""\
+halves = envs.split(2)
+for half in halves:
+    obs, infos = half.reset()
+    half.step_async(policy(obs))
+while True:
+    for half in halves:
+        obs, rewards, terminations, truncations, infos = half.step_wait()
+        half.step_async(policy(obs))""",
+        refused=arguments.REFUSED,
+        renamed={
+            "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
+            "start_method": ("context", {}),
+        },
+    )
 
     def __init__(
         self,
@@ -99,8 +116,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         arguments.check_constructor(max_concurrency, worker)
         spaces.check_observation_mode(observation_mode)
 
-        one_process_an_env(options)
-        options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
+        set_worker_defaults(options, f"Worker<{type(self).__name__}>")
         self._has_extras = bool(options.get("extras"))
         self._pool = translated(Pool)(
             self.env_fns,

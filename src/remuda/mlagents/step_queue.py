@@ -13,7 +13,7 @@ from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, Environ
 from mlagents_envs.base_env import BehaviorSpec, TerminalSteps
 
 from remuda import Batch, EnvProgress, Pool, StateError
-from remuda._faces.course import Course
+from remuda._faces.episode_counter import EpisodeCounter
 from remuda.mlagents import wire
 from remuda.mlagents.agents import Agents
 from remuda.mlagents.errors import ClosedError, error_of, translated
@@ -49,7 +49,7 @@ class StepQueue:
     def open_line(self, worker_id: int) -> Line:
         """A new line to a worker, whose env may be another by now. Workers start with the first one."""
         before = self._lines.get(worker_id)
-        line = Line(self, worker_id) if before is None else Line(self, worker_id, before.specs, before.course)
+        line = Line(self, worker_id) if before is None else Line(self, worker_id, before.specs, before.counter)
         self._lines[worker_id] = line
         self.process(worker_id)
         return line
@@ -164,7 +164,7 @@ class Line:
 
     Attributes:
         specs: The behaviours that the worker has told of.
-        course: How far its envs have come, of which it has one after another.
+        counter: How far its envs have come, of which it has one after another.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Line:
         owner: StepQueue,
         worker_id: int,
         specs: dict[str, BehaviorSpec] | None = None,
-        course: Course | None = None,
+        counter: EpisodeCounter | None = None,
     ) -> None:
         self._queue, self._worker_id = owner, worker_id
         self._address = np.array([worker_id])
@@ -180,7 +180,7 @@ class Line:
         self.specs: dict[str, BehaviorSpec] = {}
         self._no_ends: dict[str, TerminalSteps] = {}
         self._learn(specs or {})
-        self.course = course or Course()
+        self.counter = counter or EpisodeCounter()
         self._agents = Agents()
         self._unsent: list[Request] = []
         self._has_env = False
@@ -218,7 +218,7 @@ class Line:
         """Of the env. `operation`: the pool's word for it."""
         if operation == "step" and self._in_flight is not None:  # not "nothing", as of one that died while it was idle
             operation = "build" if self._is_building else _ANSWERED[self._in_flight]
-        return operation, self.course.where(self._worker_id)
+        return operation, self.counter.progress(self._worker_id)
 
     def read(self, batch: Batch, row: int) -> _Arrival | None:
         """Take what the pool has received, and send what has waited for it; None where nobody waits for that."""
@@ -287,11 +287,8 @@ class Line:
         self._count(order)
 
     def _count(self, order: list[Request]) -> None:
-        match order[-1:]:
-            case [(EnvironmentCommand.STEP, _)]:
-                self.course.step()
-            case [(EnvironmentCommand.RESET, _)]:
-                self.course.reset()
+        if order:
+            self.counter.count(_ANSWERED[order[-1][0]])
 
     def _response(self, command: EnvironmentCommand, payload: Any) -> EnvironmentResponse:
         return EnvironmentResponse(command, self._worker_id, payload)
