@@ -10,7 +10,7 @@ from alf.environments.alf_environment import AlfEnvironment
 from alf.utils.schedulers import get_all_progresses
 
 from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
-from remuda._faces.close_errors import log_close_errors
+from remuda._faces.closing import closed_on_error, log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults
@@ -84,11 +84,8 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
             max_concurrency=max_concurrency,
             **options,
         )
-        try:
+        with closed_on_error(self._pool):
             self._adopt(self._pool)
-        except BaseException:
-            self._pool.close(terminate=True)
-            raise
 
     def _adopt(self, pool: Pool) -> None:
         """Take over what the workers report."""

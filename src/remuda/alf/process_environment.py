@@ -8,7 +8,7 @@ from typing import Any, Literal
 import alf
 
 from remuda import Call, EnvProgress, Pool, StateError
-from remuda._faces.close_errors import log_close_errors
+from remuda._faces.closing import log_close_errors
 from remuda._keywords import names_keywords
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration

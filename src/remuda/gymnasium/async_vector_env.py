@@ -12,6 +12,7 @@ from gymnasium.core import ActType, ObsType
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from remuda import FaceOptions, Pool, PoolOptions
+from remuda._faces.closing import closed_on_error
 from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
@@ -126,11 +127,8 @@ while True:
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
             **options,
         )
-        try:
+        with closed_on_error(self._pool):
             self._adopt(self._pool)
-        except BaseException:
-            self._pool.close(terminate=True)
-            raise
         self._begin(self._pool, self._pool)
 
     def _adopt(self, pool: Pool) -> None:

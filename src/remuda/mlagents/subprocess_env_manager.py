@@ -19,7 +19,7 @@ from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaceOptions, Pool, PoolOptions
-from remuda._faces.close_errors import log_close_errors
+from remuda._faces.closing import log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults

@@ -13,7 +13,7 @@ from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
 from remuda import Batch, ClosedError, Part, Pool, RemudaError, Rollout, StateError
-from remuda._faces.close_errors import log_close_errors
+from remuda._faces.closing import log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda.sb3 import worker
 from remuda.sb3.arguments import Indices, batch_actions, come_apart, env_ids, factories

@@ -12,14 +12,14 @@ import numpy.typing as npt
 from gymnasium import Env
 
 from remuda import FaceOptions, Pool, PoolOptions, StateError
-from remuda._faces.close_errors import log_close_errors
-from remuda._faces.extras import functions_of, with_functions
+from remuda._faces.closing import closed_on_error, log_close_errors
 from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
 from remuda.sb3.arguments import REFUSED, check_start_method, factories
 from remuda.sb3.errors import translated
+from remuda.sb3.extras import functions_of, with_functions
 from remuda.sb3.part import SubprocVecEnvPart
 
 if TYPE_CHECKING:
@@ -107,11 +107,8 @@ while True:
             observation_space=observation_space,
             **options,
         )
-        try:
+        with closed_on_error(pool):
             self._adopt(pool, pool, extras, keep_options=keep_options)
-        except BaseException:
-            pool.close(terminate=True)
-            raise
         if "render_fps" in pool.metadata:  # where recorders of videos look for it
             self.metadata["render_fps"] = pool.metadata["render_fps"]
         OPEN_ENVS.add(self)
