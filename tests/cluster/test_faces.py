@@ -11,7 +11,7 @@ from cluster_envs import Scripted, actions
 from pool_envs import assert_same
 
 import remuda
-from remuda._faces.layout import never_the_caller
+from remuda._faces.worker_defaults import set_local_defaults
 from remuda.gymnasium import AsyncVectorEnv
 
 NUM_ENVS = 4
@@ -52,7 +52,7 @@ def test_sb3s_face_returns_what_it_does_on_one_machine(cluster: TwoNodes) -> Non
 
 def test_the_others_say_that_they_do_not() -> None:
     with pytest.raises(TypeError, match="from a cluster shard by shard"):
-        never_the_caller({"backend": remuda.Ray()})
+        set_local_defaults({"backend": remuda.Ray()}, "remuda")
 
 
 def test_every_method_of_a_pool_is_one_of_a_cluster_or_refused() -> None:

@@ -1,4 +1,4 @@
-"""Counts the resets and steps of envs that a face drives by calls, for reports of faults."""
+"""Counts the resets and steps of an env that a face drives by calls or messages, for reports of faults."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from remuda import EnvProgress
 
 
 class EpisodeCounter:
-    """Counts resets and steps as they begin."""
+    """Counts resets and steps when they begin."""
 
     def __init__(self) -> None:
         self._resets = self._steps = 0
 
-    def reset(self) -> None:
-        self._resets, self._steps = self._resets + 1, 0
+    def count(self, operation: str) -> None:
+        """Counts a "reset" or a "step"; other operations do not count."""
+        if operation == "reset":
+            self._resets, self._steps = self._resets + 1, 0
+        elif operation == "step":
+            self._steps += 1
 
-    def step(self) -> None:
-        self._steps += 1
-
-    def where(self, env_id: int) -> EnvProgress:
-        """As reports of faults have it."""
+    def progress(self, env_id: int) -> EnvProgress:
+        """Returns the counts as reports of faults have them."""
         episode = self._resets - 1 if self._resets else None
         return EnvProgress(env_id, episode, self._steps, seed=None, resets_since_seed=0)

@@ -1,4 +1,4 @@
-"""Statistics beside the surface that a face imitates: the pool's, whose verdict speaks of the face."""
+"""Statistics of the pool, whose verdict suggests code for the face."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SET_BY_FACES = {"name", "operation_of"}  # and nothing depends on them
 
 @dataclass(frozen=True)
 class SuggestedCode:
-    """How code for a face says what a verdict suggests: `make` and so on of :class:`remuda.Setup`.
+    """The code for a face that a verdict suggests: `make` and so on of :class:`remuda.Setup`.
 
     Attributes:
         make, spare, split, partial, slim: Those of them that differ from the pool's; None: none does.
@@ -33,9 +33,9 @@ class SuggestedCode:
     renamed: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def put_into(self, setup: Setup) -> Setup:
-        """The setup in these words. What the pool has no code for, the face has none for."""
-        told = {name: getattr(self, name) for name in ("make", "spare", "split", "partial", "slim")}
-        words = {name: word for name, word in told.items() if word is not None and getattr(setup, name)}
+        """Returns the setup with this code. What the pool has no code for, the face has none for."""
+        own = {name: getattr(self, name) for name in ("make", "spare", "split", "partial", "slim")}
+        words = {name: word for name, word in own.items() if word is not None and getattr(setup, name)}
         options = [self._renamed(name, code) for name, code in setup.options if self._takes(name)]
         return replace(setup, options=tuple(options), **words)
 
@@ -51,7 +51,7 @@ class HasStats:
     """What a face gets `stats` from.
 
     Attributes:
-        _suggested_code: How its code says what a verdict suggests.
+        _suggested_code: The code that a verdict suggests to the face's users.
     """
 
     _suggested_code: ClassVar[SuggestedCode]

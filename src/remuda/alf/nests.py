@@ -87,17 +87,23 @@ def to_plain(spec: Nest) -> Convert | None:
 
 
 def from_plain(spec: Nest) -> Convert | None:
-    """The way back, to the kinds of the spec; None where dicts and tuples are what it wants."""
+    """Returns what makes a nest of the kinds of the spec of dicts and tuples; None if the spec has no other kinds."""
+    return None if _is_plain(spec) else converter(spec, _as_it_is)
+
+
+def _is_plain(spec: Nest) -> bool:
+    return is_leaf(spec) or (type(spec) in {dict, tuple} and all(_is_plain(child) for _, _, child in children(spec)))
+
+
+def converter(spec: Nest, leaf: Convert) -> Convert:
+    """Returns what makes a nest of the kinds of the spec of dicts and tuples, and each leaf by `leaf`."""
     if is_leaf(spec):
-        return None
-    parts = [(key, from_plain(child)) for key, _, child in children(spec)]
-    if type(spec) in {dict, tuple} and all(convert is None for _, convert in parts):
-        return None
-    same = [(key, convert or _as_it_is) for key, convert in parts]
+        return leaf
+    parts = [(key, converter(child, leaf)) for key, _, child in children(spec)]
     if isinstance(spec, dict):
-        return lambda nest: {key: convert(nest[key]) for key, convert in same}
+        return lambda nest: {key: convert(nest[key]) for key, convert in parts}
     make = maker(spec)
-    return lambda nest: make(convert(nest[i]) for i, convert in same)
+    return lambda nest: make(convert(nest[i]) for i, convert in parts)
 
 
 def maker(nest: Nest) -> Callable[[Iterator[Any]], Any]:

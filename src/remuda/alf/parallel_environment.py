@@ -10,18 +10,18 @@ from alf.environments.alf_environment import AlfEnvironment
 from alf.utils.schedulers import get_all_progresses
 
 from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
-from remuda._faces.close_errors import log_close_errors
-from remuda._faces.layout import never_the_caller
+from remuda._faces.closing import closed_on_error, log_close_errors
 from remuda._faces.no_pool import HasNoPool
+from remuda._faces.stats import SuggestedCode
+from remuda._faces.worker_defaults import set_local_defaults
 from remuda._factories import check_env_fns
 from remuda.alf import worker
-from remuda.alf.arguments import action_reader
+from remuda.alf.arguments import REFUSED, action_reader
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
 from remuda.alf.remote_environment import RemoteEnvironment
-from remuda.alf.results import TimeSteps
 from remuda.alf.space_checks import check_same, told_by_alf
-from remuda.alf.suggested_code import SUGGESTED_CODE
+from remuda.alf.time_steps import TimeSteps
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -32,7 +32,22 @@ EnvConstructor = Callable[..., Any]
 class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
     """Envs in workers, stepped together. See those that derive from it."""
 
-    _suggested_code = SUGGESTED_CODE
+    _suggested_code = SuggestedCode(
+        make="env = remuda.alf.FastParallelEnvironment({env_fns}, {options})",
+        spare=(
+            "env = remuda.alf.FastParallelEnvironment(\n"
+            "    env_fns + env_fns[:1] * {spares}, num_spare_envs_for_reload={spares}, {options})"
+        ),
+        split="",
+        partial="",
+        slim="",
+        refused=REFUSED,
+        renamed={
+            "spares": ("num_spare_envs_for_reload", {}),
+            "starts_serially": ("start_serially", {}),
+            "threads_per_worker": ("torch_num_threads_per_env", {}),
+        },
+    )
     _why_no_pool = "ALF's unrolls collect its time steps, and what was changed behind them would go on without a FIRST"
 
     def __init__(
@@ -50,11 +65,10 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
         constructors = check_env_fns(env_constructors, "env_constructors", are_gymnasiums=False)
         super().__init__()
         self._closed = False
-        options["name"] = options.get("name") or "ProcessEnvironment"
         options.setdefault("start_timeout", None)
         options["spares"], options["starts_serially"] = num_spares, start_serially
         options["threads_per_worker"], options["resets_ahead"] = torch_threads, max_concurrency is None
-        never_the_caller(options)
+        set_local_defaults(options, "ProcessEnvironment")
         is_process = options["backend"] == "process"
         inherits = not is_process or start_method == "fork"
         setting = worker.Setting(
@@ -70,11 +84,8 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
             max_concurrency=max_concurrency,
             **options,
         )
-        try:
+        with closed_on_error(self._pool):
             self._adopt(self._pool)
-        except BaseException:
-            self._pool.close(terminate=True)
-            raise
 
     def _adopt(self, pool: Pool) -> None:
         """Take over what the workers report."""

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import alf
 
 from remuda import Call, EnvProgress, Pool, StateError
-from remuda._faces.close_errors import log_close_errors
+from remuda._faces.closing import log_close_errors
 from remuda._keywords import names_keywords
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
-from remuda.alf.recent_calls import RecentCalls
+from remuda.alf.open_calls import OpenCalls
 from remuda.alf.remote_environment import Promise, RemoteEnvironment
 
 
@@ -51,7 +51,7 @@ class ProcessEnvironment(RemoteEnvironment):
         self._threads, self._start_method = torch_num_threads_per_env, start_method
         self._name = name or f"ProcessEnvironment-{env_id}"
         self._pool: Pool | None = None
-        self._recent_calls = RecentCalls()
+        self._open_calls = OpenCalls()
         self._made: Promise | None = None
 
     def start(self, wait_to_start: bool = True) -> None:
@@ -106,11 +106,11 @@ class ProcessEnvironment(RemoteEnvironment):
         if self._pool is None:
             raise StateError("expected start() before anything else")
         call = self._pool.apply_async(function, args)
-        self._recent_calls.add(_operation(function, args), call)
+        self._open_calls.add(_operation(function, args), call)
         return call
 
     def _operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
-        return self._recent_calls.operation_of(operation, where)
+        return self._open_calls.operation_of(operation, where)
 
     def close(self) -> None:
         """Close the env and end its process, after what is under way. Closing again does nothing.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from remuda import FaultPolicy, PoolOptions
-from remuda._faces.layout import never_the_caller
+from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import did_you_mean
 
 REFUSED = {
@@ -47,8 +47,7 @@ class ManagerOptions:
         self._policy = FaultPolicy.of(given.get("faults", "raise"))
         self.restarts = self._policy.on_fault == "restart"
         preload = ("remuda.ding",) if context == "forkserver" else ()
-        name = given.get("name") or "ding"
-        self._options = {"preload": preload, **given, "name": name, "start_method": context}
+        self._options = {"preload": preload, **given, "start_method": context}
 
     def keywords(self, *, step_timeout: float | None, reset_timeout: float | None) -> dict[str, Any]:
         """Return the keywords for :class:`remuda.Pool`.
@@ -58,7 +57,7 @@ class ManagerOptions:
             reset_timeout: the same for a reset with all its attempts.
         """
         policy, options = self._policy, dict(self._options)
-        never_the_caller(options)
+        set_local_defaults(options, "ding")
         if options["backend"] == "process":
             policy = _with_deadlines(policy, step_timeout=step_timeout, reset_timeout=reset_timeout)
         return {**options, "faults": policy}

@@ -16,15 +16,15 @@ from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda._faces.no_pool import HasNoPool
+from remuda._faces.stats import SuggestedCode
 from remuda._factories import check_env_fns
-from remuda.ding.arguments import ManagerOptions
+from remuda.ding.arguments import REFUSED, ManagerOptions
 from remuda.ding.errors import translate
 from remuda.ding.in_flight import InFlight
 from remuda.ding.replays import replays_of
-from remuda.ding.resetting import ResetOrder
-from remuda.ding.results import is_abnormal, is_spoilt
+from remuda.ding.reset_orders import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
-from remuda.ding.suggested_code import SUGGESTED_CODE
+from remuda.ding.timesteps import is_abnormal, is_spoilt
 from remuda.ding.worker import Adapter, call_method, get_attribute, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
@@ -75,7 +75,14 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         remuda={},
     )
 
-    _suggested_code = SUGGESTED_CODE
+    _suggested_code = SuggestedCode(
+        make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
+        spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
+        split="",
+        partial="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
+        slim="",
+        refused=REFUSED,
+    )
     _why_no_pool = "DI-engine's managers hand out timesteps as objects, and reset envs by orders of their own"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:

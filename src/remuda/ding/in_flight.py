@@ -11,8 +11,8 @@ import numpy as np
 
 from remuda import Batch, EnvError, Fault, Pool, WorkerDiedError
 from remuda.ding.arguments import quick
-from remuda.ding.resetting import ResetOrder
-from remuda.ding.results import from_info, spoilt, unreadable
+from remuda.ding.reset_orders import ResetOrder
+from remuda.ding.timesteps import from_info, spoilt, unreadable
 
 
 class InFlight:

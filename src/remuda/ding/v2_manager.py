@@ -12,8 +12,8 @@ from ding.utils import make_key_as_identifier, remove_illegal_item
 from treevalue import TreeValue
 from treevalue.tree.common import create_storage
 
-from remuda.ding.results import is_abnormal, is_spoilt
 from remuda.ding.sync_manager import SyncSubprocessEnvManager
+from remuda.ding.timesteps import is_abnormal, is_spoilt
 from remuda.ding.truncated_episodes import Episodes
 
 

@@ -15,9 +15,9 @@ from gymnasium import Space
 from remuda._faces.replays import Recorder, VideoFolder
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
-from remuda.ding.resetting import ResetOrder, time_limit
-from remuda.ding.results import as_info, from_info, is_abnormal
+from remuda.ding.reset_orders import ResetOrder, time_limit
 from remuda.ding.spaces import Anything
+from remuda.ding.timesteps import as_info, from_info, is_abnormal
 
 
 class Adapter:

@@ -12,13 +12,14 @@ from gymnasium.core import ActType, ObsType
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from remuda import FaceOptions, Pool, PoolOptions
-from remuda._faces.layout import one_process_an_env
+from remuda._faces.closing import closed_on_error
+from remuda._faces.stats import SuggestedCode
+from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.part import AsyncVectorEnvPart
-from remuda.gymnasium.suggested_code import SUGGESTED_CODE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -69,7 +70,24 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         Exception: whatever an env factory raised.
     """
 
-    _suggested_code = SUGGESTED_CODE
+    _suggested_code = SuggestedCode(
+        make="envs = remuda.gymnasium.AsyncVectorEnv({env_fns}, {options})",
+        spare="envs = remuda.gymnasium.AsyncVectorEnv(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})",
+        split="""\
+halves = envs.split(2)
+for half in halves:
+    obs, infos = half.reset()
+    half.step_async(policy(obs))
+while True:
+    for half in halves:
+        obs, rewards, terminations, truncations, infos = half.step_wait()
+        half.step_async(policy(obs))""",
+        refused=arguments.REFUSED,
+        renamed={
+            "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
+            "start_method": ("context", {}),
+        },
+    )
 
     def __init__(
         self,
@@ -99,8 +117,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         arguments.check_constructor(max_concurrency, worker)
         spaces.check_observation_mode(observation_mode)
 
-        one_process_an_env(options)
-        options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
+        set_worker_defaults(options, f"Worker<{type(self).__name__}>")
         self._has_extras = bool(options.get("extras"))
         self._pool = translated(Pool)(
             self.env_fns,
@@ -110,11 +127,8 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
             **options,
         )
-        try:
+        with closed_on_error(self._pool):
             self._adopt(self._pool)
-        except BaseException:
-            self._pool.close(terminate=True)
-            raise
         self._begin(self._pool, self._pool)
 
     def _adopt(self, pool: Pool) -> None:

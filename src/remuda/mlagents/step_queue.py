@@ -218,7 +218,7 @@ class Line:
         """Of the env. `operation`: the pool's word for it."""
         if operation == "step" and self._in_flight is not None:  # not "nothing", as of one that died while it was idle
             operation = "build" if self._is_building else _ANSWERED[self._in_flight]
-        return operation, self.counter.where(self._worker_id)
+        return operation, self.counter.progress(self._worker_id)
 
     def read(self, batch: Batch, row: int) -> _Arrival | None:
         """Take what the pool has received, and send what has waited for it; None where nobody waits for that."""
@@ -287,11 +287,8 @@ class Line:
         self._count(order)
 
     def _count(self, order: list[Request]) -> None:
-        match order[-1:]:
-            case [(EnvironmentCommand.STEP, _)]:
-                self.counter.step()
-            case [(EnvironmentCommand.RESET, _)]:
-                self.counter.reset()
+        if order:
+            self.counter.count(_ANSWERED[order[-1][0]])
 
     def _response(self, command: EnvironmentCommand, payload: Any) -> EnvironmentResponse:
         return EnvironmentResponse(command, self._worker_id, payload)

@@ -19,9 +19,10 @@ from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
 from remuda import FaceOptions, Pool, PoolOptions
-from remuda._faces.close_errors import log_close_errors
-from remuda._faces.layout import never_the_caller
+from remuda._faces.closing import log_close_errors
 from remuda._faces.no_pool import HasNoPool
+from remuda._faces.stats import SuggestedCode
+from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
 from remuda.mlagents.arguments import (
     REFUSED,
@@ -31,10 +32,9 @@ from remuda.mlagents.arguments import (
     policy_of,
     run_options_of,
 )
-from remuda.mlagents.repeated_requests import RepeatedRequests
+from remuda.mlagents.lasting_requests import LastingRequests
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
-from remuda.mlagents.suggested_code import SUGGESTED_CODE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -86,7 +86,14 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     first_step_infos: list[EnvironmentStep]
 
-    _suggested_code = SUGGESTED_CODE
+    _suggested_code = SuggestedCode(
+        make="manager = remuda.mlagents.SubprocessEnvManager(env_factory, run_options, n_env, {options})",
+        spare="",
+        split="",
+        partial="",
+        slim="",
+        refused=REFUSED,
+    )
     _why_no_pool = "a step of ML-Agents is a message about agents that come and go, and no row of an env"
 
     def __init__(
@@ -105,12 +112,11 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         check_num_workers(options.get("num_workers"), n_env)
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None
-        self._repeated = RepeatedRequests()
+        self._lasting = LastingRequests()
         self.reset_all_on_restart = reset_all_on_restart
         policy, restarts = policy_of(options.get("faults", "restart"))
         options["faults"], options["advise"] = policy, False
-        options["name"] = options.get("name") or "mlagents"
-        never_the_caller(options)
+        set_local_defaults(options, "mlagents")
         options.setdefault("preload", ("remuda.mlagents.worker",))
         options.setdefault("object_bytes", 1 << 20)
         self._restarts = Restarts(lambda: self.run_options.env_settings, n_env, allowed=restarts)
@@ -239,16 +245,16 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 worker_id,
                 why,
             )
-            self._tell_again(worker_id)
+            self._send_lasting(worker_id)
             raise error
         _logger.warning("worker %d of ML-Agents is restarted after %s: %s", worker_id, type(error).__name__, error)
         self._restarts.note(worker_id)
         self.env_workers[worker_id] = self.create_worker(worker_id, self.step_queue, self.env_factory, self.run_options)
-        self._tell_again(worker_id)
+        self._send_lasting(worker_id)
 
-    def _tell_again(self, worker_id: int) -> None:
-        """What the env was told that is gone; it waits for the next request that builds another one."""
-        for command, payload in self._repeated.requests():
+    def _send_lasting(self, worker_id: int) -> None:
+        """Sends what the lost env had received. It waits for the next request, which builds another env."""
+        for command, payload in self._lasting.requests():
             self.env_workers[worker_id].send(command, payload)
 
     def _ask_again(self, worker_id: int, command: EnvironmentCommand) -> None:
@@ -304,7 +310,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 that are restarted get all that were ever set.
         """
         self.env_parameters = config
-        self._repeated.set_parameters(config)
+        self._lasting.set_parameters(config)
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, config)
 
@@ -312,7 +318,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     def on_training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
         """Tell the envs that a behaviour begins to be trained; those who want to know report it to Unity."""
-        self._repeated.begin_training(behavior_name, trainer_settings)
+        self._lasting.begin_training(behavior_name, trainer_settings)
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.TRAINING_STARTED, (behavior_name, trainer_settings))
 
@@ -346,7 +352,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
         Nobody is asked: those of all workers are the same. What an env draws itself is not among them.
         """
-        return self._repeated.floats()
+        return self._lasting.floats()
 
     @property
     def _running_pool(self) -> Pool | None:

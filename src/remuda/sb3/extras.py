@@ -1,4 +1,4 @@
-"""The columns of `extras`, in the place of answers of the envs."""
+"""The pool's option `extras`, whose columns replace answers of the envs."""
 
 from __future__ import annotations
 
@@ -42,3 +42,25 @@ class Extras:
         if last_sent != self._last_sent or not self.columns:
             return None
         return [self.columns[name][env].copy() for env in envs]
+
+
+def functions_of(extras: Any) -> dict[str, Callable[[Any], Any]]:
+    """Returns the functions of the option `extras` by name. Anything else is left for the pool to refuse."""
+    if not isinstance(extras, Mapping):
+        return {}
+    given = {name: one[0] if _is_declared(one) else one for name, one in extras.items()}
+    return {name: one for name, one in given.items() if callable(one)}
+
+
+def with_functions(extras: Any, functions: Mapping[str, Callable[[Any], Any]]) -> Any:
+    """Returns the option `extras` with other functions under the names that it has."""
+    if not isinstance(extras, Mapping):
+        return extras
+    return {
+        name: one if name not in functions else (functions[name], one[1]) if _is_declared(one) else functions[name]
+        for name, one in extras.items()
+    }
+
+
+def _is_declared(one: Any) -> bool:
+    return isinstance(one, tuple) and len(one) == 2

@@ -13,7 +13,7 @@ from gymnasium import Env
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, VecEnvStepReturn
 
 from remuda import Batch, ClosedError, Part, Pool, RemudaError, Rollout, StateError
-from remuda._faces.close_errors import log_close_errors
+from remuda._faces.closing import log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda.sb3 import worker
 from remuda.sb3.arguments import Indices, batch_actions, come_apart, env_ids, factories
@@ -342,14 +342,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         return [int(self._envs.env_ids[i]) for i in env_ids(indices, self.num_envs)]
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seed the next :meth:`reset`: env ``i`` with ``seed + env_ids[i]``.
-
-        Args:
-            seed: from 0 up; ``None``: one that is drawn at random.
-
-        Returns:
-            The seeds, one for each env.
-        """
+        """Seed the next :meth:`reset`: env ``i`` with ``seed + env_ids[i]``; ``None``: with one drawn at random."""
         first = super().seed(seed)[0]
         assert first is not None  # one was drawn where none was given
         self._seeds = [first + env_id for env_id in self.env_ids.tolist()]

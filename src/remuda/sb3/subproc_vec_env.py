@@ -12,15 +12,15 @@ import numpy.typing as npt
 from gymnasium import Env
 
 from remuda import FaceOptions, Pool, PoolOptions, StateError
-from remuda._faces.close_errors import log_close_errors
-from remuda._faces.extras import functions_of, with_functions
-from remuda._faces.layout import one_process_an_env
+from remuda._faces.closing import closed_on_error, log_close_errors
+from remuda._faces.stats import SuggestedCode
+from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
 from remuda.sb3.arguments import REFUSED, check_start_method, factories
 from remuda.sb3.errors import translated
+from remuda.sb3.extras import functions_of, with_functions
 from remuda.sb3.part import SubprocVecEnvPart
-from remuda.sb3.suggested_code import SUGGESTED_CODE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
@@ -68,7 +68,19 @@ class SubprocVecEnv(SubprocVecEnvPart):
         TypeError: a factory that cannot be pickled, or an option that there is not.
     """
 
-    _suggested_code = SUGGESTED_CODE
+    _suggested_code = SuggestedCode(
+        make="envs = remuda.sb3.SubprocVecEnv({env_fns}, {options})",
+        spare="envs = remuda.sb3.SubprocVecEnv(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})",
+        split="""\
+halves = envs.split(2)
+for half in halves:
+    half.step_async(policy(half.reset()))
+while True:
+    for half in halves:
+        obs, rewards, dones, infos = half.step_wait()
+        half.step_async(policy(obs))""",
+        refused=REFUSED,
+    )
 
     @translated
     def __init__(
@@ -81,8 +93,7 @@ class SubprocVecEnv(SubprocVecEnvPart):
         observation_space: gymnasium.Space[Any] | None = None,
         **options: Unpack[FaceOptions],
     ) -> None:
-        options["name"] = options.get("name") or f"Worker<{type(self).__name__}>"
-        one_process_an_env(options)
+        set_worker_defaults(options, f"Worker<{type(self).__name__}>")
         options.setdefault("preload", ("stable_baselines3",))
         extras = {
             name: functools.partial(worker.compute, one) for name, one in functions_of(options.get("extras")).items()
@@ -96,11 +107,8 @@ class SubprocVecEnv(SubprocVecEnvPart):
             observation_space=observation_space,
             **options,
         )
-        try:
+        with closed_on_error(pool):
             self._adopt(pool, pool, extras, keep_options=keep_options)
-        except BaseException:
-            pool.close(terminate=True)
-            raise
         if "render_fps" in pool.metadata:  # where recorders of videos look for it
             self.metadata["render_fps"] = pool.metadata["render_fps"]
         OPEN_ENVS.add(self)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from remuda import Batch, Fault
-from remuda.alf.nests import Convert, Nest, children, is_leaf, maker
+from remuda.alf.nests import Nest, children, converter, is_leaf
 from remuda.alf.worker import LAST, columns_of
 
 NO_FAULTS: Mapping[int, Fault] = MappingProxyType({})
@@ -30,7 +30,8 @@ class TimeSteps:
         columns = columns_of(spec)
         self._blank = type(spec)._make(field if i not in columns else () for i, field in enumerate(spec))
         self._names = [spec._fields[i] for i in columns]
-        self._to_tensors = [_tensor_maker(spec[i], bool(outer)) for i in columns]
+        leaf = _flat_tensor if outer else torch.from_numpy
+        self._to_tensors = [converter(spec[i], leaf) for i in columns]
         self._env_ids = torch.arange(num_envs * sum(outer or (1,)), dtype=torch.int32, device="cpu")
 
     def read(self, batch: Batch, actions: Nest) -> Any:
@@ -49,17 +50,6 @@ class TimeSteps:
         columns["reward"][lost] = 0
         _copy_rows(columns["prev_action"], actions, lost)
         self.faults = {i: batch.infos[i]["fault"] for i in lost.tolist()}
-
-
-def _tensor_maker(spec: Nest, has_batch_axis: bool) -> Convert:
-    """What makes a nest of tensors, of the kinds of the spec, of a nest of arrays as the engine has them."""
-    if is_leaf(spec):
-        return _flat_tensor if has_batch_axis else torch.from_numpy
-    parts = [(key, _tensor_maker(child, has_batch_axis)) for key, _, child in children(spec)]
-    if isinstance(spec, dict):
-        return lambda nest: {key: convert(nest[key]) for key, convert in parts}
-    make = maker(spec)
-    return lambda nest: make(convert(nest[i]) for i, convert in parts)
 
 
 def _flat_tensor(array: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What an env that is called, and not stepped by the engine, has been asked: for reports of its faults."""
+"""The calls of an env that have no answer yet, for reports of faults of an env that the engine does not step."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from remuda._faces.episode_counter import EpisodeCounter
 from remuda.alf.worker import LAST
 
 
-class _RecentCall(NamedTuple):
+class _OpenCall(NamedTuple):
     operation: str
     call: Call
     where: EnvProgress
 
 
-class RecentCalls:
+class OpenCalls:
     """The calls of one env, which come to it one after another, and how far each of them finds it."""
 
     def __init__(self) -> None:
-        self._open: deque[_RecentCall] = deque()
+        self._open: deque[_OpenCall] = deque()
         self._counter = EpisodeCounter()
         self._last_step: Call | None = None
 
@@ -30,19 +30,16 @@ class RecentCalls:
             self._open.popleft()
         if operation == "step" and self._is_over():
             operation = "reset"  # ALF's envs reset when they are stepped after the end of an episode
-        if operation == "reset":
-            self._counter.reset()
-        elif operation == "step":
-            self._counter.step()
+        self._counter.count(operation)
         if operation in ("reset", "step"):
             self._last_step = call
-        self._open.append(_RecentCall(operation, call, self._counter.where(0)))
+        self._open.append(_OpenCall(operation, call, self._counter.progress(0)))
 
     def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """Of the env: the first call that has no answer. `operation`: the pool's word for it."""
         if operation != "call":
-            return operation, self._counter.where(where.env_id)
-        now = next((one for one in self._open if not one.call.done), None)
+            return operation, self._counter.progress(where.env_id)
+        now = next((inquiry for inquiry in self._open if not inquiry.call.done), None)
         return (operation, where) if now is None else (now.operation, now.where)
 
     def _is_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the envs have been told beside steps and resets: an env that is built anew is told it again."""
+"""Requests besides steps and resets, which are sent again to an env that is rebuilt."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mlagents.trainers.settings import ConstantSettings, TrainerSettings
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand
 
 
-class RepeatedRequests:
-    """Environment parameters, of which an env keeps those that it was not told anew, and trainings that have begun."""
+class LastingRequests:
+    """The environment parameters that were set, and the trainings that have begun."""
 
     def __init__(self) -> None:
         self._parameters: dict[str, Any] = {}
@@ -23,7 +23,7 @@ class RepeatedRequests:
         self._trainings[behavior_name] = trainer_settings
 
     def requests(self) -> Iterator[tuple[EnvironmentCommand, Any]]:
-        """All of it, for an env that has been told nothing."""
+        """All of them, for an env that has received none."""
         if self._parameters:
             yield EnvironmentCommand.ENVIRONMENT_PARAMETERS, self._parameters
         for training in self._trainings.items():
