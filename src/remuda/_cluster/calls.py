@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +16,7 @@ from remuda._cluster.replies import Answer
 from remuda._cluster.shares import Portion
 from remuda._cluster.station import Sent, answered
 from remuda._engine.options.timeouts import check_timeout
+from remuda._wire import by_value
 from remuda._wire.env_state import StateFns
 from remuda._wire.failures import not_loaded
 from remuda._wire.pickling import load_from_env
@@ -43,7 +43,7 @@ class ShardCall(Call):
         portions, messages = self._driver.shares.divide(env_ids), []
         for portion in portions:
             own = None if per_env_args is None else [per_env_args[i] for i in portion.where.tolist()]
-            messages.append(cloudpickle.dumps((order, own)))
+            messages.append(by_value.dumps((order, own)))
         for portion, message in zip(portions, messages, strict=True):
             self._send(portion, "apply", message)
 
@@ -55,7 +55,7 @@ class ShardCall(Call):
 
     def take_states(self, env_ids: Ids, state_fns: StateFns) -> None:
         """Asks for states, instead of running a function."""
-        self._env_ids, message = env_ids, cloudpickle.dumps(state_fns)
+        self._env_ids, message = env_ids, by_value.dumps(state_fns)
         for portion in self._driver.shares.divide(env_ids):
             self._send(portion, "take_states", message)
 

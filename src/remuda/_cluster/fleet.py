@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import secrets
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-
-import cloudpickle
 
 from remuda._cluster import actors
 from remuda._cluster.options import ClusterOptions
@@ -21,6 +20,7 @@ from remuda._cluster.start_bar import StartBar
 from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.options.pool_options import EnvFn
 from remuda._relay.log import logger
+from remuda._wire import by_value
 from remuda.errors import RemudaError, ShardDiedError, StartTimeoutError
 
 
@@ -107,7 +107,7 @@ class Fleet:
     def plan_of(self, share: Share, factories: bytes) -> tuple[bytes, list[str], bytes]:
         """What a shard with these envs is told: how to make them, where modules are, the options of its pool."""
         options = self._options.for_shard(share.count // self._options.width)
-        return factories, sys.path, cloudpickle.dumps(options)
+        return factories, sys.path, by_value.dumps(options)
 
     def _actor(self, station: Station) -> actors.Actor:
         share = station.share
@@ -140,7 +140,7 @@ class Fleet:
 
     def divided(self, shares: Shares) -> list[bytes]:
         """The factories, as these shares have them."""
-        env_fns = [env_fn for pickled in self._factories for env_fn in cloudpickle.loads(pickled)]
+        env_fns = [env_fn for pickled in self._factories for env_fn in pickle.loads(pickled)]
         return _pickled(env_fns, shares)
 
     def take(self, stations: list[Station], shares: Shares, factories: list[bytes]) -> None:
@@ -235,7 +235,7 @@ class Fleet:
 
 def _pickled(env_fns: Sequence[EnvFn], shares: Shares) -> list[bytes]:
     """The factories of each shard."""
-    return [cloudpickle.dumps(list(env_fns[shares.factories_of(share)])) for share in shares.each]
+    return [by_value.dumps(list(env_fns[shares.factories_of(share)])) for share in shares.each]
 
 
 _ON_THE_WAY = 2.0  # seconds that an answer may take beyond what a shard was given

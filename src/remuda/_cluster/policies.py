@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 
@@ -60,7 +60,7 @@ class Policies:
 
     def _take(self, news: Whole | Weights) -> None:
         if isinstance(news, Whole):
-            self._policy = cloudpickle.loads(news.pickled)
+            self._policy = pickle.loads(news.pickled)
             return
         torch = sys.modules["torch"]  # the module has brought it along
         self._policy.load_state_dict({name: torch.tensor(array) for name, array in news.arrays.items()})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import numpy as np
 
 from remuda._cluster import actors
 from remuda._cluster.policies import Weights, Whole, is_module
+from remuda._wire import by_value
 
 if TYPE_CHECKING:
     from remuda._cluster.fleet import Fleet
@@ -39,7 +39,7 @@ class Publisher:
             news = [self._weights]
         else:
             check_policy(policy)
-            self._whole, self._weights, self._kind = actors.put(Whole(cloudpickle.dumps(policy))), None, kind
+            self._whole, self._weights, self._kind = actors.put(Whole(by_value.dumps(policy))), None, kind
             news = [self._whole]
         self.version += 1
         for station in self._fleet.stations:

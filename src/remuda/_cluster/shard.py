@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
@@ -98,7 +98,7 @@ class Shard:
 
     def _unpickled(self, pickled: bytes, what: str = "env_fns") -> Any:
         try:
-            return cloudpickle.loads(pickled)
+            return pickle.loads(pickled)
         except Exception as error:
             raise InvalidEnvError(
                 f"expected {what} that can be unpickled on node {self._numbers.node}, got {type(error).__name__}: "
@@ -263,7 +263,7 @@ class Shard:
 
     def apply(self, message: bytes, env_ids: Ids) -> Answer:
         """Has each env called; the answers are pickled, one by one. `message`: the order, and each env's arguments."""
-        order, per_env_args = cloudpickle.loads(message)
+        order, per_env_args = pickle.loads(message)
         return self._answer(lambda: [dump_whole(value) for value in self._call(env_ids, order, per_env_args)])
 
     def _call(self, env_ids: Ids, order: CallEnv, per_env_args: Sequence[tuple[Any, ...]] | None) -> list[Any]:
@@ -274,7 +274,7 @@ class Shard:
 
     def take_states(self, message: bytes, env_ids: Ids) -> Answer:
         """Their states, pickled, one by one. `message`: how they are taken."""
-        fns = cloudpickle.loads(message)
+        fns = pickle.loads(message)
         return self._answer(lambda: [dump_whole(state) for state in self._open.get_state(env_ids, state_fns=fns)])
 
     def remember(self, options: Sequence[dict[str, Any] | None], env_ids: Ids) -> Answer:

@@ -7,10 +7,10 @@ import pickle
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-import cloudpickle
 import numpy as np
 
 from remuda import _core
+from remuda._wire import by_value
 
 _ROOM = _core.BEGINNING_BYTES
 
@@ -116,7 +116,7 @@ def _describe_options(options: Any) -> dict[str, Any]:
     try:
         if _is_plain(options):
             return {"options": options}
-        return {"pickled_options": cloudpickle.dumps(options)}
+        return {"pickled_options": by_value.dumps(options)}
     except Exception as error:
         return {"options_lost": f"they cannot be pickled ({error})"}
 

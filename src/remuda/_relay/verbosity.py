@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import cloudpickle
+from remuda._wire import by_value
 
 Action: TypeAlias = Literal["default", "error", "ignore", "always", "module", "once"]
 
@@ -73,7 +73,7 @@ def loggers() -> list[logging.Logger]:
 def _pack(entry: Any) -> WarningFilter | None:
     action, message, category, module, lineno = entry
     try:
-        pickled = cloudpickle.dumps(category)
+        pickled = by_value.dumps(category)
     except Exception:
         return None
     names = category.__module__, category.__qualname__

@@ -6,8 +6,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-import cloudpickle
-
+from remuda._wire import by_value
 from remuda._wire.pickling import Parts, load, raises_again
 from remuda._wire.texts import text_of
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
@@ -42,7 +41,7 @@ def traceback_of(error: BaseException) -> str:
 
 def _pickle_exception(error: BaseException) -> bytes | None:
     try:
-        pickled: bytes = cloudpickle.dumps(error, protocol=5)
+        pickled: bytes = by_value.dumps(error, protocol=5)
         loaded = load([pickled])
     except KeyboardInterrupt:
         raise

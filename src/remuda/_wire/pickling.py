@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import cloudpickle
+from remuda._wire import by_value
 
 Parts: TypeAlias = Sequence[Any]  # bytes-like; the first is the pickle, the rest its buffers
 
@@ -20,13 +20,13 @@ def dump(value: Any) -> Parts:
     except (
         Exception
     ):  # a lambda, or a class or function that is not found by its name: cloudpickle can, or says why not
-        return _dump_with(cloudpickle.dumps, value)
+        return _dump_with(by_value.dumps, value)
 
 
 def dump_for_worker(value: Any) -> Parts:
     """As `dump`, but the classes and functions of this process's `__main__` travel too: a worker's is another."""
     parts = dump(value)
-    return _dump_with(cloudpickle.dumps, value) if b"__main__" in parts[0] else parts
+    return _dump_with(by_value.dumps, value) if b"__main__" in parts[0] else parts
 
 
 def dump_whole(value: Any) -> bytes:
@@ -39,11 +39,11 @@ def dump_whole(value: Any) -> bytes:
     except Exception:  # as in `dump`
         pass
     file = io.BytesIO()
-    ByValue(file).dump(value)
+    RefusingFiles(file).dump(value)
     return file.getvalue()
 
 
-class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+class RefusingFiles(by_value.Pickler):
     """Pickles as cloudpickle does, but refuses open files, of which that would make copies in memory."""
 
     def __init__(self, file: io.BytesIO) -> None:

@@ -8,9 +8,10 @@ from contextlib import suppress
 from types import FrameType, FunctionType
 from typing import Any, TypeAlias
 
-import cloudpickle
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec, registry
+
+from remuda._wire import by_value
 
 Registrations: TypeAlias = tuple[bytes, dict[str, bytes]]
 """Those that any process can load, which are most, in one piece; and each of the others, by its id."""
@@ -26,7 +27,7 @@ def pickle_registrations() -> Registrations:
             plain[env_id] = spec
             continue
         with suppress(Exception):
-            others[env_id] = cloudpickle.dumps(spec)
+            others[env_id] = by_value.dumps(spec)
     return pickle.dumps(plain), others
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import cloudpickle
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
+from remuda._wire import by_value
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import StateSupport
 from remuda._worker.env_state import support_of
@@ -97,7 +97,7 @@ def _portable_spec(spec: Any) -> EnvSpec | None:
     if not isinstance(spec, EnvSpec):
         return None
     try:
-        cloudpickle.dumps(spec)
+        by_value.dumps(spec)
     except Exception:
         return None
     return spec

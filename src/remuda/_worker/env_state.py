@@ -20,7 +20,7 @@ from gymnasium.utils import EzPickle
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import ByValue, dump_whole
+from remuda._wire.pickling import RefusingFiles, dump_whole
 from remuda._wire.texts import text_of
 from remuda._worker import atari_state, mujoco_state
 
@@ -243,7 +243,7 @@ def _culprit(
     return None
 
 
-class _Pickler(ByValue):
+class _Pickler(RefusingFiles):
     """Refers to what the env that is to be put into the state has itself, instead of copying it."""
 
     def __init__(self, file: io.BytesIO, references: Mapping[int, _Reference]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-import cloudpickle
 from gymnasium.envs.registration import EnvSpec, registry
 
+from remuda._wire import by_value
 from remuda._wire.pickling import Parts, load
 from remuda._wire.registrations import load_registrations, pickle_registrations
 from remuda.errors import InvalidEnvError
@@ -32,13 +32,13 @@ def carry(env_fn: EnvFn, slot: int) -> Carried:
         InvalidEnvError: It cannot be pickled.
     """
     try:
-        pickled: bytes = cloudpickle.dumps(env_fn)
+        pickled: bytes = by_value.dumps(env_fn)
     except Exception as error:
         raise InvalidEnvError(
             f"expected the new factory of env {slot} to be one that can be pickled, for a worker process calls it, got "
             f"{type(error).__name__}: {error}; build inside the function what it cannot carry"
         ) from error
-    return [cloudpickle.dumps(pickle_registrations()), pickled]
+    return [by_value.dumps(pickle_registrations()), pickled]
 
 
 def unpack(carried: Carried) -> EnvFn:

@@ -342,7 +342,11 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         return [int(self._envs.env_ids[i]) for i in env_ids(indices, self.num_envs)]
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seed the next :meth:`reset`: env ``i`` with ``seed + env_ids[i]``; ``None``: with one drawn at random."""
+        """Seed the next :meth:`reset`: env ``i`` with ``seed + env_ids[i]``; ``None``: with one drawn at random.
+
+        Returns:
+            The seed of each env, in order.
+        """
         first = super().seed(seed)[0]
         assert first is not None  # one was drawn where none was given
         self._seeds = [first + env_id for env_id in self.env_ids.tolist()]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import cloudpickle
-
 from remuda._backends.base import Assignment
 from remuda._relay.output import WorkerOutput
 from remuda._relay.verbosity import Verbosity
+from remuda._wire import by_value
 from remuda._wire.parcel import Address, Parcel, fetch
 from remuda._wire.pickling import dump
 from remuda._wire.registrations import pickle_registrations
@@ -113,7 +112,7 @@ class WorkerConfigs:
 
 def _pickle(assignment: Assignment) -> bytes:
     try:
-        pickled: bytes = cloudpickle.dumps(list(assignment.env_fns))
+        pickled: bytes = by_value.dumps(list(assignment.env_fns))
     except Exception as error:
         raise InvalidEnvError(
             f"expected env_fns that can be pickled, to build the envs {list(assignment.spec.info.env_ids)} "
@@ -128,11 +127,11 @@ def _pickle_computed(assignment: Assignment) -> bytes:
     """What is the same for all workers."""
     for column in assignment.computed:
         try:
-            cloudpickle.dumps(column.function)
+            by_value.dumps(column.function)
         except Exception as error:
             raise InvalidEnvError(
                 f"expected {column.path} that can be pickled, to be computed in a worker process, got "
                 f"{type(error).__name__}: {error}"
             ) from error
-    pickled: bytes = cloudpickle.dumps(assignment.computed)
+    pickled: bytes = by_value.dumps(assignment.computed)
     return pickled

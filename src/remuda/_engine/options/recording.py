@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import cloudpickle
-
 from remuda._keywords import names_keywords
 from remuda._system.directories import make_writable
+from remuda._wire import by_value
 
 
 @names_keywords(option="record")
@@ -78,6 +77,6 @@ def _describe_factory(
     name = getattr(env_fn, "__qualname__", None)
     text = repr(env_fn) if name is None else f"{getattr(env_fn, '__module__', '?')}.{name}"
     try:
-        return text, cloudpickle.dumps(env_fn)
+        return text, by_value.dumps(env_fn)
     except Exception as error:  # with start_method="fork", threads, or in the caller itself it need not be possible
         return f"{text}, which cannot be pickled ({type(error).__name__}: {error})", None

@@ -6,8 +6,9 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
+
+from remuda._wire import by_value
 
 
 class Continued(int):
@@ -123,7 +124,7 @@ def pickled_options(
 
 def _pickle(options: dict[str, Any], env_id: int) -> bytes:
     try:
-        pickled: bytes = cloudpickle.dumps(options, protocol=5)
+        pickled: bytes = by_value.dumps(options, protocol=5)
     except Exception as error:
         raise TypeError(
             f"expected reset options that can be pickled, got {reprlib.repr(options)} for env {env_id} ({error})"

@@ -14,7 +14,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import registry
@@ -27,6 +26,7 @@ from remuda._crash.record import Beginning, Record, RecordedFault
 from remuda._engine.options.recording import Factories, Recording
 from remuda._engine.running.changes import Sayings
 from remuda._engine.running.running import Running
+from remuda._wire import by_value
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
 
@@ -155,7 +155,7 @@ class _RecordMaker:
             return replace(record, actions=actions)
         objects = dict(_parse_objects(self._log.objects(record.env_id)))
         by_index = {n - first: objects[n] for n in range(first, first + len(rows)) if n in objects}
-        return replace(record, actions=actions, pickles={**record.pickles, "actions": cloudpickle.dumps(by_index)})
+        return replace(record, actions=actions, pickles={**record.pickles, "actions": by_value.dumps(by_index)})
 
 
 def _parse_objects(data: bytes) -> list[tuple[int, list[bytes]]]:
@@ -172,11 +172,11 @@ def _parse_objects(data: bytes) -> list[tuple[int, list[bytes]]]:
 
 
 def _pickles(factory: bytes | None, observation_space: Any, spec: Any) -> dict[str, bytes]:
-    pickles = {"observation_space": cloudpickle.dumps(observation_space)}
+    pickles = {"observation_space": by_value.dumps(observation_space)}
     if factory is not None:
         pickles["factory"] = factory
     if spec is not None and (registered := registry.get(spec.id)) is not None:
-        pickles["spec"] = cloudpickle.dumps(registered)  # the factory may look it up
+        pickles["spec"] = by_value.dumps(registered)  # the factory may look it up
     return pickles
 
 

@@ -1,0 +1,42 @@
+"""Functions that travel by value still say which file they are from."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from pool_envs import counting
+
+from remuda import EnvError, Pool
+from remuda._wire import by_value
+from remuda._wire.pickling import load
+
+
+def _fail(env: Any) -> None:
+    def inner() -> None:
+        raise ValueError("of a function that no import finds")
+
+    inner()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_a_traceback_shows_the_lines_of_what_travelled(start_method: Any) -> None:
+    def fail(env: Any) -> None:
+        _fail(env)
+
+    with Pool(counting(1), num_workers=1, start_method=start_method) as pool:
+        with pytest.raises(EnvError) as caught:
+            pool.apply(fail)
+    (failure,) = caught.value.failures
+    assert "_fail(env)" in failure.traceback
+    assert __file__ in failure.traceback
+
+
+def test_code_within_code_keeps_its_file() -> None:
+    def outer() -> Any:
+        return lambda: None
+
+    copy = load([by_value.dumps(outer)])
+    assert copy.__code__.co_filename == copy().__code__.co_filename == __file__
