@@ -26,9 +26,8 @@ def test_a_traceback_shows_the_lines_of_what_travelled(start_method: Any) -> Non
     def fail(env: Any) -> None:
         _fail(env)
 
-    with Pool(counting(1), num_workers=1, start_method=start_method) as pool:
-        with pytest.raises(EnvError) as caught:
-            pool.apply(fail)
+    with Pool(counting(1), num_workers=1, start_method=start_method) as pool, pytest.raises(EnvError) as caught:
+        pool.apply(fail)
     (failure,) = caught.value.failures
     assert "_fail(env)" in failure.traceback
     assert __file__ in failure.traceback
