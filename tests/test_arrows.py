@@ -29,7 +29,7 @@ ARROWS = {
     "_reports": {"_system"},
     "_tensors": {"_core", "_spellings", "_system", "errors"},
     "_wire": {"_core", "_system", "_wording", "errors"},
-    "_crash": {"_core", "errors"},
+    "_crash": {"_core", "_wire", "errors"},
     "_trace": {"errors"},
     "_progress": {"errors"},
     "_relay": {"_core", "_system", "_wire", "_progress"},

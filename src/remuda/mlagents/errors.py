@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import cloudpickle
 from mlagents_envs import exception as unity
 from mlagents_envs.exception import (
     UnityCommunicationException,
@@ -17,7 +18,6 @@ from mlagents_envs.exception import (
 
 import remuda
 from remuda._faces.translation import by_kind
-from remuda._wire import by_value
 from remuda.errors import Fault
 
 RESTARTABLE = (
@@ -74,7 +74,7 @@ def unity_exceptions_that_travel() -> Iterator[None]:
 
 def _can_travel(error: UnityException) -> bool:
     try:
-        return type(pickle.loads(by_value.dumps(error))) is type(error)
+        return type(pickle.loads(cloudpickle.dumps(error))) is type(error)
     except Exception:  # it holds a lock, its constructor wants other arguments, ...
         return False
 
