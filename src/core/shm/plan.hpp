@@ -62,6 +62,12 @@ struct Meter {
 };
 static_assert(sizeof(Meter) == 64);
 
+inline constexpr Field kFieldsOfMeter[] = {
+    {"steps", "u8", 1, offsetof(Meter, steps)},   {"busy_ns", "u8", 1, offsetof(Meter, busy_ns)},
+    {"cpu_ns", "u8", 1, offsetof(Meter, cpu_ns)}, {"task", "u8", 1, offsetof(Meter, task)},
+    {"env", "u4", 1, offsetof(Meter, env)},       {"pid", "u4", 1, offsetof(Meter, pid)},
+};
+
 // An op and when it began, in one word, so that a reader never takes one's beginning for another's.
 struct Task {
   static std::uint64_t pack(Op op, std::uint64_t begin_ns) {

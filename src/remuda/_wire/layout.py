@@ -220,10 +220,13 @@ class Layout:
     def action_columns(self, arena: _core.Arena) -> list[_core.Column]:
         return _columns(arena, self.action.columns, self.plan.actions)
 
-    def sent_actions(self, arena: _core.Arena) -> list[_core.ActionColumn]:
-        """The same for who writes what callers pass."""
-        columns = zip(self.action_columns(arena), self.action.columns, strict=True)
-        return [_core.ActionColumn(column, spec.choices.bounds if spec.choices else []) for column, spec in columns]
+    def sent_actions(self, arena: _core.Arena) -> _core.Actions:
+        """Returns the actions for the hub, which converts those that do not fit as they are by `SpaceCodec`."""
+        specs = zip(self.action_columns(arena), self.action.columns, strict=True)
+        columns = [_core.ActionColumn(column, _bounds(spec)) for column, spec in specs]
+        if self.action.num_objects:  # the pool converts them before it sends the arrays as a tuple
+            return _core.Actions(columns, self.action.flat_nest, lambda arrays, _: arrays)
+        return _core.Actions(columns, self.action.nest, self.action.columns_of)
 
     def log_columns(self, arena: _core.Arena) -> list[_core.Column]:
         """Of the actions in the logs."""
@@ -232,6 +235,13 @@ class Layout:
     def info_column(self, arena: _core.Arena, column: InfoColumn) -> _core.Column:
         offset = self.plan.columns[_core.INFO_COLUMN] + column.offset * self.plan.rows
         return arena.column(column.dtype, list(column.shape), offset)
+
+
+def _bounds(spec: ColumnSpec) -> list[tuple[int, int]] | None:
+    """Returns the bounds that the hub compares numbers with: none for a Box, [] if only a conversion compares them."""
+    if spec.choices is None:
+        return None
+    return spec.choices.bounds if spec.dtype == np.int64 else []
 
 
 def _columns(arena: _core.Arena, specs: Sequence[ColumnSpec], offsets: list[int]) -> list[_core.Column]:

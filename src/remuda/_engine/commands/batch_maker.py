@@ -54,12 +54,12 @@ class BatchMaker:
     def advise_at(self, number: int, advise: Callable[[], Callable[[], None] | None]) -> None:
         """Calls what `advise` refers to, if that is still there, with the batch of this number, from 1."""
         self._advise_at, self._advise = number, advise
-        self._running.hub.look_at(number)
+        self._running.hub.callbacks.look_at = number
 
     def look(self, batch: Batch) -> None:
         """At a batch with keys that are new, or at the one of that number."""
         self._give_columns(batch._rows_matter())
-        if self._running.hub.batches == self._advise_at and (advise := self._advise()) is not None:
+        if self._running.hub.caller.batches == self._advise_at and (advise := self._advise()) is not None:
             advise()
 
     def _give_columns(self, raw: dict[int, RawRow]) -> None:
@@ -80,7 +80,7 @@ class BatchMaker:
         columns = self._infos.columns
         for column in columns[self._reader.num_columns :]:
             self._reader.add(column.path, column.type)
-        for column in columns[self._running.hub.num_info_columns :]:
+        for column in columns[self._running.hub.frames.num_info_columns :]:
             self._running.hub.add_info_column(self._layout.info_column(self._running.arena, column))
         for worker, first in enumerate(self._announced):
             if first < len(columns):

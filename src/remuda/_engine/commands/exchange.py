@@ -13,7 +13,7 @@ from remuda._engine.running.calls import Addressee
 from remuda._engine.running.changes import Changes
 from remuda._engine.running.fault_kinds import reason_of
 from remuda._engine.running.running import Running
-from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
@@ -45,10 +45,10 @@ class Exchange:
     # -- results -----------------------------------------------------------------------------------------
 
     def pending(self, part: int) -> int:
-        return self._running.hub.pending(part)
+        return self._running.slots.pending(part)
 
     def ready(self, part: int) -> int:
-        return self._running.hub.ready(part)
+        return self._running.slots.ready(part)
 
     def send(self, op: _core.Op, targets: Sequence[int], blobs: list[Any] | None, part: int, *, to_all: bool) -> None:
         """Sends each of `targets`, slots of a part, a reset or observe. Raises before anything is sent.
@@ -59,17 +59,24 @@ class Exchange:
             blobs = self.supervisor.resolution.known_observations(targets)
         refusal = self._running.hub.send(op, None if to_all else targets, None, blobs, part)
         if refusal is not None:
-            self.raise_refusal(refusal, targets)
+            self.raise_refusal(refusal)
 
-    def raise_refusal(self, refusal: _core.Refusal, targets: Sequence[int]) -> NoReturn:
-        """Says what keeps `targets`, slots of a part, from being sent a command."""
-        if refusal == _core.Refusal.PART:
-            raise StateError("the pool was split in the course of this call, and nothing was sent; call again")
-        if refusal == _core.Refusal.MUST_RESET:
-            self.faults.check_reset(targets)
-        self.faults.check_alive(self._running.slots.env_of(slot) for slot in targets)
-        busy = next((slot for slot in targets if not self._running.slots.is_idle(slot)), None)
-        raise StateError(f"expected envs whose last result was received, but env {busy} is in flight; call recv first")
+    def raise_refusal(self, refusal: _core.Refusal) -> NoReturn:
+        """Raises the error for a command that the hub has not sent."""
+        match refusal.reason:
+            case _core.Reason.MUST_RESET:
+                raise must_reset(refusal.slots)
+            case _core.Reason.LOST:
+                raise self.faults.lost_env(self._running.slots.env_of(refusal.slots[0]))
+            case _core.Reason.PENDING:
+                raise StateError(f"expected no env in flight, got {len(refusal.slots)}; call recv or discard first")
+            case _core.Reason.IN_FLIGHT:
+                raise StateError(
+                    f"expected envs whose last result was received, but env {refusal.slots[0]} is in flight; "
+                    "call recv first"
+                )
+            case _:
+                raise StateError("the pool was split in the course of this call, and nothing was sent; call again")
 
     @property
     def spares(self) -> list[int]:
@@ -104,7 +111,7 @@ class Exchange:
     def discard(self, part: int) -> None:
         """Waits for whatever is in flight and drops it, faults included."""
         # A death ends a wait early, and a reset may follow what was dropped.
-        while pending := self._running.hub.pending(part):
+        while pending := self.pending(part):
             self.wait(pending, None, part)
             self._running.hub.drop_ready(part)
         self.faults.forget(part)
@@ -179,7 +186,7 @@ class Exchange:
         """
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
-        while not self._running.hub.has_room(worker) or not self.supervisor.takes_messages(worker):
+        while not self._running.workers.has_room(worker) or not self.supervisor.takes_messages(worker):
             self._pump_once(None)
             self.faults.check_alive(env_ids)
         return self._running.hub.post_message(op, worker, env, parts, calls, addressee)
@@ -202,7 +209,7 @@ class Exchange:
         close_errors = _CloseErrors(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while self.supervisor.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():
-                if self._running.hub.has_room(worker.index):
+                if self._running.workers.has_room(worker.index):
                     sequence = self._running.hub.post_message(
                         _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, close_errors
                     )

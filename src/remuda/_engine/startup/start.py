@@ -156,7 +156,6 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         final_columns=layout.final_columns(arena),
         computed=layout.computed_columns(arena),
         actions=layout.sent_actions(arena),
-        action_nest=layout.action.flat_nest if layout.action.num_objects else layout.action.nest,
         queues=backend.queues(),
         spin_ns=layout.spinning.pool_ns,
         # The serial backend runs one env at a time as it is.

@@ -31,7 +31,7 @@ class Faults:
 
     def __init__(self, running: Running, *, in_callers_thread: bool) -> None:
         self._running = running
-        self.obstacles = running.hub.obstacles  # where the hub looks before it sends anything, or hands anything out
+        self.obstacles = running.slots.obstacles  # where the hub looks before it sends anything, or hands anything out
         self._part_of = [0] * running.layout.num_slots  # numbers as the hub gives them
         self._in_callers_thread = in_callers_thread
         self._lost: dict[int, RemudaError] = {}
@@ -155,12 +155,23 @@ class Faults:
         return interrupt
 
     def check_alive(self, env_ids: Iterable[int]) -> None:
+        """Raises BrokenPoolError for the first of these envs that is lost."""
         for env_id in env_ids if self._lost else ():
             if env_id in self._lost:
-                raise BrokenPoolError(
-                    f"env {env_id} was lost to an earlier fault; close the pool and make a new one"
-                ) from self._lost[env_id]
+                raise self.lost_env(env_id)
+
+    def lost_env(self, env_id: int) -> BrokenPoolError:
+        """Returns the error for a command to an env that is lost."""
+        error = BrokenPoolError(f"env {env_id} was lost to an earlier fault; close the pool and make a new one")
+        error.__cause__ = self._lost[env_id]
+        return error
 
     def check_reset(self, slots: Iterable[int]) -> None:
-        if missing := sorted(filter(self.obstacles.must_reset, slots)):
-            raise StateError(f"expected envs that have been reset, got {name_some('env', missing)}; call reset first")
+        """Raises StateError if one of these slots must be reset."""
+        if missing := list(filter(self.obstacles.must_reset, slots)):
+            raise must_reset(missing)
+
+
+def must_reset(slots: Sequence[int]) -> StateError:
+    """Returns the error for a command that was sent to slots which must be reset first."""
+    return StateError(f"expected envs that have been reset, got {name_some('env', sorted(slots))}; call reset first")

@@ -178,7 +178,7 @@ class Replacements:
         )
         changes = Changes()
         self.lives.plan(worker, WorkerState.RUNNING, changes)
-        changes.do(self._running.hub.arrive, worker, pidfd, socket)
+        changes.do(self._running.workers.arrive, worker, pidfd, socket)
         for env in self._backend.workers[worker].env_ids:
             if self._running.slots.slot_of(env) is None:
                 changes.do(self._running.hub.instruct, _core.Op.PREPARE, worker, env, None)
