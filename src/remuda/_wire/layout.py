@@ -12,18 +12,12 @@ import numpy as np
 from gymnasium import Space
 
 from remuda import _core
+from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 from remuda._wire.codec import ColumnSpec, SpaceCodec
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.spinning import Spinning
 
 T = TypeVar("T")
-
-AUTORESET = {
-    "next_step": _core.Autoreset.NEXT_STEP,
-    "same_step": _core.Autoreset.SAME_STEP,
-    "disabled": _core.Autoreset.DISABLED,
-    "background": _core.Autoreset.BACKGROUND,
-}
 
 # The core's fixed columns, in its order: reward, terminated, truncated, and the mask of info columns.
 _FIXED = [
@@ -98,6 +92,11 @@ class Layout:
         return Layout, tuple(getattr(self, one.name) for one in fields(self) if one.init)
 
     @property
+    def mode(self) -> AutoresetMode:
+        """The facts about `autoreset`."""
+        return AUTORESET_MODES[self.autoreset]
+
+    @property
     def num_envs(self) -> int:
         """The spares counted."""
         return sum(self.envs_of_worker)
@@ -148,7 +147,7 @@ class Layout:
             index=worker,
             first_env=self.first_env(worker),
             is_vector=self.vector_size is not None,
-            autoreset=AUTORESET[self.autoreset],
+            autoreset=self.mode.core,
             resets_ahead=self.resets_ahead,
             spin_ns=self.spinning.worker_ns,
             spins_heedlessly=self.spinning.heedless,
@@ -167,7 +166,7 @@ class Layout:
         """Of one row, per column of results."""
         leaves = [column.nbytes for column in self.observation.columns]
         computed = [column.nbytes for column in self.computed]
-        final_leaves = leaves if self.autoreset == "same_step" else []
+        final_leaves = leaves if self.mode.in_same_step else []
         return [*(size for _, size in _FIXED), self.info_bytes, *leaves, *computed, *final_leaves]
 
     def plan_arguments(self) -> dict[str, Any]:
@@ -212,7 +211,7 @@ class Layout:
 
     def final_columns(self, arena: _core.Arena) -> list[_core.Column]:
         """The terminal observations of same-step autoreset; none in other modes."""
-        if self.autoreset != "same_step":
+        if not self.mode.in_same_step:
             return []
         first = _core.FIRST_LEAF + len(self.observation.columns) + len(self.computed)
         return _columns(arena, self.observation.columns, self.plan.columns[first:])

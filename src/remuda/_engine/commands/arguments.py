@@ -104,13 +104,10 @@ def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
             raise TypeError(f"expected {name} to be an int, got {number!r}") from None
         if not is_one:
             raise ValueError(f"expected {name} to be at least 1, got {number}")
-    if layout.autoreset not in ("next_step", "same_step"):
-        why = {
-            "disabled": "there is no row for the resets that you ask for",
-            "background": "resets come by themselves, between the steps",
-        }[layout.autoreset]
+    if layout.mode.why_no_rollout is not None:
         raise ValueError(
-            f"expected autoreset='next_step' or 'same_step' for a rollout, got {layout.autoreset!r}: {why}"
+            f"expected autoreset='next_step' or 'same_step' for a rollout, got {layout.autoreset!r}: "
+            f"{layout.mode.why_no_rollout}"
         )
     for name, codec in (("observation", layout.observation), ("action", layout.action)):
         if codec.objects:

@@ -78,7 +78,7 @@ class Replacing:
         obstacles = self._exchange.faults.obstacles
         for slot in slots:
             self._running.slots.set_fresh(slot)
-            if self._layout.autoreset == "next_step":  # the next step resets it
+            if self._layout.mode.in_next_step:  # the next step resets it
                 self._running.slots.cut_off_in_rollout(slot)
             else:
                 obstacles.require_reset(slot)

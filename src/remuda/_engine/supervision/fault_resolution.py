@@ -21,7 +21,7 @@ class FaultResolution:
 
     def __init__(self, running: Running, faults: Faults) -> None:
         self._running, self._layout = running, running.layout
-        self._mode = running.layout.autoreset
+        self._mode = running.layout.mode
         self._faults = faults
 
     def settle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
@@ -40,7 +40,7 @@ class FaultResolution:
             return None
         if all(map(self._running.slots.is_over, slots)):
             return self._forbid_steps(slots, changes)
-        later = Outcome.END_AND_RESET_LATER if self._mode == "same_step" else Outcome.END_LATER
+        later = Outcome.END_AND_RESET_LATER if self._mode.in_same_step else Outcome.END_LATER
         return self._resolve(later, slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
@@ -62,9 +62,9 @@ class FaultResolution:
         if op == _core.Op.OBSERVE and over:
             return Outcome.REPEAT_LAST
         # A reset, in one way or another: there is no episode that could have ended.
-        if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode == "next_step" and over):
+        if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode.in_next_step and over):
             return Outcome.RESEND
-        return Outcome.END_AND_RESET if self._mode == "same_step" else Outcome.END_EPISODE
+        return Outcome.END_AND_RESET if self._mode.in_same_step else Outcome.END_EPISODE
 
     def _resolve(self, outcome: Outcome, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
         parts: tuple[Any, ...] | None
@@ -83,7 +83,7 @@ class FaultResolution:
 
     def _forbid_steps(self, slots: Sequence[int], changes: Changes) -> None:
         """Forbids steps until the caller resets the env that was rebuilt, if there is no autoreset."""
-        if self._mode == "disabled":
+        if self._mode.by_caller:
             for slot in slots:
                 changes.do(self._faults.obstacles.require_reset, slot)
 

@@ -265,7 +265,7 @@ class Supervisor:
         (`slot` is None) that of a spare.
         """
         self._close_worker(worker, changes)
-        if self._layout.autoreset == "same_step" and slot is not None:
+        if self._layout.mode.in_same_step and slot is not None:
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, terminal)
 
     def reset_left_to_successor(self, worker: int, slot: int, changes: Changes) -> None:
