@@ -22,7 +22,7 @@ const Event kEvents[] = {
     {"orphan", [](Slots& slots) { slots.orphan(0); }, SlotState::kOrphaned},
     {"drop", [](Slots& slots) { slots.drop(0); }, SlotState::kIdle},
     {"fail", [](Slots& slots) { slots.fail(0); }, SlotState::kFailed},
-    {"tell", [](Slots& slots) { slots.tell(0); }, SlotState::kIdle},
+    {"tell", [](Slots& slots) { slots.release(0); }, SlotState::kIdle},
     {"resend", [](Slots& slots) { slots.resend(0); }, SlotState::kInFlight},
     {"answer", [](Slots& slots) { slots.answer(0); }, SlotState::kReady},
     {"take", [](Slots& slots) { slots.take(0); }, SlotState::kIdle},

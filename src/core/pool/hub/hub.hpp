@@ -134,8 +134,8 @@ class Hub {
   nb::object first_event() const;
   void remove_event();
   // The failures of a part were raised: its failed slots are no longer pending.
-  void tell_failed(std::uint32_t part) {
-    if (has_part(part)) slots_.tell_failed(part);
+  void release_failed(std::uint32_t part) {
+    if (has_part(part)) slots_.release_failed(part);
   }
   // Ends an orphaned command, see `Outcome`.  `parts` is handed out with the result.
   void resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);

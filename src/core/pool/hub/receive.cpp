@@ -198,7 +198,7 @@ nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_
   const std::uint32_t there = slots_.pending(number);
   if (tracing_.is_on()) tracing_.note_call(now.get());
   const auto is_ordinary = [this] {
-    return !needs_attention() && !workers_.has_unheard() && !slots_.obstacles()->any_untold();
+    return !needs_attention() && !workers_.has_unread_records() && !slots_.obstacles()->any_unraised();
   };
   if (there == 0 || !is_ordinary()) return nb::none();
   if (!wait_from(now.get(), wanted == 0 ? there : std::min(wanted, there), -1, number) || !is_ordinary())
@@ -212,7 +212,7 @@ void Hub::drop_ready(std::uint32_t number) {
   slots_.take_extras(dropped);
   const std::vector<std::uint32_t> ended = slots_.note_ends(dropped);
   for (const Run& run : dropped) part.free_rows(run.row, run.count);
-  slots_.tell_failed(number);
+  slots_.release_failed(number);
   forget_rollout(number);
   if (ended.empty()) return;
   TimeOfCall now;

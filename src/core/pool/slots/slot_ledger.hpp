@@ -143,7 +143,7 @@ class SlotLedger {
   // The spare that backs a slot now resets into its row.  Returns whether the caller must send the command.
   bool complete_with_spare(std::uint32_t slot);
   // The failed slots of a part are idle from now on: their failures were raised, or dropped.
-  void tell_failed(std::uint32_t part) { parts_.at(part).tell_failed(slots_); }
+  void release_failed(std::uint32_t part) { parts_.at(part).release_failed(slots_); }
   // Removes the runs of up to `limit` ready slots of a part, the first to arrive.
   std::vector<Run> take_ready(Part& part, std::uint32_t limit);
   // The objects that came with some of the rows: {position: (flags, parts | None, terminal | None)}; null if none did.
