@@ -115,7 +115,7 @@ class Faults:
             raise error
 
     def _take_error(self, part: int) -> BaseException | None:
-        """Returns the error, and drops its faults. It raises nothing, because `changes` in its frame refers to the hub."""
+        """Returns the error, and drops its faults. It must not raise, because `changes` refers to the hub."""
         changes = Changes()
         error, others = self._first_error(part), self._of_others(part)
         if error is not None:
