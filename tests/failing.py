@@ -45,12 +45,13 @@ def failure(env_id: int | None = 1, exception: BaseException | None = None) -> F
 
 
 def faults_of(num_slots: int) -> Faults:
-    """Of a pool whose hub does nothing but remember obstacles."""
+    """Returns the faults of a pool whose hub only keeps obstacles."""
 
     def nothing(*_: Any) -> None: ...
 
-    hub = SimpleNamespace(obstacles=_core.Obstacles(num_slots, num_slots), resolve=nothing, tell_failed=nothing)
-    running: Any = SimpleNamespace(hub=hub, layout=SimpleNamespace(num_slots=num_slots))
+    hub = SimpleNamespace(resolve=nothing, release_failed=nothing)
+    slots = SimpleNamespace(obstacles=_core.Obstacles(num_slots, num_slots))
+    running: Any = SimpleNamespace(hub=hub, slots=slots, layout=SimpleNamespace(num_slots=num_slots))
     return Faults(running, in_callers_thread=False)
 
 

@@ -23,8 +23,9 @@ class Collector(logging.Handler):
 
 @pytest.fixture
 def heard(caplog: pytest.LogCaptureFixture) -> Iterator[list[Any]]:
-    """The log records handled in this process, from DEBUG up."""
+    """Yields the log records handled in this process, from DEBUG up."""
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.WARNING, "OpenGL")  # logs its import, when the env of an earlier test is collected here
     collector = Collector()
     logging.root.addHandler(collector)
     yield collector.records

@@ -31,11 +31,11 @@ TEST(envs_are_lost_for_good) {
 
 TEST(faults_wait_until_they_are_told) {
   Obstacles obstacles(1, 1);
-  CHECK(!obstacles.any_untold());
-  obstacles.set_untold(true);
-  CHECK(obstacles.any_untold());
-  obstacles.set_untold(false);
-  CHECK(!obstacles.any_untold());
+  CHECK(!obstacles.any_unraised());
+  obstacles.set_unraised(true);
+  CHECK(obstacles.any_unraised());
+  obstacles.set_unraised(false);
+  CHECK(!obstacles.any_unraised());
 }
 
 TEST(there_are_no_others) {

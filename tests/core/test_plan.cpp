@@ -52,7 +52,7 @@ std::vector<Region> regions_of(const Plan& plan) {
   const std::uint64_t line = 64, blobs = sizeof(BlobHeader) + plan.blob_bytes;
   std::vector<Region> regions = {{0, sizeof(ArenaHeader), line},
                                  {Plan::kPoolBell, sizeof(Bell), line},
-                                 {Plan::kWords, sizeof(Words), line},
+                                 {Plan::kRecords, sizeof(Records), line},
                                  {Plan::kCores, sizeof(SharedCores), line}};
   for (std::uint32_t w = 0; w < plan.workers; ++w) {
     regions.push_back({plan.bell(w), sizeof(Bell), line});

@@ -84,7 +84,7 @@ TEST(a_failure_is_pending_and_done_until_its_part_is_told) {
   pool.resolution.fail(2);
   CHECK(pool.state(2) == SlotState::kFailed && pool.state(3) == SlotState::kFailed);
   CHECK(part.pending() == 2 && part.done() == 2 && part.in_flight() == 0 && part.ready() == 0);
-  part.tell_failed(pool.slots);
+  part.release_failed(pool.slots);
   CHECK(pool.state(2) == SlotState::kIdle && pool.state(3) == SlotState::kIdle);
   CHECK(part.pending() == 0 && part.done() == 0);
 }

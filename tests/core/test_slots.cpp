@@ -22,7 +22,7 @@ const Event kEvents[] = {
     {"orphan", [](Slots& slots) { slots.orphan(0); }, SlotState::kOrphaned},
     {"drop", [](Slots& slots) { slots.drop(0); }, SlotState::kIdle},
     {"fail", [](Slots& slots) { slots.fail(0); }, SlotState::kFailed},
-    {"tell", [](Slots& slots) { slots.tell(0); }, SlotState::kIdle},
+    {"release", [](Slots& slots) { slots.release(0); }, SlotState::kIdle},
     {"resend", [](Slots& slots) { slots.resend(0); }, SlotState::kInFlight},
     {"answer", [](Slots& slots) { slots.answer(0); }, SlotState::kReady},
     {"take", [](Slots& slots) { slots.take(0); }, SlotState::kIdle},
@@ -66,7 +66,7 @@ TEST(each_state_has_the_events_of_the_table) {
   CHECK(possible_in(SlotState::kAwaitingSpare) == Names{"orphan"});
   CHECK(possible_in(SlotState::kOrphaned) == (Names{"await_spare", "drop", "fail", "resend", "answer"}));
   CHECK(possible_in(SlotState::kReady) == Names{"take"});
-  CHECK(possible_in(SlotState::kFailed) == Names{"tell"});
+  CHECK(possible_in(SlotState::kFailed) == Names{"release"});
 }
 
 TEST(a_refusal_says_what_was_asked_of_whom) {

@@ -2,6 +2,7 @@
 #include "pool/hub/hub.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -52,20 +53,22 @@ void bind_slots(nb::module_& m) {
       .value("RESET", Outcome::kReset)
       .value("END_LATER", Outcome::kEndLater)
       .value("END_AND_RESET_LATER", Outcome::kEndAndResetLater);
-  nb::enum_<Refusal>(m, "Refusal")
-      .value("PART", Refusal::kPart)
-      .value("PENDING", Refusal::kPending)
-      .value("TARGETS", Refusal::kTargets)
-      .value("ACTIONS", Refusal::kActions)
-      .value("MUST_RESET", Refusal::kMustReset)
-      .value("LOST", Refusal::kLost)
-      .value("IN_FLIGHT", Refusal::kInFlight);
+  nb::enum_<Refusal::Reason>(m, "Reason")
+      .value("PART", Refusal::Reason::kPart)
+      .value("PENDING", Refusal::Reason::kPending)
+      .value("TARGETS", Refusal::Reason::kTargets)
+      .value("MUST_RESET", Refusal::Reason::kMustReset)
+      .value("LOST", Refusal::Reason::kLost)
+      .value("IN_FLIGHT", Refusal::Reason::kInFlight);
+  nb::class_<Refusal>(m, "Refusal", "The reason why a command was not sent, and the slots that it is about.")
+      .def_ro("reason", &Refusal::reason)
+      .def_ro("slots", &Refusal::slots);
   nb::class_<Obstacles>(m, "Obstacles")
       .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
       .def("require_reset", &Obstacles::require_reset, "slot"_a)
       .def("must_reset", &Obstacles::must_reset, "slot"_a)
       .def("lose", &Obstacles::lose, "env"_a)
-      .def("set_untold", &Obstacles::set_untold, "any"_a);
+      .def("set_unraised", &Obstacles::set_unraised, "any"_a);
   nb::class_<SlotLedger>(m, "SlotLedger")
       .def("env_of", &SlotLedger::env_of, "slot"_a)
       .def("worker_of", &SlotLedger::worker_of, "slot"_a)
@@ -83,6 +86,9 @@ void bind_slots(nb::module_& m) {
       .def("has_begun", &SlotLedger::has_begun, "slot"_a)
       .def("progress", &SlotLedger::progress, "env"_a)
       .def("seeded", &SlotLedger::seeded, "env"_a)
+      .def_prop_ro("obstacles", &SlotLedger::obstacles)
+      .def("pending", &SlotLedger::pending, "part"_a = 0)
+      .def("ready", &SlotLedger::ready, "part"_a = 0)
       .def("has_part", &SlotLedger::has_part, "part"_a)
       .def_prop_ro("part_numbers", &SlotLedger::part_numbers)
       .def_prop_ro("any_pending", &SlotLedger::any_pending)
@@ -93,11 +99,13 @@ void bind_slots(nb::module_& m) {
 
 void bind_workers(nb::module_& m) {
   nb::class_<Workers>(m, "Workers")
+      .def("has_room", &Workers::has_room, "worker"_a)
+      .def("arrive", &Workers::arrive, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("watch", &Workers::watch_process, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("relay", &Workers::relay, "fd"_a)
-      .def("said", &Workers::said)
-      .def_prop_ro("has_unheard", &Workers::has_unheard)
-      .def("note_heard", &Workers::note_heard, "said"_a)
+      .def("records_sent", &Workers::records_sent)
+      .def_prop_ro("has_unread_records", &Workers::has_unread_records)
+      .def("note_records_read", &Workers::note_records_read, "sent"_a)
       .def("listen", &Workers::listen, "fds"_a, "alarm_ns"_a)
       .def("look_every", &Workers::look_every, "ns"_a)
       .def("raise_news", &Workers::raise_news)
@@ -136,15 +144,24 @@ void bind_hub(nb::module_& m) {
   bind_workers(m);
   bind_events(m);
   nb::class_<ActionColumn>(m, "ActionColumn")
-      .def(nb::init<Column, nb::sequence>(), "column"_a, "bounds"_a, nb::keep_alive<1, 2>());
+      .def(nb::init<Column, std::optional<std::vector<ActionColumn::Bounds>>>(), "column"_a, "bounds"_a.none(),
+           nb::keep_alive<1, 2>());
+  nb::class_<Actions>(m, "Actions")
+      .def(nb::init<std::vector<ActionColumn>, nb::handle, nb::object>(), "columns"_a, "nest"_a, "convert"_a);
+  nb::class_<CallerMeter>(m, "CallerMeter")
+      .def_prop_ro("batches", &CallerMeter::batches, "The number of batches that were handed out.")
+      .def("note_unpickled", &CallerMeter::note_unpickled, "ns"_a);
+  nb::class_<Callbacks>(m, "Callbacks").def_rw("pump", &Callbacks::pump).def_rw("look_at", &Callbacks::look_at);
+  nb::class_<FrameTaker>(m, "FrameTaker")
+      .def("padding_bytes", &FrameTaker::padding_bytes, "rows"_a)
+      .def_prop_ro("num_info_columns", &FrameTaker::num_info_columns);
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(Collected<Hub>::slots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
-                    std::vector<Column>, std::vector<Column>, std::vector<ActionColumn>, nb::object,
-                    const nb::sequence&, std::int64_t, std::uint32_t, bool, bool>(),
+                    std::vector<Column>, std::vector<Column>, Actions, const nb::sequence&, std::int64_t, std::uint32_t,
+                    bool, bool>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "computed"_a,
-           "actions"_a, "action_nest"_a, "queues"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false,
-           "spins_heedlessly"_a = false)
+           "actions"_a, "queues"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false, "spins_heedlessly"_a = false)
       .def("split", from_outside<&Hub::split>, "parts"_a)
       .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
       .def("begin_rollout", from_outside<&Hub::begin_rollout>, "part"_a, "parts"_a, "steps"_a, "extras"_a,
@@ -152,10 +169,9 @@ void bind_hub(nb::module_& m) {
       .def("end_rollout", from_outside<&Hub::end_rollout>, "part"_a, "rollout"_a)
       .def("bytes_for_rollout", &Hub::bytes_for_rollout, "rows"_a)
       .def("set_batches", &Hub::set_batches, "type"_a, "source"_a, "look"_a, "obs_is_array"_a)
-      .def("look_at", &Hub::look_at, "number"_a)
-      .def_prop_ro("batches", &Hub::batches)
-      .def("set_pump", &Hub::set_pump, "pump"_a)
-      .def_prop_ro("obstacles", &Hub::obstacles)
+      .def_prop_ro("callbacks", &Hub::callbacks, nb::rv_policy::reference_internal)
+      .def_prop_ro("caller", &Hub::caller, nb::rv_policy::reference_internal)
+      .def_prop_ro("frames", &Hub::frames, nb::rv_policy::reference_internal)
       .def_prop_ro("slots", &Hub::slots, nb::rv_policy::reference_internal)
       .def_prop_ro("workers", &Hub::workers, nb::rv_policy::reference_internal)
       .def("send", from_outside<&Hub::send>, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(),
@@ -169,7 +185,6 @@ void bind_hub(nb::module_& m) {
       .def("deal", dealing<&Hub::deal>, "function"_a)
       .def(
           "put_off", [](Hub& hub, nb::object close) { return hub.entrance().put_off(std::move(close)); }, "close"_a)
-      .def("has_room", &Hub::has_room, "worker"_a)
       .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())
       .def("receive", from_outside<&Hub::receive>, "wanted"_a, "part"_a,
            nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))
@@ -177,22 +192,16 @@ void bind_hub(nb::module_& m) {
            "part"_a = 0, "pad_to"_a = 0,
            nb::sig("def take(self, limit: int, by_slot: bool = False, slots: object | None = None, part: int = 0, "
                    "pad_to: int = 0) -> Batch"))
-      .def("padding_bytes", &Hub::padding_bytes, "rows"_a)
       .def("make_padding", from_outside<&Hub::make_padding>, "rows"_a)
       .def("drop_ready", from_outside<&Hub::drop_ready>, "part"_a = 0)
       .def("first_event", &Hub::first_event,
            nb::sig("def first_event(self) -> Message | LateWorker | DeadWorker | None"))
       .def("remove_event", from_within<&Hub::remove_event>)
       .def("resolve", from_within<&Hub::resolve>, "slot"_a, "outcome"_a, "parts"_a.none() = nb::none())
-      .def("tell_failed", from_within<&Hub::tell_failed>, "part"_a)
+      .def("release_failed", from_within<&Hub::release_failed>, "part"_a)
       .def("reopen", from_within<&Hub::reopen>, "worker"_a)
       .def("give_up", from_within<&Hub::give_up>, "worker"_a)
-      .def("arrive", from_within<&Hub::arrive>, "worker"_a, "pidfd"_a, "socket"_a = -1)
-      .def("note_unpickled", &Hub::note_unpickled, "ns"_a)
       .def("add_info_column", from_within<&Hub::add_info_column>, "column"_a)
-      .def_prop_ro("num_info_columns", &Hub::num_info_columns)
-      .def("pending", &Hub::pending, "part"_a = 0)
-      .def("ready", &Hub::ready, "part"_a = 0)
       .def_prop_ro("needs_attention", &Hub::needs_attention)
       .def("set_trace", &Hub::set_trace, "log"_a.none());
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ipc/clock.hpp"
@@ -23,6 +24,24 @@ inline void copy_words(const Arena& arena, std::uint64_t offset, std::uint64_t b
 
 inline nb::bytes as_bytes(const std::vector<std::uint64_t>& words) {
   return nb::bytes(words.data(), words.size() * sizeof(std::uint64_t));
+}
+
+// The structs of figures by name, each as ([(field, type, count, offset)], bytes).  A type may be the name of a struct
+// before it.
+inline nb::dict figure_structs() {
+  nb::dict structs;
+  const auto add = [&structs](const char* name, std::span<const Field> fields, std::size_t bytes) {
+    nb::list list;
+    for (const Field& field : fields) list.append(nb::make_tuple(field.name, field.type, field.count, field.offset));
+    structs[name] = nb::make_tuple(list, bytes);
+  };
+  add("Durations", kFieldsOfDurations, sizeof(Durations));
+  add("Episode", kFieldsOfEpisode, sizeof(EnvFigures::Episode));
+  add("Env", kFieldsOfEnv, sizeof(EnvFigures));
+  add("Worker", kFieldsOfWorker, sizeof(WorkerFigures));
+  add("Meter", kFieldsOfMeter, sizeof(Meter));
+  add("Caller", kFieldsOfCaller, sizeof(CallerFigures));
+  return structs;
 }
 
 // (of each env, of each worker, of each worker's meter, of the caller): one struct after another; and when that was, in

@@ -1,9 +1,10 @@
-// What is counted of envs, workers and the pool's caller, for statistics: it lies in the arena, so that another process
-// may read it, and outlives a worker, whose successor goes on counting.
+// Counters of envs, workers and the pool's caller, for statistics.  They lie in the arena, so another process may read
+// them, and they outlive a worker, whose successor continues them.
 //
-// Each figure has one writer, and anybody may read it at any time; nothing is ordered by it. A worker writes its
-// figures before it publishes the result that they are of, so whoever has the result finds it counted ("publish",
-// ring.hpp).
+// Each figure has one writer and any number of readers, and orders nothing.  A worker writes its figures before it
+// publishes the result that they belong to, so a result that was received is counted ("publish", ring.hpp).
+//
+// Python reads the structs by their lists of fields: a new figure is a member and an entry of `kFields`.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,15 @@
 #include <string_view>
 
 namespace remuda {
+
+// A member of a struct, for Python: its name, its type (of NumPy's, or the name of another struct), how many there are
+// in a row, and where it begins.
+struct Field {
+  const char* name;
+  const char* type;
+  std::uint32_t count;
+  std::size_t offset;
+};
 
 inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);  // one writer
@@ -53,6 +63,12 @@ struct Durations {
 };
 static_assert(sizeof(Durations) == 1088 && sizeof(Durations) % 64 == 0);
 
+inline constexpr Field kFieldsOfDurations[] = {
+    {"total_ns", "u8", 1, offsetof(Durations, total_ns)},
+    {"longest_ns", "u8", 1, offsetof(Durations, longest_ns)},
+    {"counts", "u8", Durations::kBuckets, offsetof(Durations, counts)},
+};
+
 // Of one env; where that is a vector env, the durations are with the first of its numbers.
 struct EnvFigures {
   static constexpr std::uint32_t kEpisodes = 16;  // that are remembered; the oldest may be overwritten meanwhile
@@ -78,9 +94,21 @@ struct EnvFigures {
 static_assert(sizeof(EnvFigures) == 2496 && offsetof(EnvFigures, episodes) == 2176 &&
               offsetof(EnvFigures, last) == 2240);
 
-// Of one worker, beside its `Meter`.
+inline constexpr Field kFieldsOfEpisode[] = {
+    {"reward", "f8", 1, offsetof(EnvFigures::Episode, reward)},
+    {"steps", "u8", 1, offsetof(EnvFigures::Episode, steps)},
+};
+inline constexpr Field kFieldsOfEnv[] = {
+    {"steps", "Durations", 1, offsetof(EnvFigures, steps)},
+    {"resets", "Durations", 1, offsetof(EnvFigures, resets)},
+    {"episodes", "u8", 1, offsetof(EnvFigures, episodes)},
+    {"faults", "u8", 1, offsetof(EnvFigures, faults)},
+    {"last", "Episode", EnvFigures::kEpisodes, offsetof(EnvFigures, last)},
+};
+
+// The figures of one worker, beside its `Meter`.
 struct WorkerFigures {
-  alignas(64) Durations idle;                  // from the end of what it did until there is something to do
+  alignas(64) Durations idle;                  // from the end of a command until the next one arrives
   std::atomic<std::uint64_t> restarts;         // the pool's
   std::atomic<std::uint64_t> memory_renewals;  // the pool's, too
   std::atomic<std::uint64_t> outage_ns;    // the pool's, too: from what a process failed in until its successor serves
@@ -103,7 +131,18 @@ struct WorkerFigures {
 };
 static_assert(sizeof(WorkerFigures) == 1216 && offsetof(WorkerFigures, restarts) == 1088);
 
-// Of the pool's caller, by the pool; see `CallerMeter`.
+inline constexpr Field kFieldsOfWorker[] = {
+    {"idle", "Durations", 1, offsetof(WorkerFigures, idle)},
+    {"restarts", "u8", 1, offsetof(WorkerFigures, restarts)},
+    {"memory_renewals", "u8", 1, offsetof(WorkerFigures, memory_renewals)},
+    {"outage_ns", "u8", 1, offsetof(WorkerFigures, outage_ns)},
+    {"rebuild_ns", "u8", 1, offsetof(WorkerFigures, rebuild_ns)},
+    {"info_ns", "u8", 1, offsetof(WorkerFigures, info_ns)},
+    {"info_bytes", "u8", 1, offsetof(WorkerFigures, info_bytes)},
+    {"info_key", "S64", 1, offsetof(WorkerFigures, info_key)},
+};
+
+// The figures of the pool's caller, which the pool writes; see `CallerMeter`.
 struct CallerFigures {
   alignas(64) std::atomic<std::uint64_t> began_ns;  // CLOCK_MONOTONIC: when it was first sent anything; 0: not yet
   std::atomic<std::uint64_t> batches;               // handed out
@@ -114,5 +153,14 @@ struct CallerFigures {
   std::uint64_t unused[2];
 };
 static_assert(sizeof(CallerFigures) == 64);
+
+inline constexpr Field kFieldsOfCaller[] = {
+    {"began_ns", "u8", 1, offsetof(CallerFigures, began_ns)},
+    {"batches", "u8", 1, offsetof(CallerFigures, batches)},
+    {"waited_ns", "u8", 1, offsetof(CallerFigures, waited_ns)},
+    {"sampled", "u8", 1, offsetof(CallerFigures, sampled)},
+    {"gathering_ns", "u8", 1, offsetof(CallerFigures, gathering_ns)},
+    {"unpickling_ns", "u8", 1, offsetof(CallerFigures, unpickling_ns)},
+};
 
 }  // namespace remuda

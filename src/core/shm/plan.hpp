@@ -3,7 +3,7 @@
 //
 //   0        ArenaHeader
 //   64       Bell                 the pool waits here; every worker rings it
-//   192      Words                how often workers have logged or warned
+//   192      Records              the number of log records and warnings of workers
 //   256      SharedCores          who may spin
 //   320      worker 0             Bell | Meter | command ring | result ring | blobs in | blobs out
 //            worker 1 ...         (each starts on a cache line of its own)
@@ -42,13 +42,13 @@
 
 namespace remuda {
 
-// How many log records and warnings all workers have sent to the pool, or are about to.  Each is counted before the
-// result of what it was said in is published, so whoever has seen that result sees the count ("publish", ring.hpp);
-// nothing else is ordered by it.
-struct Words {
-  alignas(64) std::atomic<std::uint32_t> said;
+// The number of log records and warnings that all workers have sent to the pool, or are about to send.  A record is
+// counted before the result of its command is published, so a reader of the result sees the count ("publish",
+// ring.hpp).  The count orders nothing else.
+struct Records {
+  alignas(64) std::atomic<std::uint32_t> sent;
 };
-static_assert(sizeof(Words) == 64);
+static_assert(sizeof(Records) == 64);
 
 // What a worker has done so far.  Written by the worker alone, read by anybody at any time; the
 // numbers are for statistics, nothing is ordered by them.
@@ -61,6 +61,12 @@ struct Meter {
   std::atomic<std::uint32_t> pid;                // whose process it is; 0: there is none yet
 };
 static_assert(sizeof(Meter) == 64);
+
+inline constexpr Field kFieldsOfMeter[] = {
+    {"steps", "u8", 1, offsetof(Meter, steps)},   {"busy_ns", "u8", 1, offsetof(Meter, busy_ns)},
+    {"cpu_ns", "u8", 1, offsetof(Meter, cpu_ns)}, {"task", "u8", 1, offsetof(Meter, task)},
+    {"env", "u4", 1, offsetof(Meter, env)},       {"pid", "u4", 1, offsetof(Meter, pid)},
+};
 
 // An op and when it began, in one word, so that a reader never takes one's beginning for another's.
 struct Task {
@@ -205,8 +211,8 @@ struct Plan {
 
   // The parts of worker w's port.
   static constexpr std::uint64_t kPoolBell = sizeof(ArenaHeader);
-  static constexpr std::uint64_t kWords = kPoolBell + sizeof(Bell);
-  static constexpr std::uint64_t kCores = kWords + sizeof(Words);
+  static constexpr std::uint64_t kRecords = kPoolBell + sizeof(Bell);
+  static constexpr std::uint64_t kCores = kRecords + sizeof(Records);
   std::uint64_t bell(std::uint32_t w) const { return ports[w]; }
   std::uint64_t meter(std::uint32_t w) const { return bell(w) + sizeof(Bell); }
   std::uint64_t commands(std::uint32_t w) const { return meter(w) + sizeof(Meter); }

@@ -29,7 +29,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
              arena_->at<EnvFigures>(plan_.env_figures)),
       log_(arena_, plan_),
       memory_watch_(hooks_),
-      words_(arena_->at<Words>(Plan::kWords)) {
+      records_(arena_->at<Records>(Plan::kRecords)) {
   for (nb::handle env : envs) {
     const std::uint32_t index = spec_.first_env + static_cast<std::uint32_t>(envs_.size());
     HostedEnv& hosted = envs_.emplace_back(HostedEnv{.index = index, .env = nb::borrow(env)});

@@ -78,7 +78,7 @@ class WorkerLoop {
   // The env that is being reset, stepped or called, if any. Any thread may ask.
   std::optional<std::uint32_t> current_env() const { return meter_.current_env(); }
   // Something is about to be logged to the pool. Any thread may call it.
-  void note_word() { words_->said.fetch_add(1, std::memory_order_relaxed); }
+  void note_record() { records_->sent.fetch_add(1, std::memory_order_relaxed); }
   // What hooks tell of infos, for statistics: see `TaskMeter`.
   void note_info(std::uint64_t ns) { meter_.note_info(ns); }
   void name_info(const std::string& key, std::uint64_t bytes) { meter_.name_info(key, bytes); }
@@ -178,7 +178,7 @@ class WorkerLoop {
   TaskMeter meter_;
   EpisodeLog log_;
   MemoryWatch memory_watch_;
-  Words* words_;
+  Records* records_;
 
   std::uint64_t now_ = 0;  // the end of what was done last
   bool completes_resets_ = false;

@@ -18,7 +18,7 @@ class SerialBackend(LocalBackend):
         self._loops = [worker.host.start(layout, arena) for worker in self.workers]
 
     def watch(self, hub: _core.Hub) -> None:
-        hub.set_pump(self._pump)
+        hub.callbacks.pump = self._pump
 
     def _pump(self) -> None:
         for loop, worker in zip(self._loops, self.workers, strict=True):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
 
-from remuda import Batch, Call, EnvError, InvalidActionError, Part, RestartLimitError, StateError, WorkerDiedError
+from remuda import Batch, Call, EnvError, Part, RestartLimitError, StateError, WorkerDiedError
 from remuda._cluster.calls import ShardCall
 from remuda._cluster.driver import Mail
 from remuda._cluster.rows import Rows
@@ -73,7 +73,7 @@ class ClusterPart(Part):
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Hands envs their next action and returns at once: one message to each shard. See `Part.send`."""
         ids = self._targets(env_ids)
-        arrays, objects = self._cluster.action.split_batch(actions, len(ids), InvalidActionError)
+        arrays, objects = self._cluster.action.split_batch(actions, len(ids))
         self._check_can_be_sent(ids)
         self._cluster.ledger.check_reset(ids)
         self._send_each("step", ids, (tuple(arrays), objects))

@@ -81,11 +81,12 @@ class Harness:
         """What it raises is in `error` afterwards."""
         if isinstance(op, Reset):
             arguments = self.prepare(op)
-            self._do(_core.Op.RESET, [], dump(_as_named(arguments)) if arguments else None)
+            self._do(_core.Op.RESET, None, dump(_as_named(arguments)) if arguments else None)
         else:
             objects = self._objects_of(op.index)
             arrays = [np.ascontiguousarray(column[op.index : op.index + 1]) for column in self._record.actions]
-            self._do(_core.Op.STEP, arrays, dump(objects) if objects else None)
+            actions = tuple(arrays) if objects else self._layout.action.build_batch(arrays, [])
+            self._do(_core.Op.STEP, actions, dump(objects) if objects else None)
 
     def prepare(self, op: Reset) -> dict[str, Any]:
         """Puts the env's generator into the state that it had before this reset; returns the reset's arguments."""
@@ -111,13 +112,13 @@ class Harness:
         self._host.close_quietly()
         del self._hub, self._loop
 
-    def _do(self, op: _core.Op, arrays: list[Any], parts: Parts | None) -> None:
+    def _do(self, op: _core.Op, actions: Any, parts: Parts | None) -> None:
         self._host.error = None
-        self._hub.send(op, None, tuple(arrays), None if parts is None else [parts])
+        self._hub.send(op, None, actions, None if parts is None else [parts])
         self._loop.run_available()
         self._hub.wait(1, 0, 0)
-        self.is_spoilt = not self._hub.ready() and self._host.error is None
-        if self._hub.ready():
+        self.is_spoilt = not self._hub.slots.ready() and self._host.error is None
+        if self._hub.slots.ready():
             self._hub.take(1)
 
     def _objects_of(self, index: int) -> list[Any]:
@@ -140,7 +141,6 @@ class Harness:
             final_columns=[],
             computed=[],
             actions=self._layout.sent_actions(arena),
-            action_nest=self._layout.action.flat_nest,
             queues=[self._channel.queues],
             spin_ns=0,
             max_running=1,

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
+from remuda.errors import InvalidActionError
+
 Leaves: TypeAlias = tuple[Any, ...]  # (path, dtype, shape) or (path, class) of each
 Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
 
@@ -28,7 +30,7 @@ class Choices:
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """Pairs of them, in C order."""
+        """Pairs of bounds in C order."""
         lows, highs = np.broadcast_arrays(self.low, self.high)
         return list(zip(lows.flatten().tolist(), highs.flatten().tolist(), strict=True))
 
@@ -147,26 +149,33 @@ class SpaceCodec:
         leaves, objects = self.flatten(value, name)
         return self.build_one(leaves, copy.deepcopy(objects))
 
-    def split_batch(
-        self, batch: Any, n: int, error: Callable[[str], Exception]
-    ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
-        """Takes a batched element apart: an (n, *shape) array for each column, and the objects of each env.
+    def split_batch(self, batch: Any, n: int) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
+        """Splits a batch of `n` actions into an (n, *shape) array for each column, and the objects of each env.
 
-        Everything is checked: structure, number, shape, dtype, and the range of discrete choices.
-        The bounds of a Box are not: clipping is the env's affair, and usual.
+        Checks structure, number, shape, dtype, and the range of discrete choices. It does not check the bounds of a
+        Box, because envs usually clip.
+
+        Raises:
+            InvalidActionError: The batch does not fit; says what was expected, what came, and where.
         """
-        arrays, per_env = self.flatten_batch(batch, n, "actions", error)
+        arrays, per_env = self.flatten_batch(batch, n, "actions", InvalidActionError)
         for column, array in zip(self.columns, arrays, strict=True):
             if column.choices is not None and (outside := column.choices.first_outside(array)):
                 low, high, where = outside
                 at = "".join(f"[{i}]" for i in where)
-                raise error(f"expected {low} <= action <= {high} at actions{column.path}{at}, got {array[where]}")
+                raise InvalidActionError(
+                    f"expected {low} <= action <= {high} at actions{column.path}{at}, got {array[where]}"
+                )
         return arrays, per_env
+
+    def columns_of(self, batch: Any, n: int) -> list[np.ndarray[Any, Any]]:
+        """Returns the arrays of `split_batch`, for actions without objects."""
+        return self.split_batch(batch, n)[0]
 
     def flatten_batch(
         self, batch: Any, n: int, name: str, error: Callable[[str], Exception] = ValueError
     ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
-        """As `split_batch`, but any choice will do."""
+        """Does the same for batches of any element, whose discrete choices are not checked. Raises `error`."""
         if self.is_single_column:
             return [coerce(batch, self.columns[0].dtype, (n, *self.columns[0].shape), name, error)], None
         arrays = []

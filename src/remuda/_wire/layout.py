@@ -12,18 +12,12 @@ import numpy as np
 from gymnasium import Space
 
 from remuda import _core
+from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 from remuda._wire.codec import ColumnSpec, SpaceCodec
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.spinning import Spinning
 
 T = TypeVar("T")
-
-AUTORESET = {
-    "next_step": _core.Autoreset.NEXT_STEP,
-    "same_step": _core.Autoreset.SAME_STEP,
-    "disabled": _core.Autoreset.DISABLED,
-    "background": _core.Autoreset.BACKGROUND,
-}
 
 # The core's fixed columns, in its order: reward, terminated, truncated, and the mask of info columns.
 _FIXED = [
@@ -98,6 +92,11 @@ class Layout:
         return Layout, tuple(getattr(self, one.name) for one in fields(self) if one.init)
 
     @property
+    def mode(self) -> AutoresetMode:
+        """The facts about `autoreset`."""
+        return AUTORESET_MODES[self.autoreset]
+
+    @property
     def num_envs(self) -> int:
         """The spares counted."""
         return sum(self.envs_of_worker)
@@ -148,7 +147,7 @@ class Layout:
             index=worker,
             first_env=self.first_env(worker),
             is_vector=self.vector_size is not None,
-            autoreset=AUTORESET[self.autoreset],
+            autoreset=self.mode.core,
             resets_ahead=self.resets_ahead,
             spin_ns=self.spinning.worker_ns,
             spins_heedlessly=self.spinning.heedless,
@@ -167,7 +166,7 @@ class Layout:
         """Of one row, per column of results."""
         leaves = [column.nbytes for column in self.observation.columns]
         computed = [column.nbytes for column in self.computed]
-        final_leaves = leaves if self.autoreset == "same_step" else []
+        final_leaves = leaves if self.mode.in_same_step else []
         return [*(size for _, size in _FIXED), self.info_bytes, *leaves, *computed, *final_leaves]
 
     def plan_arguments(self) -> dict[str, Any]:
@@ -212,7 +211,7 @@ class Layout:
 
     def final_columns(self, arena: _core.Arena) -> list[_core.Column]:
         """The terminal observations of same-step autoreset; none in other modes."""
-        if self.autoreset != "same_step":
+        if not self.mode.in_same_step:
             return []
         first = _core.FIRST_LEAF + len(self.observation.columns) + len(self.computed)
         return _columns(arena, self.observation.columns, self.plan.columns[first:])
@@ -220,10 +219,13 @@ class Layout:
     def action_columns(self, arena: _core.Arena) -> list[_core.Column]:
         return _columns(arena, self.action.columns, self.plan.actions)
 
-    def sent_actions(self, arena: _core.Arena) -> list[_core.ActionColumn]:
-        """The same for who writes what callers pass."""
-        columns = zip(self.action_columns(arena), self.action.columns, strict=True)
-        return [_core.ActionColumn(column, spec.choices.bounds if spec.choices else []) for column, spec in columns]
+    def sent_actions(self, arena: _core.Arena) -> _core.Actions:
+        """Returns the actions for the hub, which converts those that do not fit as they are by `SpaceCodec`."""
+        specs = zip(self.action_columns(arena), self.action.columns, strict=True)
+        columns = [_core.ActionColumn(column, _bounds(spec)) for column, spec in specs]
+        if self.action.num_objects:  # the pool converts them before it sends the arrays as a tuple
+            return _core.Actions(columns, self.action.flat_nest, lambda arrays, _: arrays)
+        return _core.Actions(columns, self.action.nest, self.action.columns_of)
 
     def log_columns(self, arena: _core.Arena) -> list[_core.Column]:
         """Of the actions in the logs."""
@@ -232,6 +234,13 @@ class Layout:
     def info_column(self, arena: _core.Arena, column: InfoColumn) -> _core.Column:
         offset = self.plan.columns[_core.INFO_COLUMN] + column.offset * self.plan.rows
         return arena.column(column.dtype, list(column.shape), offset)
+
+
+def _bounds(spec: ColumnSpec) -> list[tuple[int, int]] | None:
+    """Returns the bounds that the hub compares numbers with: none for a Box, [] if only a conversion compares them."""
+    if spec.choices is None:
+        return None
+    return spec.choices.bounds if spec.dtype == np.int64 else []
 
 
 def _columns(arena: _core.Arena, specs: Sequence[ColumnSpec], offsets: list[int]) -> list[_core.Column]:

@@ -145,7 +145,7 @@ class VectorHost(EnvHost):
         reward = self._one_each(outcome[1], np.dtype(np.float64), "rewards")
         terminated = self._one_each(outcome[2], np.dtype(np.bool_), "terminations")
         truncated = self._one_each(outcome[3], np.dtype(np.bool_), "truncations")
-        resets_itself = self._get_layout().autoreset == "same_step"
+        resets_itself = self._get_layout().mode.in_same_step
         finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
         told = self._dealer.take_apart(infos, OF_THE_END if resets_itself else ())
         extra, computed = _extra(self._matter(objects, told, finals)), self._compute(slot)

@@ -136,7 +136,7 @@ SPACES: dict[str, gymnasium.Space[Any]] = {
 def expected(space: gymnasium.Space[Any], actions: Any) -> Any:
     """The columns of these actions, or what is wrong with them."""
     try:
-        return SpaceCodec(space).split_batch(actions, N, InvalidActionError)[0]
+        return SpaceCodec(space).split_batch(actions, N)[0]
     except InvalidActionError as error:
         return str(error)
 

@@ -34,7 +34,7 @@ def test_faults_are_raised_together_deaths_first() -> None:
     changes = Changes()
     faults.add_failure(failure(), changes)
     for death in deaths:
-        faults.add_death(death.env_ids, death, changes, tell=True)
+        faults.add_death(death.env_ids, death, changes, awaited=True)
     changes.make()
     with pytest.raises(WorkerDiedError) as raised:
         faults.raise_any()

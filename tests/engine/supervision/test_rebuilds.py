@@ -77,7 +77,7 @@ def test_a_worker_that_has_all_the_messages_it_takes_can_be_told_to_build_anew(t
         pool.send_reset()
         gate.await_arrival()
         calls = []
-        while pool._engine.running.hub.has_room(0):
+        while pool._engine.running.workers.has_room(0):
             calls.append(pool.call_async("echo", len(calls), env_ids=[0]))
         gate.open()
         assert pool.recv().obs[:, 1:].tolist() == [[1, 0, -1], [1, 0, -1]]

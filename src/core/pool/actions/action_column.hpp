@@ -1,10 +1,12 @@
-// One column of the actions: takes what callers pass for it, as long as nothing is lost by that.
+// One column of the actions, and the choices of a discrete space that it takes.
 #pragma once
 
-#include <variant>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
-#include "pool/actions/whole_numbers.hpp"
 #include "pool/slots/part.hpp"
 #include "pool/slots/slots.hpp"
 #include "shm/columns.hpp"
@@ -13,31 +15,28 @@ namespace remuda {
 
 class ActionColumn {
  public:
-  // `bounds`: of a discrete space, pairs of inclusive bounds: one for all numbers of an action, or one for each; else
-  // an empty sequence.
-  ActionColumn(Column column, nb::sequence bounds);
+  using Bounds = std::pair<std::int64_t, std::int64_t>;  // inclusive
+
+  // `bounds`: of a discrete space, one pair for all numbers of an action, or one for each, if the column is of int64;
+  // an empty vector if it is not: then nothing `fits`, because only a conversion checks the numbers.  None if every
+  // number is an action.
+  ActionColumn(Column column, std::optional<std::vector<Bounds>> bounds)
+      : column_(std::move(column)), bounds_(std::move(bounds)) {}
 
   const Column& column() const { return column_; }
 
-  // `value` as an array of the column's dtype in C order, with a row for each of `count` envs: itself, if it is one.
-  // Null where it does not fit: another number or shape (axes of length 1 do not count), values that would change, or
-  // choices out of bounds.  Raises what is no error of the value, as an interrupt is.
-  nb::object convert(nb::handle value, std::uint32_t count) const;
+  // Whether `value` is an array that can be copied as it is, with a row for each of `count` envs: of the column's
+  // dtype, shape and C order, and all choices within their bounds.  False does not mean that the value is wrong.
+  bool fits(nb::handle value, std::uint32_t count) const;
 
-  // `array`: as `convert` returns it, with a row for each of the slots of the part.
+  // `array`: of the column's dtype and shape and in C order, with a row for each of the slots of the part.
   void write(nb::handle array, const std::vector<std::uint32_t>& targets, const Part& part, const Slots& slots) const;
 
  private:
-  nb::object cast(nb::handle value, std::uint32_t count) const;
-  nb::object reshape(nb::object array, std::uint32_t count) const;
-  bool keeps_values(PyArrayObject* array) const;
-  bool has_choices(PyArrayObject* array) const;
-  template <class Wide, class Number>
-  bool all_held(PyArrayObject* array, int type) const;
+  bool are_choices(const std::byte* numbers, std::size_t count) const;
 
   Column column_;
-  // Of a discrete space with integers that have a sign, or have none.
-  std::variant<std::monostate, Choices<std::int64_t>, Choices<std::uint64_t>> choices_;
+  std::optional<std::vector<Bounds>> bounds_;
 };
 
 }  // namespace remuda

@@ -1,18 +1,27 @@
 #include "pool/actions/actions.hpp"
 
 #include <cstring>
+#include <stdexcept>
 
 namespace remuda {
 
-std::optional<Actions::Leaves> Actions::take_apart(nb::handle actions, std::uint32_t count) const {
+Actions::Leaves Actions::take_apart(nb::handle actions, std::uint32_t count) const {
   Leaves leaves;
   leaves.reserve(columns_.size());
-  if (!nest_.split(actions, leaves)) return std::nullopt;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    leaves[i] = columns_[i].convert(leaves[i], count);
-    if (!leaves[i].is_valid()) return std::nullopt;
-  }
+  if (nest_.split(actions, leaves) && fit(leaves, count)) return leaves;
+  leaves.clear();
+  for (nb::handle leaf : convert_(actions, count)) leaves.push_back(nb::borrow(leaf));
+  if (leaves.size() != columns_.size()) throw std::logic_error("an array for each column of the actions");
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    if (!columns_[i].column().fits(leaves[i], count)) throw std::logic_error("arrays of the columns' dtype and shape");
   return leaves;
+}
+
+// Whether the leaves can be copied as they are.
+bool Actions::fit(const Leaves& leaves, std::uint32_t count) const {
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    if (!columns_[i].fits(leaves[i], count)) return false;
+  return true;
 }
 
 void Actions::write(const Leaves& leaves, const std::vector<std::uint32_t>& targets, const Part& part,

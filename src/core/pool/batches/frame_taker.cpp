@@ -32,10 +32,11 @@ bool has_finals(const std::vector<Run>& runs) {
 
 }  // namespace
 
-FrameTaker::FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::vector<Column> columns,
-                       std::vector<Column> final_columns, std::vector<Column> computed)
+FrameTaker::FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::uint32_t frames,
+                       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed)
     : arena_(std::move(arena)),
       frame_rows_(frame_rows),
+      frames_(frames),
       columns_(std::make_shared<BatchColumns>(
           BatchColumns{std::move(columns), std::move(final_columns), std::move(computed), {}})) {}
 
@@ -81,12 +82,12 @@ Batch::Arrays FrameTaker::copy(const std::vector<Run>& runs, std::uint32_t rows,
   return arrays;
 }
 
-void FrameTaker::make_padding(std::uint32_t rows, std::uint32_t frames) {
-  if (!paddings_.contains(rows)) paddings_.try_emplace(rows, *arena_, *columns_, rows, frames);
+void FrameTaker::make_padding(std::uint32_t rows) {
+  if (!paddings_.contains(rows)) paddings_.try_emplace(rows, *arena_, *columns_, rows, frames_);
 }
 
-std::uint64_t FrameTaker::padding_bytes(std::uint32_t rows, std::uint32_t frames) const {
-  return paddings_.contains(rows) ? 0 : Padding::bytes_for(*columns_, rows, frames);
+std::uint64_t FrameTaker::padding_bytes(std::uint32_t rows) const {
+  return paddings_.contains(rows) ? 0 : Padding::bytes_for(*columns_, rows, frames_);
 }
 
 Batch FrameTaker::take_padded(Part& part, const std::vector<Run>& runs, std::uint32_t rows, nb::object extras) {

@@ -16,8 +16,9 @@ namespace remuda {
 class FrameTaker {
  public:
   // `columns`: reward, terminated, truncated, info mask, then the observation's leaves; `final_columns`: those leaves;
-  // `computed`: the caller's own.
-  FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::vector<Column> columns,
+  // `computed`: the caller's own.  `frames`: the number of batches that can be held at a time before further ones have
+  // memory of their own.
+  FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::uint32_t frames, std::vector<Column> columns,
              std::vector<Column> final_columns, std::vector<Column> computed);
 
   const std::shared_ptr<const BatchColumns> columns() const { return columns_; }
@@ -37,11 +38,10 @@ class FrameTaker {
              LentFrames& lent, nb::handle rollout) const;
   // The same as a batch of `rows` rows, which `make_padding` has made room for: those that are left are zeros.
   Batch take_padded(Part& part, const std::vector<Run>& runs, std::uint32_t rows, nb::object extras);
-  // Throws std::system_error when there is no memory for it.  `frames`: how many such batches may be held at a time
-  // before further ones have memory of their own.
-  void make_padding(std::uint32_t rows, std::uint32_t frames);
-  // The bytes that it reserves; 0: there is such room.
-  std::uint64_t padding_bytes(std::uint32_t rows, std::uint32_t frames) const;
+  // Throws std::system_error when there is no memory for it.
+  void make_padding(std::uint32_t rows);
+  // The bytes that `make_padding` would reserve; 0 if it was called for so many rows.
+  std::uint64_t padding_bytes(std::uint32_t rows) const;
   // Their slots, as an array of int64.
   static nb::object slots_of(const std::vector<Run>& runs);
 
@@ -54,7 +54,7 @@ class FrameTaker {
   bool has_infos(const std::vector<Run>& runs) const;
 
   std::shared_ptr<Arena> arena_;
-  std::uint32_t frame_rows_;
+  std::uint32_t frame_rows_, frames_;
   std::shared_ptr<BatchColumns> columns_;
   std::map<std::uint32_t, Padding> paddings_;  // by rows
   nb::object source_;

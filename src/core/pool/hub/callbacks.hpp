@@ -1,14 +1,17 @@
-// What the hub calls in Python, and the type of the batches that it makes there.  They may hold the hub: Python's
-// garbage collector asks for them.
+// The functions of the pool in Python that the hub calls, and the type of its batches.  They may refer to the hub, so
+// Python's garbage collector visits them.
 #pragma once
+
+#include <cstdint>
 
 #include "python/numpy_api.hpp"
 
 namespace remuda {
 
 struct Callbacks {
-  nb::object pump;  // before each wait, where workers run in the caller's thread; null: they do not
-  nb::object look;  // at batches that Python has to know of
+  nb::object pump;            // is called before each wait, if workers run in the caller's thread; else null
+  nb::object look;            // is called with batches that have infos without a column, and with the next one
+  std::uint64_t look_at = 0;  // the number of that one, from 1
   nb::object batch_type;
 
   int visit(visitproc visit, void* arg) const {

@@ -58,9 +58,9 @@ bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
 }  // namespace
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
-         std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed,
-         std::vector<ActionColumn> actions, nb::object action_nest, const nb::sequence& queues, std::int64_t spin_ns,
-         std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly)
+         std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed, Actions actions,
+         const nb::sequence& queues, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps,
+         bool spins_heedlessly)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       lendings_(Lendings::make(arena_, plan_.slots)),
@@ -69,8 +69,9 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       workers_(*arena_, plan_, envs_of_worker, queues, max_running),
       bell_(*arena_->at<Bell>(Plan::kPoolBell), *arena_->at<SharedCores>(Plan::kCores), Nanoseconds(spin_ns),
             spins_heedlessly),
-      actions_(std::move(actions), action_nest),
-      frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns), std::move(computed)),
+      actions_(std::move(actions)),
+      frame_taker_(arena_, plan_.slots, plan_.frames - 1, std::move(columns), std::move(final_columns),
+                   std::move(computed)),
       rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, rows_of_rollouts())),
       callbacks_{.batch_type = nb::borrow(nb::type<Batch>())},
       caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures)) {
@@ -136,9 +137,11 @@ nb::object Hub::step(nb::handle actions, nb::handle slots, std::uint32_t number)
   TimeOfCall now;
   std::vector<std::uint32_t> some;
   if (tracing_.is_on()) tracing_.note_step(now.get());
-  if (!slots.is_none() && pending(number) != 0) return nb::cast(Refusal::kPending);
+  if (!slots.is_none() && slots_.pending(number) != 0)
+    return nb::cast(Refusal{Refusal::Reason::kPending, slots_.busy_slots(number)});
   const CallerMeter::Call call(caller_meter_);
-  if (const auto refusal = send_to(Op::kStep, slots, actions, nb::none(), number, some, now)) return nb::cast(*refusal);
+  if (auto refusal = send_to(Op::kStep, slots, actions, nb::none(), number, some, now))
+    return nb::cast(std::move(*refusal));
   return receive_from(now, 0, number, some);
 }
 
@@ -146,19 +149,18 @@ nb::object Hub::step(nb::handle actions, nb::handle slots, std::uint32_t number)
 std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
                                     std::vector<std::uint32_t>& some, TimeOfCall& now) {
   if (has_part(number)) objects_of_part(number).lent.take_back(true);
-  if (!has_part(number)) return Refusal::kPart;  // that may have run code of the caller's
-  if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal::kTargets;
-  std::optional<Actions::Leaves> leaves;
+  if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // that may have run code of the caller's
+  if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal{Refusal::Reason::kTargets};
+  Actions::Leaves leaves;
   if (op == Op::kStep) {
     const std::size_t count = slots.is_none() ? slots_.parts().at(number).slots().size() : some.size();
     leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
-    if (!leaves) return Refusal::kActions;
-    if (!has_part(number)) return Refusal::kPart;  // as may this
+    if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // as may this
   }
   Part& part = slots_.parts().at(number);
   const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots() : some;
-  if (const auto refusal = slots_.refusal(op, targets)) return refusal;
-  if (leaves) actions_.write(*leaves, targets, part, slots_.states());
+  if (auto refusal = slots_.refusal(op, targets)) return refusal;
+  actions_.write(leaves, targets, part, slots_.states());
   if (!targets.empty()) dispatch(op, targets, blobs, part, now);
   return std::nullopt;
 }

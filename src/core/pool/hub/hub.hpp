@@ -47,13 +47,13 @@ class Hub {
   // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
   // `queues`: see `Mail`.  `columns`: reward, terminated, truncated, info mask, then the observation's leaves;
   // `computed`: the caller's own.
-  // `action_nest`: how an action is made of `actions`. `max_running`: how many workers may have commands at once; the
+  // `max_running`: how many workers may have commands at once; the
   // others' wait here for their turn. `spin_ns`, `spins_heedlessly`: see `SpinPolicy`; `one_sleeps`: whether one of the
   // workers is to leave its core to the caller.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
-      std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed,
-      std::vector<ActionColumn> actions, nb::object action_nest, const nb::sequence& queues, std::int64_t spin_ns,
-      std::uint32_t max_running, bool one_sleeps, bool spins_heedlessly);
+      std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed, Actions actions,
+      const nb::sequence& queues, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps,
+      bool spins_heedlessly);
 
   // Divides the slots into parts, while nothing is pending.  `parts`: the slots of each; every slot is in one.  Returns
   // the number of the first; the others' follow.  No number is given twice, so earlier numbers are no longer valid.
@@ -62,18 +62,15 @@ class Hub {
   bool has_part(std::uint32_t number) const { return slots_.has_part(number); }
   // The slots of a part: an array of int64 that cannot be written to.
   nb::object env_ids(std::uint32_t part) const { return part_objects_.at(slots_.parts().index(part)).env_ids; }
-  // Batches are objects of `type`, `Batch` or a subclass, and know `source`.  `look(batch)` is called with each that
-  // has rows with infos without a column, and with the one that `look_at` names by its number, from 1.  `obs_is_array`:
-  // an observation is its one leaf; else `type` knows how to build it.
+  // Batches are objects of `type`, `Batch` or a subclass, which refer to `source`.  `look`: see `Callbacks`.
+  // `obs_is_array`: an observation is its one leaf; else `type` builds it.
   void set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array);
-  void look_at(std::uint64_t number) { look_at_ = number; }
-  std::uint64_t batches() const { return caller_meter_.batches(); }  // that were handed out
-  // Is called before each wait, where workers run in the caller's thread.
-  void set_pump(nb::object pump) { callbacks_.pump = std::move(pump); }
-  const std::shared_ptr<Obstacles>& obstacles() const { return slots_.obstacles(); }
+
   SlotLedger& slots() { return slots_; }
   Workers& workers() { return workers_; }
-
+  FrameTaker& frames() { return frame_taker_; }
+  Callbacks& callbacks() { return callbacks_; }
+  CallerMeter& caller() { return caller_meter_; }
   Entrance& entrance() { return entrance_; }
   // Calls a function of the pool that decides on events.
   nb::object deal(nb::handle function) { return function(); }
@@ -92,9 +89,8 @@ class Hub {
   // -- out -------------------------------------------------------------------------------------------
 
   // One command for each of `slots`: a list, tuple or array of ints, or None for all of the part.  `actions`: of a
-  // step, a batch of as many in the structure of `action_nest`, of anything that NumPy makes arrays from.  `blobs`:
-  // None, or one list of parts (or None) per env.  All is checked before the first command is sent; says which check
-  // failed first, if any did.
+  // step, see `Actions::take_apart`, which raises for actions that do not fit.  `blobs`: None, or one list of parts (or
+  // None) per env.  All is checked before the first command is sent.  Returns the first check that failed, if any did.
   std::optional<Refusal> send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t part);
   // A whole step in one call: `send`, then `receive` for all of them, in the order of `slots`.  A refusal, where
   // nothing was sent; None, where `receive` has none.  Nothing else may be pending where slots are named.
@@ -123,10 +119,7 @@ class Hub {
   // With background autoreset the slots whose episode is over are told to reset, and are pending again.
   // `pad_to` (0: none): the batch has so many rows, which `make_padding` has made room for.
   nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part, std::uint32_t pad_to);
-  // The bytes that `make_padding` would reserve; 0: it has been called.  That throws std::system_error when there is no
-  // memory for them.
-  std::uint64_t padding_bytes(std::uint32_t rows) const { return frame_taker_.padding_bytes(rows, plan_.frames - 1); }
-  void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows, plan_.frames - 1); }
+  void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows); }
   // Removes all ready results of a part, and forgets its failures.
   void drop_ready(std::uint32_t part);
 
@@ -141,8 +134,8 @@ class Hub {
   nb::object first_event() const;
   void remove_event();
   // The failures of a part were raised: its failed slots are no longer pending.
-  void tell_failed(std::uint32_t part) {
-    if (has_part(part)) slots_.tell_failed(part);
+  void release_failed(std::uint32_t part) {
+    if (has_part(part)) slots_.release_failed(part);
   }
   // Ends an orphaned command, see `Outcome`.  `parts` is handed out with the result.
   void resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
@@ -151,19 +144,11 @@ class Hub {
   void reopen(std::uint32_t worker);
   // There will be none: it counts as dead from now on.
   void give_up(std::uint32_t worker);
-  void arrive(std::uint32_t worker, int pidfd, int socket) { workers_.arrive(worker, pidfd, socket); }
 
-  // Slots of a part that were sent something that has not been taken yet: in flight, or ready.
-  // 0 if the part is gone.
-  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? slots_.parts().at(part).pending() : 0; }
-  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? slots_.parts().at(part).ready() : 0; }
   // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
-  // The caller has looked at infos, which took so long to unpickle.
-  void note_unpickled(std::uint64_t ns) { caller_meter_.note_unpickled(ns); }
   // From now on what happens is noted there; null: no more.
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
-  bool has_room(std::uint32_t worker) const { return workers_.has_room(worker); }  // for one more message
 
   // Shows Python's garbage collector the objects that may refer to the hub.
   int visit(visitproc visit, void* arg) const {
@@ -181,7 +166,6 @@ class Hub {
 
   // Throws std::system_error when there is no memory for it.
   void add_info_column(Column column);
-  std::size_t num_info_columns() const { return frame_taker_.num_info_columns(); }
 
  private:
   using Arrival = Mail::Arrival;
@@ -252,7 +236,6 @@ class Hub {
   Callbacks callbacks_;
   CallerMeter caller_meter_;
   Tracing tracing_;
-  std::uint64_t look_at_ = 0;  // the batch that Python is to look at, by its number
 };
 
 }  // namespace remuda

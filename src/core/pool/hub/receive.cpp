@@ -180,7 +180,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
 
 nb::object Hub::hand_over(nb::object batch, bool has_new_keys) {
   caller_meter_.hand_over();
-  if ((has_new_keys || batches() == look_at_) && callbacks_.look.is_valid()) {
+  if ((has_new_keys || caller_meter_.batches() == callbacks_.look_at) && callbacks_.look.is_valid()) {
     const Entrance::Pause pause(entrance_);
     callbacks_.look(batch);
   }
@@ -195,10 +195,10 @@ nb::object Hub::receive(std::uint32_t wanted, std::uint32_t number) {
 
 nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_t number,
                              const std::vector<std::uint32_t>& order) {
-  const std::uint32_t there = pending(number);
+  const std::uint32_t there = slots_.pending(number);
   if (tracing_.is_on()) tracing_.note_call(now.get());
   const auto is_ordinary = [this] {
-    return !needs_attention() && !workers_.has_unheard() && !obstacles()->any_untold();
+    return !needs_attention() && !workers_.has_unread_records() && !slots_.obstacles()->any_unraised();
   };
   if (there == 0 || !is_ordinary()) return nb::none();
   if (!wait_from(now.get(), wanted == 0 ? there : std::min(wanted, there), -1, number) || !is_ordinary())
@@ -212,7 +212,7 @@ void Hub::drop_ready(std::uint32_t number) {
   slots_.take_extras(dropped);
   const std::vector<std::uint32_t> ended = slots_.note_ends(dropped);
   for (const Run& run : dropped) part.free_rows(run.row, run.count);
-  slots_.tell_failed(number);
+  slots_.release_failed(number);
   forget_rollout(number);
   if (ended.empty()) return;
   TimeOfCall now;

@@ -1,7 +1,8 @@
-// What keeps commands from being sent to a slot, or results from being taken: envs that were not reset, envs that were
-// lost, and faults that were noted and not raised yet.
+// The conditions that keep commands from being sent to a slot, or results from being taken: envs that must be reset,
+// envs that are lost, and faults that are not raised yet.
 //
-// The hub looks here before it sends anything.  Faults are kept in Python, which tells of them here in the same step.
+// The hub checks them before it sends or hands out anything.  Python keeps the faults, and sets the conditions in the
+// same transaction.
 #pragma once
 
 #include <cstdint>
@@ -27,21 +28,21 @@ class Obstacles {
   bool must_reset(std::uint32_t slot) const { return must_reset_.at(slot); }
   bool any_must_reset() const { return count_ != 0; }
 
-  // An env answers nothing any more, for good.
+  // An env never answers again.
   void lose(std::uint32_t env) { lost_.at(env) = any_lost_ = true; }
   bool is_lost(std::uint32_t env) const { return lost_.at(env); }
   bool any_lost() const { return any_lost_; }
 
-  // Whether there are faults that whoever receives next is to be told.
-  void set_untold(bool any) { any_untold_ = any; }
-  bool any_untold() const { return any_untold_; }
+  // Whether there are faults that the next call to receive must raise.
+  void set_unraised(bool any) { any_unraised_ = any; }
+  bool any_unraised() const { return any_unraised_; }
 
  private:
   std::vector<bool> must_reset_;  // by slot
   std::uint32_t count_;           // of them
   std::vector<bool> lost_;        // by env
   bool any_lost_ = false;
-  bool any_untold_ = false;
+  bool any_unraised_ = false;
 };
 
 }  // namespace remuda

@@ -70,14 +70,14 @@ void Part::drop(std::uint32_t row) {
 
 void Part::fail(std::uint32_t row) {
   drop(row);
-  ++untold_;
+  ++unraised_;
 }
 
-void Part::tell_failed(Slots& slots) {
-  if (untold_ == 0) return;
+void Part::release_failed(Slots& slots) {
+  if (unraised_ == 0) return;
   for (std::uint32_t slot : slots_)
-    if (slots[slot].state == SlotState::kFailed) slots.tell(slot);
-  untold_ = 0;
+    if (slots[slot].state == SlotState::kFailed) slots.release(slot);
+  unraised_ = 0;
 }
 
 std::vector<Run> Part::take(std::uint32_t limit) {

@@ -43,9 +43,9 @@ class Part {
   std::uint32_t in_flight() const { return in_flight_; }
   std::uint32_t ready() const { return ready_count_; }
   // Slots that were sent something of which the part was not told yet what came of it.
-  std::uint32_t pending() const { return in_flight_ + ready_count_ + untold_; }
+  std::uint32_t pending() const { return in_flight_ + ready_count_ + unraised_; }
   // Slots that are ready, or have failed.
-  std::uint32_t done() const { return ready_count_ + reported_ + untold_; }
+  std::uint32_t done() const { return ready_count_ + reported_ + unraised_; }
 
   // So many slots are in flight from now on; returns the frame that their results go to.
   std::uint32_t send(std::uint32_t count);
@@ -81,15 +81,15 @@ class Part {
     return row < first_result_ ? position : row - action_shift_;
   }
 
-  // Slots are ready that were in flight.
+  // Slots in flight have results now.
   void finish(const Run& run);
   // A slot is no longer in flight, and has no result.
   void drop(std::uint32_t row);
-  // The same, and that is to be told.
+  // A slot is no longer in flight, and has a failure to be raised.
   void fail(std::uint32_t row);
-  // Those that have failed are idle from now on.
-  void tell_failed(Slots& slots);
-  // A worker has reported the failure of so many slots, which are in flight until somebody has dealt with it.
+  // Failed slots become idle, because their failures were raised or dropped.
+  void release_failed(Slots& slots);
+  // A worker has reported the failure of so many slots, which stay in flight until the pool has decided on it.
   void count_reported(std::uint32_t slots) { reported_ += slots; }
   void discount_reported(std::uint32_t slots) { reported_ -= slots; }
 
@@ -113,7 +113,7 @@ class Part {
   std::uint32_t ready_count_ = 0;        // of their slots
   std::uint32_t in_flight_ = 0;
   std::uint32_t reported_ = 0;  // of those
-  std::uint32_t untold_ = 0;    // slots that have failed
+  std::uint32_t unraised_ = 0;  // slots that have failed
   std::shared_ptr<Rollout> rollout_;
   std::uint32_t filling_ = 0;                               // rows of it that are sent and not yet dealt with
   std::uint32_t first_result_ = kNoRow, action_shift_ = 0;  // of the latest rollout

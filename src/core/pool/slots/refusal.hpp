@@ -1,18 +1,24 @@
-// Why a command was not sent: the first of the checks that failed. Nothing was sent then.
+// The reason why a command was not sent: the first check that failed, and the slots that failed it.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace remuda {
 
-enum class Refusal : std::uint8_t {
-  kPart,       // there is no such part any more
-  kPending,    // something else is in flight, or not taken yet
-  kTargets,    // they are not told as a list, tuple or array of distinct slots of the part, of vector envs all
-  kActions,    // they do not fit
-  kMustReset,  // a slot must be reset first
-  kLost,       // an env was lost
-  kInFlight,   // a slot has a command already
+struct Refusal {
+  enum class Reason : std::uint8_t {
+    kPart,       // the pool was divided since, and has no such part
+    kPending,    // some slots of the part have commands or results
+    kTargets,    // the slots are not a list, tuple or array of distinct slots of the part, of vector envs all
+    kMustReset,  // some slots must be reset first
+    kLost,       // the envs of some slots are lost
+    kInFlight,   // some slots have a command or a result already
+  };
+
+  Reason reason;
+  std::vector<std::uint32_t> slots =
+      {};  // that failed the check, in the order of the command; none for kPart, kTargets
 };
 
 }  // namespace remuda

@@ -1,6 +1,7 @@
 #include "pool/slots/slot_ledger.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace remuda {
@@ -77,14 +78,27 @@ nb::tuple SlotLedger::seeded(std::uint32_t env) const {
 
 // -- what is sent --------------------------------------------------------------------------------------------
 
+std::vector<std::uint32_t> SlotLedger::busy_slots(std::uint32_t part) const {
+  std::vector<std::uint32_t> busy;
+  const std::vector<std::uint32_t>& slots = parts_.at(part).slots();
+  std::copy_if(slots.begin(), slots.end(), std::back_inserter(busy), [this](auto slot) { return !is_idle(slot); });
+  return busy;
+}
+
 std::optional<Refusal> SlotLedger::refusal(Op op, const std::vector<std::uint32_t>& targets) const {
-  auto any = [&](auto is_so) { return std::any_of(targets.begin(), targets.end(), is_so); };
-  if (op != Op::kReset && obstacles_->any_must_reset() && any([&](auto slot) { return obstacles_->must_reset(slot); }))
-    return Refusal::kMustReset;
-  if (obstacles_->any_lost() && any([&](auto slot) { return obstacles_->is_lost(env_of(slot)); }))
-    return Refusal::kLost;
-  if (any([&](auto slot) { return slots_[slot].state != SlotState::kIdle; })) return Refusal::kInFlight;
-  return std::nullopt;
+  const auto because = [&targets](Refusal::Reason reason, auto fails) -> std::optional<Refusal> {
+    Refusal refusal{reason};
+    std::copy_if(targets.begin(), targets.end(), std::back_inserter(refusal.slots), fails);
+    return refusal.slots.empty() ? std::nullopt : std::optional(std::move(refusal));
+  };
+  std::optional<Refusal> refusal;
+  if (op != Op::kReset && obstacles_->any_must_reset())
+    refusal = because(Refusal::Reason::kMustReset, [this](auto slot) { return obstacles_->must_reset(slot); });
+  if (!refusal && obstacles_->any_lost())
+    refusal = because(Refusal::Reason::kLost, [this](auto slot) { return obstacles_->is_lost(env_of(slot)); });
+  if (!refusal && !std::all_of(targets.begin(), targets.end(), [this](auto slot) { return is_idle(slot); }))
+    refusal = because(Refusal::Reason::kInFlight, [this](auto slot) { return !is_idle(slot); });
+  return refusal;
 }
 
 bool SlotLedger::begin_episode(std::uint32_t slot, Op op, bool has_parts) {

@@ -57,6 +57,10 @@ class SlotLedger {
   bool has_part(std::uint32_t number) const { return parts_.has(number); }
   std::vector<std::uint32_t> part_numbers() const { return parts_.numbers(); }
   bool any_pending() const { return parts_.any_pending(); }
+  // The number of slots of a part that have a command or a result, and of those that have a result; 0 if the part is
+  // gone.
+  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? parts_.at(part).pending() : 0; }
+  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? parts_.at(part).ready() : 0; }
 
   // -- facts ---------------------------------------------------------------------------------------------------
 
@@ -65,6 +69,8 @@ class SlotLedger {
   std::uint32_t worker_of_env(std::uint32_t env) const { return workers_[env]; }
   // The slot that an env backs; none if the env is a spare.
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
+  // The slots of a part that are not idle, in its order.
+  std::vector<std::uint32_t> busy_slots(std::uint32_t part) const;
   // The first slot of each env of a worker that has a command in flight.
   std::vector<std::uint32_t> in_flight_of(std::uint32_t worker) const;
   // The number of the latest command or message for the env of any of these slots.
@@ -93,7 +99,7 @@ class SlotLedger {
 
   // -- what is sent --------------------------------------------------------------------------------------------
 
-  // Returns the first thing that keeps distinct slots from being sent the op.
+  // Returns why distinct slots cannot be sent the op; none if they can.
   std::optional<Refusal> refusal(Op op, const std::vector<std::uint32_t>& targets) const;
   // Notes a command of which the result goes to the row.
   void send(std::uint32_t slot, Op op, std::uint32_t row) {
@@ -137,7 +143,7 @@ class SlotLedger {
   // The spare that backs a slot now resets into its row.  Returns whether the caller must send the command.
   bool complete_with_spare(std::uint32_t slot);
   // The failed slots of a part are idle from now on: their failures were raised, or dropped.
-  void tell_failed(std::uint32_t part) { parts_.at(part).tell_failed(slots_); }
+  void release_failed(std::uint32_t part) { parts_.at(part).release_failed(slots_); }
   // Removes the runs of up to `limit` ready slots of a part, the first to arrive.
   std::vector<Run> take_ready(Part& part, std::uint32_t limit);
   // The objects that came with some of the rows: {position: (flags, parts | None, terminal | None)}; null if none did.

@@ -1,25 +1,25 @@
-// What becomes of each slot's command, and of its episode: two states for each slot, changed here alone.
+// The states of each slot's command and of its episode.  Only this class changes them.
 //
 // The command:
 //
-//   idle           -> in flight       it is sent
-//   in flight      -> ready           its result is there
-//   in flight      -> awaiting spare  it ended its episode, and the first observation of the next is a spare env's
-//   in flight      -> orphaned        its env has failed, or its worker has died
+//   idle           -> in flight       the command is sent
+//   in flight      -> ready           its result has arrived
+//   in flight      -> awaiting spare  its result ended the episode; a spare env makes the first observation of the next
+//   in flight      -> orphaned        its env failed, or its worker died
 //   awaiting spare -> orphaned        it is the slot's turn to take a spare
-//   orphaned       -> in flight       it is sent once more, or the fresh env resets into its row
-//   orphaned       -> ready           its result is made by the pool
-//   orphaned       -> awaiting spare  a spare env resets into its row, for the one that failed
-//   orphaned       -> idle            it has no result, and nobody is told
-//   orphaned       -> failed          it has no result, which its part is to be told
-//   failed         -> idle            that was told
-//   ready          -> idle            its result is taken
+//   orphaned       -> in flight       the command is sent again, or the rebuilt env resets into its row
+//   orphaned       -> ready           the pool makes the result
+//   orphaned       -> awaiting spare  a spare env resets into its row, in the place of the env that failed
+//   orphaned       -> idle            the command has no result
+//   orphaned       -> failed          the command has no result, and its part must raise the failure
+//   failed         -> idle            the failure was raised or dropped
+//   ready          -> idle            the result is taken
 //
-// The episode, as far as the slot's next command has to know:
+// The episode, as far as it matters to the slot's next command:
 //
 //   goes on        -> over            the result that ends it is taken, and the pool begins the next one itself
-//   goes on        -> cut off         its worker died while the slot was idle, or ready: the end is still to be told
-//   over, cut off  -> goes on         the next command is sent, whose answer tells of the end or begins another
+//   goes on        -> cut off         its worker died while the slot was idle or ready, and no result has ended it yet
+//   over, cut off  -> goes on         the next command is sent, whose answer ends the episode or begins another
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ enum class SlotState : std::uint8_t { kIdle, kInFlight, kAwaitingSpare, kOrphane
 enum class Episode : std::uint8_t {
   kGoesOn,
   kOver,
-  kCutOff,           // a result made by the pool tells of the end
-  kCutOffIntoReset,  // the fresh env resets into the row that tells of it (same-step autoreset)
+  kCutOff,           // the next result, which the pool makes, ends it
+  kCutOffIntoReset,  // ... and the rebuilt env resets into the row of that result (same-step autoreset)
 };
 
 class Slots {
@@ -76,15 +76,15 @@ class Slots {
   void answer(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kReady); }
   void drop(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kIdle); }
   void fail(std::uint32_t slot) { move<SlotState::kOrphaned>(slot, SlotState::kFailed); }
-  void tell(std::uint32_t slot) { move<SlotState::kFailed>(slot, SlotState::kIdle); }
+  void release(std::uint32_t slot) { move<SlotState::kFailed>(slot, SlotState::kIdle); }
   void take(std::uint32_t slot) { move<SlotState::kReady>(slot, SlotState::kIdle); }
 
-  // The command in flight is another than was asked for.
+  // The command in flight is another one than the caller's.
   void set_op(std::uint32_t slot, Op op) { slots_[slot].op = op; }
   void set_sequence(std::uint32_t slot, std::uint64_t sequence) { slots_[slot].sequence = sequence; }
   void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_[slot].action_row = row; }
-  // The first command that may still end an episode: in flight, or orphaned, of which it is not decided yet. The
-  // largest number, if there is none.
+  // The sequence of the first command that may still end an episode: in flight, or orphaned and not decided yet.  The
+  // largest number if there is none.
   std::uint64_t first_open_step() const;
   bool any_orphaned_step() const;
 

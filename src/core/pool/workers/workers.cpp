@@ -30,7 +30,7 @@ Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::ui
       transfers_(plan.workers),
       mail_(transfers_, queues),
       watch_(plan.workers),
-      words_(*arena.at<Words>(Plan::kWords)),
+      records_(*arena.at<Records>(Plan::kRecords)),
       outbox_(ports_, mail_, deadlines_, max_running) {}
 
 // -- what comes ----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 //
 //   Port       rings, bell and state of each worker     Deadlines, RunningClock   how long anything may take
 //   Outbox     commands and messages, in turns          Watch                     what rings no bell
-//   Mail       messages too large for the arena         SpokenWords               what workers have logged
+//   Mail       messages too large for the arena         RecordCounts              log records of workers
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "pool/workers/mail.hpp"
 #include "pool/workers/outbox.hpp"
 #include "pool/workers/port.hpp"
-#include "pool/workers/spoken_words.hpp"
+#include "pool/workers/record_counts.hpp"
 #include "pool/workers/transfers.hpp"
 #include "pool/workers/watch.hpp"
 #include "python/numpy_api.hpp"
@@ -65,9 +65,9 @@ class Workers {
   }
   // The number of log records and warnings that the workers have sent so far; whether that is more than the caller has
   // handled.  They are handled before the results of the step in which they were logged.
-  std::uint32_t said() const { return words_.said(); }
-  bool has_unheard() const { return words_.any_unheard(); }
-  void note_heard(std::uint32_t said) { words_.note_heard(said); }
+  std::uint32_t records_sent() const { return records_.sent(); }
+  bool has_unread_records() const { return records_.any_unread(); }
+  void note_records_read(std::uint32_t sent) { records_.note_read(sent); }
 
   // -- processes -----------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Workers {
   Deadlines deadlines_;
   RunningClock clock_;
   Watch watch_;
-  SpokenWords words_;
+  RecordCounts records_;
   Outbox outbox_;
 };
 

@@ -12,31 +12,31 @@ from remuda._seeds import derive_seed
 
 
 class ActionSpaces:
-    """A pool's action spaces.
+    """The action spaces of a pool.
 
     Attributes:
-        single: As all envs have it: env 0's.
-        each: Of each env, by its id.
+        single: The space of env 0, to which those of all envs are equal.
+        each: The space of each env, by its id.
     """
 
     def __init__(self, single: Space[Any], each: Iterable[Space[Any]], *, are_separate: bool = False) -> None:
         self.single, self.each, self._are_separate = single, tuple(each), are_separate
 
     def separate(self) -> ActionSpaces:
-        """Copies that can be seeded each by itself.
+        """Returns copies that can be seeded separately.
 
-        Several envs may have reported one and the same object, and where they live in this process it is theirs.
+        Several envs may have reported the same object, and envs in this process use that object themselves.
         """
         each = [copy.deepcopy(space) for space in self.each]
         return ActionSpaces(copy.deepcopy(self.single), each, are_separate=True)
 
     def replace(self, env_id: int, space: Space[Any]) -> None:
-        """That env is another one now."""
+        """Sets the space of an env that was replaced."""
         own = copy.deepcopy(space) if self._are_separate else space
         self.each = (*self.each[:env_id], own, *self.each[env_id + 1 :])
 
     def seed(self, env_ids: Sequence[int], seeds: Sequence[int | None]) -> None:
-        """Seeds those of these envs that have a seed; with env 0's also the single one."""
+        """Seeds the spaces of envs that have a seed. The seed of env 0 also seeds `single`."""
         for env_id, seed in zip(env_ids, seeds, strict=True):
             if seed is not None:
                 self.each[env_id].seed(derive_seed(seed, env_id))

@@ -1,4 +1,4 @@
-"""What the envs of a pool answer to one call, gathered as it comes."""
+"""The answers of envs to one call, gathered as they arrive."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from remuda.errors import EnvError, Failure, RemudaError
 
 
 class Answers(Call):
-    """The call that `Exchange` makes: it is told which messages were sent, and what came of each (an `Addressee`)."""
+    """The call that `Exchange` makes. It is the `Addressee` of the messages that were sent for it."""
 
     def __init__(self, wait: Callable[[Answers, float | None], None], faults: Faults) -> None:
-        """`wait`: waits for the answers of a call, at most so many seconds."""
+        """`wait`: waits for the answers of a call, for the given number of seconds at most."""
         self._order: list[int] = []
-        self._asked: dict[int, tuple[int | None, int]] = {}  # env and worker
+        self._targets: dict[int, tuple[int | None, int]] = {}  # env and worker, by sequence
         self._answers: dict[int, Parts] = {}
-        self._values: list[Any] | None = None  # of the answers, unpickled when they are first asked for
+        self._values: list[Any] | None = None  # the unpickled answers, after the first `result`
         self._failures: dict[int, Failure] = {}
         self.error: RemudaError | None = None
         self._missing: set[int] = set()
@@ -34,7 +34,7 @@ class Answers(Call):
         return not self._missing or self.error is not None
 
     def wait(self, timeout: float | None) -> None:
-        """Until all answers are there, or for so many seconds."""
+        """Waits for all answers, or for `timeout` seconds."""
         self._wait(self, timeout)
 
     @property
@@ -61,36 +61,36 @@ class Answers(Call):
             try:
                 loaded[sequence] = load_from_env(answer)
             except Exception as error:
-                env_id, worker = self._asked[sequence]
+                env_id, worker = self._targets[sequence]
                 failures.append(not_loaded(env_id, worker, "call", "an answer", error))
         if failures:
             raise EnvError(failures)
         return [loaded[sequence] for sequence in self._order]
 
     def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
-        """`env_id` (None: all of `worker`) was asked once more, by the message of this `sequence`."""
+        """Expects the answer of `env_id` (None: of all envs of `worker`) to the message `sequence`."""
         self._order.append(sequence)
-        self._asked[sequence] = env_id, worker
+        self._targets[sequence] = env_id, worker
         self._missing.add(sequence)
 
     def await_also(self, sequence: int) -> None:
-        """One more was asked, by the message of this `sequence`, and only its failure is of interest."""
+        """Expects an answer to the message `sequence` that is no value of the result; only its failure counts."""
         self._missing.add(sequence)
 
     def answer(self, sequence: int, parts: Parts) -> None:
-        """What was asked by the message of this `sequence` has these `parts` for its answer."""
+        """Takes the answer to the message `sequence`."""
         self._answers[sequence] = parts
         self._missing.discard(sequence)
 
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
-        """What was asked by the message of this `sequence` raised, as `failure` says (not `changes`)."""
+        """Takes the failure of the message `sequence`."""
         self._failures[sequence] = failure
         self._missing.discard(sequence)
 
     def abandon(self, error: RemudaError) -> None:
-        """Some answer will never come."""
+        """Takes the error because of which some answer will never arrive."""
         self.error = error
 
     def so_far(self) -> list[Parts]:
-        """What has come so far, still pickled."""
+        """Returns the answers so far, still pickled."""
         return list(self._answers.values())

@@ -1,4 +1,4 @@
-"""What may be passed to the pool's calls. The errors name the argument, what was expected and what came."""
+"""Checks the arguments of the pool's calls. The errors name the argument, what was expected and what came."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST_ROWS = 1 << 24  # of a batch
 
 
 def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
-    """The ids as ints; `known` are those that there are, ascending.
+    """Returns the ids as ints. `known`: all valid ids, ascending.
 
     Raises:
-        TypeError: They are no ints (a mask of bools is none either).
-        ValueError: One is out of range, or comes twice.
+        TypeError: They are not ints; a mask of bools is refused too.
+        ValueError: One is out of range, or occurs twice.
     """
     whole = known[-1] - known[0] == len(known) - 1
     expected = f"expected env_ids to be distinct ints {f'from {known[0]} to {known[-1]}' if whole else f'of {known}'}"
@@ -34,10 +34,10 @@ def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
 
 
 def check_whole(env_ids: Sequence[int], layout: Layout) -> None:
-    """Whether vector envs are named as a whole, the envs of each in order and together.
+    """Checks that vector envs are named as a whole, the envs of each in order and together.
 
     Raises:
-        ValueError: Names the first env that is not where it should be.
+        ValueError: They are not. It names the first env that is out of place.
     """
     for its in layout.by_env(env_ids):
         whole = list(layout.ids_with(its[0]))
@@ -49,12 +49,12 @@ def check_whole(env_ids: Sequence[int], layout: Layout) -> None:
 
 
 def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], layout: Layout) -> None:
-    """Whether the envs of a vector env have equal values.
+    """Checks that the envs of each vector env have equal values.
 
     Raises:
-        ValueError: Names two that have not.
+        ValueError: They have not. It names two envs with different values.
     """
-    firsts: dict[range, int] = {}  # by vector env: where its first value is
+    firsts: dict[range, int] = {}  # by vector env: the index of its first value
     for i, env_id in enumerate(env_ids):
         first = firsts.setdefault(layout.ids_with(env_id), i)
         if not _is_equal(values[i], values[first]):
@@ -65,7 +65,7 @@ def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], layou
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """Arrays in them are compared as a whole."""
+    """Compares nested values; arrays are compared as a whole."""
     if one is other:
         return True
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -78,7 +78,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def check_limit(name: str, limit: Any, vector_size: int | None = None) -> None:
-    """A number of envs to wait for, or to take. `vector_size`: they come only so many at once."""
+    """Checks a number of envs to wait for, or to take. `vector_size`: it must be a multiple of that."""
     try:
         good = limit is None or _index(limit) >= 0
     except TypeError:
@@ -90,12 +90,12 @@ def check_limit(name: str, limit: Any, vector_size: int | None = None) -> None:
 
 
 def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
-    """Whether envs can fill a rollout of so many steps, in so many parts.
+    """Checks that envs can fill a rollout with this number of steps and parts.
 
     Raises:
-        TypeError: They are no ints.
-        ValueError: They are below 1, or the spaces or the autoreset mode do not go with rollouts.
-        NotImplementedError: There is no such memory on this system.
+        TypeError: The numbers are not ints.
+        ValueError: They are below 1, or rollouts do not support the spaces or the autoreset mode.
+        NotImplementedError: This system has no memory for rollouts.
     """
     for name, number in (("steps", steps), ("parts", parts)):
         try:
@@ -104,13 +104,10 @@ def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
             raise TypeError(f"expected {name} to be an int, got {number!r}") from None
         if not is_one:
             raise ValueError(f"expected {name} to be at least 1, got {number}")
-    if layout.autoreset not in ("next_step", "same_step"):
-        why = {
-            "disabled": "there is no row for the resets that you ask for",
-            "background": "resets come by themselves, between the steps",
-        }[layout.autoreset]
+    if layout.mode.why_no_rollout is not None:
         raise ValueError(
-            f"expected autoreset='next_step' or 'same_step' for a rollout, got {layout.autoreset!r}: {why}"
+            f"expected autoreset='next_step' or 'same_step' for a rollout, got {layout.autoreset!r}: "
+            f"{layout.mode.why_no_rollout}"
         )
     for name, codec in (("observation", layout.observation), ("action", layout.action)):
         if codec.objects:
@@ -124,11 +121,11 @@ def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
 
 
 def check_padding(pad_to: Any, layout: Layout, **envs: int | None) -> None:
-    """Whether there can be batches of so many rows. `envs`: how many may have to go into one, by who says so.
+    """Checks the number of rows of padded batches. `envs`: lower limits of it, by the argument that sets them.
 
     Raises:
-        TypeError: It is no int.
-        ValueError: It is too small or too large, or observations have parts that no zeros can stand for.
+        TypeError: It is not an int.
+        ValueError: It is too small or too large, or observations have parts that cannot be zeros.
     """
     check_limit("pad_to", pad_to)
     if layout.observation.num_objects:
@@ -146,7 +143,7 @@ def check_order(order: Any) -> None:
 
 
 def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
-    """The parts of actions that have no column, pickled for each env."""
+    """Returns the parts of actions without columns, pickled for each env."""
     blobs = []
     for env_id, row in zip(env_ids, rows, strict=True):
         try:
@@ -159,6 +156,6 @@ def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
 
 
 def _index(value: Any) -> int:
-    if isinstance(value, (bool, np.bool_)):  # a mask is no list of ids; NumPy 1 would take it for one
+    if isinstance(value, (bool, np.bool_)):  # a mask is not a list of ids, but NumPy 1 would take it for one
         raise TypeError
     return operator.index(value)

@@ -1,4 +1,4 @@
-"""What the pool hands to the learner."""
+"""The batch: results of envs, as arrays that the pool hands to the learner."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """What all batches of a pool have in common.
+    """The data that all batches of a pool share.
 
     Attributes:
-        codec: Of observations.
-        info_reader: Of info columns.
-        vector_size: Where envs are vector envs, how many are in each.
-        worker_of: The worker that hosts an env.
+        codec: Builds observations.
+        info_reader: Reads info columns.
+        vector_size: The number of envs in each vector env; None if envs are single.
+        worker_of: Returns the worker that hosts an env.
         extras: The names of the caller's own columns.
-        meter: Counts the time in which infos are unpickled.
+        meter: Counts the time of unpickling infos.
     """
 
     codec: SpaceCodec
@@ -48,11 +48,11 @@ class Source:
 class Batch(_core.Batch, InPlural):
     """One result from each of n envs.
 
-    Arrays are views of the pool's shared memory wherever possible. They are yours for as long as you keep
-    them, or any view of them, or the batch: the pool never writes to a frame that somebody holds (it copies when all
-    frames are held). You may write to them. One that nobody holds any more comes back as the array of a later batch, so
-    `id(batch.obs)` tells nothing apart, and a weak reference to it ends with the next step. Names in the plural, as
-    rollouts have them (`rewards`, `terminations`), work too.
+    Arrays are views of the pool's shared memory wherever possible. They are yours for as long as you keep them, a view
+    of them, or the batch: the pool never writes to a frame that is held, and copies when all frames are held. You may
+    write to them. The pool uses arrays again that are no longer held, so `id(batch.obs)` does not identify a batch, and
+    a weak reference to an array ends with the next step. Plural names, as rollouts have them (`rewards`,
+    `terminations`), work too.
 
     Attributes:
         env_ids: (n,) int64. All envs in ascending order, or some in the order of their arrival.
@@ -61,8 +61,8 @@ class Batch(_core.Batch, InPlural):
         reward: (n,) float64. 0 after a reset.
         terminated: (n,) bool. The episode ended in a terminal state.
         truncated: (n,) bool. The episode was cut off.
-        done: (n,) bool. The episode ended, one way or the other; a new array each time.
-        has_infos: bool, whether any of the n infos has anything in it. (All are empty on most steps of many envs.)
+        done: (n,) bool. The episode ended in either way; a new array each time.
+        has_infos: bool. At least one of the n infos is not empty. (On most steps of many envs all are empty.)
     """
 
     if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Batch(_core.Batch, InPlural):
 
     @holds_nothing
     def _build_obs(self) -> Any:
-        """What `obs` is, where it is more than an array: the core asks once."""
+        """Builds `obs` if it is more than one array. The core calls this once."""
         codec = self._source.codec
         objects = list(map(self._lazy.objects, range(len(self)))) if codec.num_objects else []
         return codec.build_batch(self._leaves(), objects)
@@ -84,8 +84,11 @@ class Batch(_core.Batch, InPlural):
     @cached_property
     @holds_nothing
     def final_obs(self) -> Any:
-        """With same-step autoreset the terminal observations, batched like `obs`: only the rows where `terminated`
-        or `truncated` mean anything. None when no episode ended in this batch, and in the other modes."""
+        """The terminal observations of same-step autoreset, batched like `obs`.
+
+        Only the rows with `terminated` or `truncated` have a meaning. None if no episode ended in this batch, and in
+        the other modes.
+        """
         if (leaves := self._final_leaves()) is None:
             return None
         codec = self._source.codec
@@ -99,15 +102,19 @@ class Batch(_core.Batch, InPlural):
 
     @cached_property
     def extras(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The columns of `PoolOptions.extras`, by name: arrays with a row for each env, of the moment of its
-        observation. After the end of an episode with same-step autoreset that is the first of the next one, with
-        next-step autoreset the last. The row of an env that has failed repeats what was computed last."""
+        """The columns of `PoolOptions.extras` by name: arrays with a row for each env, computed with its observation.
+
+        At the end of an episode that is the first observation of the next one with same-step autoreset, and the last
+        one with next-step autoreset. The row of an env that failed repeats the values that were computed last.
+        """
         return dict(zip(self._source.extras, self._computed() or (), strict=True))
 
     @cached_property
     def valid(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """(n,) bool, which rows are an env's: all but those at the end that `recv(pad_to=...)` has added. They are
-        zeros, with -1 in `env_ids` and {} in `infos`."""
+        """(n,) bool. True for the rows of envs, False for those that `recv(pad_to=...)` has added at the end.
+
+        Added rows are zeros, with -1 in `env_ids` and {} in `infos`.
+        """
         padded = self._valid
         return _all_valid(len(self)) if padded is None else padded
 
@@ -115,38 +122,37 @@ class Batch(_core.Batch, InPlural):
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorBatch | None = None
     ) -> TensorBatch:
-        """The batch as torch tensors: shared on the CPU, copied to a GPU while the program goes on::
+        """Returns the batch as torch tensors: shared on the CPU, copied to a GPU while the program continues::
 
             while learning:
                 tensors = batch.to("cuda", non_blocking=True)
                 actions = policy(tensors.obs)  # the current stream waits for the copy; the program does not
                 batch = pool.step(actions.cpu().numpy())
 
-        A frame stays leased until its copy is done, so the pool never writes into what is being copied. `to_torch` says
-        what is done on each kind of device, and does the same for arrays that are no batch. What `infos` has stays in
-        the batch.
+        A frame stays leased until its copy is done, so the pool never writes into data that is being copied. `to_torch`
+        documents each kind of device, and converts arrays outside batches. Infos stay in the batch.
 
         Args:
-            device: Where the tensors are to be. "cuda" is the current CUDA device.
+            device: The device of the tensors. "cuda" is the current CUDA device.
             non_blocking: Return before copies to a CUDA device are done. Otherwise the call waits for them.
-            out: What `to` has returned for a batch of as many rows: its tensors are written to, and returned, so their
-                addresses stay the same, as CUDA graphs want it. Only `final_obs` is new each time.
+            out: An earlier result of `to` for as many rows. Its tensors are overwritten and returned, so their
+                addresses stay the same, as CUDA graphs need. Only `final_obs` is new each time.
 
         Returns:
-            On the CPU views: for as long as they are held, so is the frame. Else copies.
+            Views on the CPU, which keep the frame leased while they are held; copies on other devices.
 
         Raises:
             MissingFrameworkError: torch is not installed.
             TypeError: torch has no such dtype.
             ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
         """
-        from remuda._tensors.batch import TensorBatch  # workers have no need of it
+        from remuda._tensors.batch import TensorBatch  # workers do not need it
 
         return TensorBatch._of(self, device, non_blocking, out)
 
     @cached_property
     def infos(self) -> Infos:
-        """The n info dicts, built one by one when asked for; `infos.stack()` is Gymnasium's format."""
+        """The n info dicts, each built when it is read. `infos.stack()` returns Gymnasium's format."""
         read_final = None
         if (leaves := self._final_leaves()) is not None:
             read_final = final_obs_reader(self._source.codec, leaves, self._lazy)
@@ -155,7 +161,7 @@ class Batch(_core.Batch, InPlural):
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)
 
     def _rows_matter(self) -> dict[int, RawRow]:
-        """What is not in columns, by row."""
+        """Returns the matter without columns, by row."""
         if self._pickled is None or self._source.vector_size is None:
             return self._pickled or {}
         return rows_of_envs(self._pickled, self._source.vector_size)
@@ -164,13 +170,13 @@ class Batch(_core.Batch, InPlural):
     def _lazy(self) -> PickledRows:
         return PickledRows(
             self._rows_matter(), partial(_blame, self.env_ids, self._source.worker_of), self._source.meter
-        )  # without us: no circle
+        )  # without a reference to the batch, which would be a cycle
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self._source, *self._apart(self._pickled), self._valid)
 
     def _apart(self, raw: dict[int, RawRow] | None) -> tuple[Any, ...]:
-        """What its constructor takes after the source."""
+        """Returns the arguments of the constructor after the source."""
         fixed = [self.reward, self.terminated, self.truncated]
         arrays = self._info_arrays()
         columns = [*fixed, None if arrays is None else self._info_mask(), *self._leaves()]
@@ -183,13 +189,13 @@ class Batch(_core.Batch, InPlural):
 
 @lru_cache(maxsize=64)
 def _all_valid(rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """One array for all batches of so many rows, which cannot be changed."""
+    """Returns a read-only array that all batches with this number of rows share."""
     valid = np.ones(rows, np.bool_)
     valid.flags.writeable = False
     return valid
 
 
 def _blame(env_ids: np.ndarray[Any, Any], worker_of: Callable[[int], int], row: int, error: Exception) -> EnvError:
-    """What to raise where the pickled matter of a row cannot be unpickled."""
+    """Returns the error for a row with matter that cannot be unpickled."""
     env_id = int(env_ids[row])
     return EnvError([not_loaded(env_id, worker_of(env_id), "step", "an observation and an info", error)])

@@ -1,4 +1,4 @@
-"""Tells the hub what batches are, and gives columns to numbers in infos that are new."""
+"""Sets the type of batches in the hub, and gives columns to new numbers in infos."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from remuda.errors import BrokenPoolError
 
 
 class BatchMaker:
-    """Tells the hub what batches are, and gives a column to each number in infos when it first comes up.
+    """Sets the type of batches in the hub, and gives a column to each number in infos when it first appears.
 
     Attributes:
-        source: What all batches have in common.
+        source: The data that all batches share.
     """
 
     def __init__(self, running: Running, infos: InfoColumns, exchange: Exchange, extras: tuple[str, ...] = ()) -> None:
@@ -31,7 +31,7 @@ class BatchMaker:
         self._running, self._layout = running, running.layout
         self._infos, self._exchange = infos, exchange
         self._reader = _core.InfoReader()  # of the columns in `infos`
-        self._announced = [0] * len(running.backend.workers)  # how many columns each was told of, or its predecessor
+        self._announced = [0] * len(running.backend.workers)  # the number of columns that each worker was sent
         self._advise_at = 0
         self._advise: Callable[[], Callable[[], None] | None] = lambda: None
         observation = running.layout.observation
@@ -43,49 +43,49 @@ class BatchMaker:
             extras,
             UnpicklingMeter(running),
         )
-        look = partial(_look, weakref.ref(self))  # the hub keeps it: no circle
+        look = partial(_look, weakref.ref(self))  # a strong reference from the hub would be a cycle
         running.hub.set_batches(Batch, self.source, look, observation.is_single_column)
 
     @property
     def info_columns(self) -> list[InfoColumn]:
-        """Those that infos have so far, in the order of their bits."""
+        """The columns of infos so far, in the order of their bits."""
         return self._infos.columns
 
     def advise_at(self, number: int, advise: Callable[[], Callable[[], None] | None]) -> None:
-        """Calls what `advise` refers to, if that is still there, with the batch of this number, from 1."""
+        """Calls the function that `advise` returns, if it still exists, with the batch of this number, from 1."""
         self._advise_at, self._advise = number, advise
-        self._running.hub.look_at(number)
+        self._running.hub.callbacks.look_at = number
 
     def look(self, batch: Batch) -> None:
-        """At a batch with keys that are new, or at the one of that number."""
+        """Receives the batches with new keys in infos, and the one of the number in `advise_at`."""
         self._give_columns(batch._rows_matter())
-        if self._running.hub.batches == self._advise_at and (advise := self._advise()) is not None:
+        if self._running.hub.caller.batches == self._advise_at and (advise := self._advise()) is not None:
             advise()
 
     def _give_columns(self, raw: dict[int, RawRow]) -> None:
-        """From now on the workers use them."""
+        """Gives columns to the new numbers in rows, which the workers use from now on."""
         for flags, parts, _ in raw.values():
             if flags & _core.HAS_NEW_KEYS and parts is not None and not isinstance(parts, tuple):
-                with suppress(Exception):  # what cannot be unpickled here is an error for whoever reads it
+                with suppress(Exception):  # reading the info raises for a value that cannot be unpickled
                     _, _, fields, _ = load_from_env(parts)
                     self._infos.assign(fields)
         if min(self._announced) < len(self._infos.columns):
             self._announce()
 
     def _announce(self) -> None:
-        """Tells all the columns that they do not know yet: who reads them first, then each worker, who writes them.
+        """Sends new columns to their readers first, then to each worker, which writes them.
 
-        Where this is interrupted, the next time begins with what is missing.
+        If a signal handler raises in between, the next call continues with the missing ones.
         """
         columns = self._infos.columns
         for column in columns[self._reader.num_columns :]:
             self._reader.add(column.path, column.type)
-        for column in columns[self._running.hub.num_info_columns :]:
+        for column in columns[self._running.hub.frames.num_info_columns :]:
             self._running.hub.add_info_column(self._layout.info_column(self._running.arena, column))
         for worker, first in enumerate(self._announced):
             if first < len(columns):
-                with suppress(BrokenPoolError):  # the dead need no columns
-                    self._exchange.tell(worker, dump(AddInfoColumns(columns[first:], first)))
+                with suppress(BrokenPoolError):  # a dead worker needs no columns
+                    self._exchange.notify(worker, dump(AddInfoColumns(columns[first:], first)))
                 self._announced[worker] = len(columns)
 
 

@@ -1,4 +1,4 @@
-"""Everything behind a pool, which its parts share: workers, memory, supervision, seeds."""
+"""The engine of a pool, which its parts share: workers, memory, supervision, seeds."""
 
 from __future__ import annotations
 
@@ -36,19 +36,20 @@ from remuda.errors import ClosedError, StateError
 
 
 class Engine:
-    """Running workers, and all that deals with them.
+    """Running workers, and the objects that use them.
 
     Attributes:
-        settings: As the pool was told.
-        running: What runs. It is the engine's own: all others only borrow it.
-        owner: The process that made it.
-        parts: How many there are.
-        closed, is_copy: Whether it can still be used, and whether this is the forked copy of another process's.
+        settings: The options of the pool.
+        running: The running parts. The engine owns them, and all other objects borrow them.
+        owner: The process that made the engine.
+        parts: The number of parts.
+        closed: Whether the pool is closed.
+        is_copy: Whether this is the copy of another process's pool, after a fork.
         rendering: Warns if envs that render share a process.
-        tracer: For traces of it.
-        fault_log: What faults are logged by.
-        hub: That of `running`, for as long as it can be used; then None. Where something may raise it is called by this
-            name, not by a local one: a traceback that is kept would keep the shared memory mapped past a close.
+        tracer: Makes traces.
+        fault_log: Logs faults.
+        hub: The hub of `running` while it can be used; then None. A call that may raise uses this name, not a local
+            variable: a traceback that is kept would keep the shared memory mapped after a close.
     """
 
     def __init__(self, settings: Settings, running: Running) -> None:
@@ -97,7 +98,7 @@ class Engine:
 
     @property
     def setup(self) -> Setup:
-        """How the pool was made. Envs that render leave no choice of workers: each has a process."""
+        """The setup of the pool. Envs that render leave no choice of workers, because each has a process."""
         setup = self.settings.setup(self.parts)
         return replace(setup, is_chosen=setup.is_chosen or self.rendering.any_renders)
 
@@ -115,16 +116,16 @@ class Engine:
         self.closed, self.hub = True, None
 
     def publish(self) -> None:
-        """Tells other processes of this user how to read the figures."""
+        """Publishes how other processes of this user can read the figures."""
         fd, started = self.running.arena.fd, start_of(self.owner)
-        if fd < 0 or started is None:  # not Linux: nobody could find it
+        if fd < 0 or started is None:  # not Linux, where no process could find the memory
             return
         setup, plan = asdict(self.setup), self.layout.plan_arguments()
         card = Card(self.owner, started, self.settings.name, setup, plan, asdict(self._origin))
         card.write(fd, self.layout.plan.bytes)
 
     def stats(self) -> PoolStats:
-        """What was done so far."""
+        """Returns a snapshot of the figures."""
         figures = Figures.read(self.running.arena, self.layout.plan)
         return read_stats(figures, self.setup, self._pids(), self.owner, self._origin, torch_threads())
 
@@ -132,11 +133,11 @@ class Engine:
         return [worker.pid if worker.is_alive() else None for worker in self.backend.workers]
 
     def disown(self) -> None:
-        """This is the copy of a pool, in a process that was forked from its owner."""
+        """Marks this as the copy of a pool, in a process that was forked from its owner."""
         self.is_copy, self.hub = True, None
 
     def divide(self, shares: list[list[int]]) -> int:
-        """Makes these parts of the pool's slots, and returns the number of the first; there are none besides."""
+        """Divides the pool's slots into these parts. Returns the number of the first."""
         first = self.running.hub.split(shares)
         self.faults.divide(first, shares)
         self.parts = len(shares)
@@ -144,7 +145,7 @@ class Engine:
         return first
 
     def release(self) -> None:
-        """Lets go of the shared memory, once no GPU reads it. Who waits for an answer is told that there is none."""
+        """Releases the shared memory once no GPU reads it. Calls that wait for answers raise."""
         self.exchange.closing = True
         self.tracer.close()
         try:

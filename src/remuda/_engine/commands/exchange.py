@@ -1,4 +1,4 @@
-"""Sends commands and messages to workers, waits for what comes back, and hands it to whom it concerns."""
+"""Sends commands and messages to workers, waits for results, and decides on answers, faults and deaths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda._engine.running.calls import Addressee
 from remuda._engine.running.changes import Changes
 from remuda._engine.running.fault_kinds import reason_of
 from remuda._engine.running.running import Running
-from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
@@ -25,14 +25,14 @@ _LONGEST = 1e9  # seconds; more would not fit
 
 
 class Exchange:
-    """The pool's dealings with its workers.
+    """The communication of a pool with its workers.
 
-    Results stay in the hub until they are taken. Answers go to their `Call`. Faults are noted, and raised by the pool.
+    Results stay in the hub until they are taken. Answers go to their `Call`. Faults stay until the pool raises them.
 
     Attributes:
-        faults: What has gone wrong so far.
+        faults: The faults that are not raised yet, and the envs that are lost.
         supervisor: Applies the policy to envs that fail.
-        closing: Whether the envs have been told to close, or killed.
+        closing: Whether the workers were sent a command to close, or were killed.
     """
 
     def __init__(self, running: Running, faults: Faults, supervisor: Supervisor) -> None:
@@ -45,13 +45,15 @@ class Exchange:
     # -- results -----------------------------------------------------------------------------------------
 
     def pending(self, part: int) -> int:
-        return self._running.hub.pending(part)
+        """Returns the number of slots of a part that have a command or a result."""
+        return self._running.slots.pending(part)
 
     def ready(self, part: int) -> int:
-        return self._running.hub.ready(part)
+        """Returns the number of slots of a part that have a result."""
+        return self._running.slots.ready(part)
 
     def send(self, op: _core.Op, targets: Sequence[int], blobs: list[Any] | None, part: int, *, to_all: bool) -> None:
-        """Sends each of `targets`, slots of a part, a reset or observe. Raises before anything is sent.
+        """Sends a reset or observe to each of `targets`, slots of a part. Raises before anything is sent.
 
         `blobs`: one for the slots of each env.
         """
@@ -59,25 +61,32 @@ class Exchange:
             blobs = self.supervisor.resolution.known_observations(targets)
         refusal = self._running.hub.send(op, None if to_all else targets, None, blobs, part)
         if refusal is not None:
-            self.raise_refusal(refusal, targets)
+            self.raise_refusal(refusal)
 
-    def raise_refusal(self, refusal: _core.Refusal, targets: Sequence[int]) -> NoReturn:
-        """Says what keeps `targets`, slots of a part, from being sent a command."""
-        if refusal == _core.Refusal.PART:
-            raise StateError("the pool was split in the course of this call, and nothing was sent; call again")
-        if refusal == _core.Refusal.MUST_RESET:
-            self.faults.check_reset(targets)
-        self.faults.check_alive(self._running.slots.env_of(slot) for slot in targets)
-        busy = next((slot for slot in targets if not self._running.slots.is_idle(slot)), None)
-        raise StateError(f"expected envs whose last result was received, but env {busy} is in flight; call recv first")
+    def raise_refusal(self, refusal: _core.Refusal) -> NoReturn:
+        """Raises the error for a command that the hub has not sent."""
+        match refusal.reason:
+            case _core.Reason.MUST_RESET:
+                raise must_reset(refusal.slots)
+            case _core.Reason.LOST:
+                raise self.faults.lost_env(self._running.slots.env_of(refusal.slots[0]))
+            case _core.Reason.PENDING:
+                raise StateError(f"expected no env in flight, got {len(refusal.slots)}; call recv or discard first")
+            case _core.Reason.IN_FLIGHT:
+                raise StateError(
+                    f"expected envs whose last result was received, but env {refusal.slots[0]} is in flight; "
+                    "call recv first"
+                )
+            case _:
+                raise StateError("the pool was split in the course of this call, and nothing was sent; call again")
 
     @property
     def spares(self) -> list[int]:
-        """The envs that back no slot now. Each has a worker of its own, of the same number."""
+        """The envs that back no slot now. Each has its own worker, of the same number."""
         return [env for env in range(self._layout.num_envs) if self._running.slots.slot_of(env) is None]
 
     def prepare(self, spare: int, arguments: Parts | None) -> None:
-        """Lets a spare reset in advance; what it is given for that outlives its worker."""
+        """Sends a spare a reset in advance. A successor of its worker receives the arguments again."""
         if arguments is None:
             self._post(spare, spare, None, op=_core.Op.PREPARE)
         else:
@@ -85,46 +94,46 @@ class Exchange:
             self._post(spare, spare, arguments, self._calls, preparation, op=_core.Op.PREPARE)
 
     def forget_preparations(self, envs: Sequence[int]) -> None:
-        """These, which were spares, are reset with something else."""
+        """Drops the arguments of resets in advance, because the caller has reset these envs with others."""
         self.supervisor.replacements.preparations.forget(envs)
 
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
-        """Whether `wanted` envs of a part are done in time. A death that concerns somebody in flight ends the wait."""
+        """Waits until `wanted` envs of a part are done. Returns False at the deadline, or with an error to raise."""
         deadline = None if timeout is None else time.monotonic() + timeout
         running = self._running
         while True:
             done = running.hub.wait(wanted, _remaining_ns(deadline), part)
-            if running.workers.has_unheard:  # it was said before what is handed out now
-                self._hear()
-            if not running.hub.needs_attention:  # if it is not done either, it was the deadline
+            if running.workers.has_unread_records:  # the worker sent them before the results that are handed out next
+                self._relay_records()
+            if not running.hub.needs_attention:  # done, or at the deadline
                 return done
             if self.attend():
                 return False
 
     def discard(self, part: int) -> None:
-        """Waits for whatever is in flight and drops it, faults included."""
-        # A death ends a wait early, and a reset may follow what was dropped.
-        while pending := self._running.hub.pending(part):
+        """Waits for everything in flight and drops it, faults included."""
+        # A death ends a wait early, and a reset in the background may follow a dropped result.
+        while pending := self.pending(part):
             self.wait(pending, None, part)
             self._running.hub.drop_ready(part)
-        self.faults.forget(part)
+        self.faults.drop(part)
 
     # -- messages ----------------------------------------------------------------------------------------
 
     def call(self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None) -> Answers:
-        """Sends the env of each slot its message; the answers come together as a `Call`.
+        """Sends the env of each slot its message. Returns a `Call` for all answers.
 
-        A vector env gets the first one for its slots, and its answer is that of each of them. What the messages are
-        `about` is told again to envs that are built anew.
+        A vector env receives the first message for its slots, and its answer is that of each slot. Rebuilt envs receive
+        the latest message `about` something again, unless that is None.
         """
         self.faults.check_alive(self._running.slots.env_of(slot) for slot in slots)
-        call, asked = Answers(self._wait_for_call, self.faults), dict[int, int]()
+        call, sent = Answers(self._wait_for_call, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
             env = self._layout.ids_with(self._running.slots.env_of(slot))[0]
-            if env not in asked:
+            if env not in sent:
                 addressee = self._remembering(call, env, about, parts)
-                asked[env] = self._post(self._running.slots.worker_of(slot), env, parts, self._calls, addressee)
-            call.expect(asked[env], slot, self._running.slots.worker_of(slot))
+                sent[env] = self._post(self._running.slots.worker_of(slot), env, parts, self._calls, addressee)
+            call.expect(sent[env], slot, self._running.slots.worker_of(slot))
         return call
 
     def ask(
@@ -132,36 +141,36 @@ class Exchange:
         envs: Sequence[int],
         messages: Sequence[Parts],
         op: _core.Op = _core.Op.MESSAGE,
-        heard: Callable[[Answers, int], Addressee] = lambda call, _: call,
+        addressee_of: Callable[[Answers, int], Addressee] = lambda call, _: call,
     ) -> Answers:
-        """Sends each of these envs a message of its own.
+        """Sends each of these envs its own message.
 
         Args:
-            envs: Of a pool without spares; a vector env is named by its first id.
-            messages: One for each.
-            op: What they are.
-            heard: Who is told the answer of the env at a place among these.
+            envs: Envs of a pool without spares; a vector env is named by its first id.
+            messages: One for each env.
+            op: The op of the messages.
+            addressee_of: Returns the receiver of the answer of the env at an index of `envs`.
         """
         call = Answers(self._wait_for_call, self.faults)
         for i, (env, parts) in enumerate(zip(envs, messages, strict=True)):
             worker = self._running.slots.worker_of(env)
-            call.expect(self._post(worker, env, parts, self._calls, heard(call, i), op), env, worker)
+            call.expect(self._post(worker, env, parts, self._calls, addressee_of(call, i), op), env, worker)
         return call
 
     def _remembering(self, call: Answers, env: int, about: Hashable, parts: Parts) -> Addressee:
         if about is None:
             return call
         copies = [bytes(part) for part in parts]  # the caller may go on with the arrays in it
-        return Remembering(call, self.supervisor.replacements.standing, env, about, copies)
+        return Remembering(call, self.supervisor.replacements.remembered, env, about, copies)
 
-    def tell_spares(self, call: Answers, parts: Parts, about: Hashable = None) -> None:
-        """Sends each env that backs no slot a message, whose answer is waited for but not among the values."""
+    def call_spares(self, call: Answers, parts: Parts, about: Hashable = None) -> None:
+        """Sends a message to each env that backs no slot. The call waits for the answers, but does not return them."""
         for spare in self.spares:
             addressee = self._remembering(call, spare, about, parts)
             call.await_also(self._post(spare, spare, parts, self._calls, addressee))
 
-    def tell(self, worker: int, parts: Parts, env: int = _core.WHOLE_WORKER) -> None:
-        """Sends a worker, or one of its envs, a message whose answer nobody waits for; only a failure is noted."""
+    def notify(self, worker: int, parts: Parts, env: int = _core.WHOLE_WORKER) -> None:
+        """Sends a message to a worker, or to one of its envs, without a call for the answer. A failure is kept."""
         self._post(worker, env, parts, self._calls)
 
     def _post(
@@ -173,13 +182,13 @@ class Exchange:
         addressee: Addressee | None = None,
         op: _core.Op = _core.Op.MESSAGE,
     ) -> int:
-        """Raises BrokenPoolError when the worker is dead, or dies while we wait for room in its ring.
+        """Sends a message when its worker's ring has room. Raises BrokenPoolError if the worker is dead, or dies.
 
-        `calls`: where to note who is told the answer; None: who closes the pool need not wait for one.
+        `calls`: the dict that keeps the addressee; None: closing the pool does not wait for the answer.
         """
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
-        while not self._running.hub.has_room(worker) or not self.supervisor.takes_messages(worker):
+        while not self._running.workers.has_room(worker) or not self.supervisor.takes_messages(worker):
             self._pump_once(None)
             self.faults.check_alive(env_ids)
         return self._running.hub.post_message(op, worker, env, parts, calls, addressee)
@@ -187,7 +196,7 @@ class Exchange:
     def _wait_for_call(self, call: Answers, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not call.done:
-            if self.closing:  # who closes pumps for himself
+            if self.closing:  # closing waits for answers itself
                 raise ClosedError("the pool was closed before all answers had come")
             self._pump_once(deadline)
             if deadline is not None and time.monotonic() >= deadline:
@@ -196,13 +205,13 @@ class Exchange:
     # -- the end -----------------------------------------------------------------------------------------
 
     def close_envs(self, deadline: Deadline) -> Answers:
-        """Lets every worker close its envs, as far as time allows. What is still in flight is dropped."""
+        """Has each worker close its envs, until the deadline. Everything in flight is dropped."""
         self.closing = True
         self.supervisor.close()
         close_errors = _CloseErrors(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
             while self.supervisor.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():
-                if self._running.hub.has_room(worker.index):
+                if self._running.workers.has_room(worker.index):
                     sequence = self._running.hub.post_message(
                         _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, close_errors
                     )
@@ -214,36 +223,36 @@ class Exchange:
         return close_errors
 
     def raise_close_errors(self, close_errors: Answers) -> None:
-        """Raises what went wrong while the envs were closed, if anything did."""
+        """Raises the error of closing the envs, if there is one."""
         answers = close_errors.so_far()
         if failures := [load_failure(failure) for answer in answers for failure in load_from_env(answer)]:
             raise self.faults.error_for(failures)
         if close_errors.error is not None:
             raise close_errors.error
 
-    # -- whatever comes ----------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------
 
     def _pump_once(self, deadline: float | None) -> None:
-        """Waits until an answer, a fault or the deadline comes, and deals with it."""
+        """Waits for an event until the deadline, and decides on all events."""
         self._running.hub.wait(0, _remaining_ns(deadline), None)
         self.attend()
 
     def attend(self) -> bool:
-        """Deals with the answers, failures, deaths and restarts that have come; whether something has to be told.
+        """Decides on all events: answers, failures, deaths, restarts. Returns whether an error must be raised now.
 
-        One after another: whatever raises in between (Ctrl-C, any signal handler, a handler of logs) leaves what it has
-        interrupted, and the rest, for the next time.
+        It takes one event after another. If a handler of signals or logs raises in between, the interrupted event and
+        the rest stay for the next call.
         """
         running, supervisor = self._running, self.supervisor
-        if not running.hub.needs_attention and not supervisor.has_untold:
+        if not running.hub.needs_attention and not supervisor.has_records:
             return self.faults.urgent
-        self._hear()  # first: what an env has logged comes before what it has raised
-        running.hub.deal(self._deal)
-        supervisor.tell()
+        self._relay_records()  # first: an env has logged before it raised
+        running.hub.deal(self._decide_on_all)
+        supervisor.log()
         return self.faults.urgent
 
-    def _deal(self) -> None:
-        """The hub refuses every other call meanwhile, so that a signal handler cannot deal with the same once more."""
+    def _decide_on_all(self) -> None:
+        """Takes event after event. The hub refuses other calls meanwhile, for example those of a signal handler."""
         running, supervisor = self._running, self.supervisor
         supervisor.resume()
         while (event := running.hub.first_event()) is not None:
@@ -253,11 +262,11 @@ class Exchange:
             changes.make()
         supervisor.look()
 
-    def _hear(self) -> None:
+    def _relay_records(self) -> None:
         workers, processes = self._running.workers, self._backend.processes
-        workers.note_heard(workers.said())  # first: the handler of a record may use the pool
+        workers.note_records_read(workers.records_sent())  # first: the handler of a record may use the pool
         if processes is not None:
-            processes.drain(self._running.said)
+            processes.drain(self._running.records_sent)
 
     def _decide(self, event: _core.Message | _core.LateWorker | _core.DeadWorker, changes: Changes) -> None:
         match event:
@@ -271,26 +280,18 @@ class Exchange:
     def _decide_on_message(
         self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
     ) -> None:
-        """`slot`: whose command this answers, if it does."""
+        """`slot`: the slot with the command that the message answers; None: it answers another message."""
         if flags & _core.RENEWAL_DUE:
-            assert slot is not None  # of an env that ended an episode, or is reset in the middle of one
-            if flags & _core.GROWN:
-                self.supervisor.worker_has_grown(worker, changes)
-            if flags & _core.IS_MESSAGE:  # a spare, in advance
-                changes.do(self._calls.pop, sequence, None)
-                return self.supervisor.preparation_left_to_successor(worker, changes)
-            if flags & _core.UNDONE:
-                return self.supervisor.reset_left_to_successor(worker, slot, changes)
-            return self.supervisor.renewal_due(worker, None if flags & _core.HAS_SPARES else slot, parts, changes)
+            return self._decide_on_renewal(worker, slot, sequence, flags, parts, changes)
         try:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
-        except Exception:  # no worker of ours would write that
-            if slot is not None and not flags & _core.IS_MESSAGE:  # in flight again: its worker takes it along
+        except Exception:  # native code has overwritten it
+            if slot is not None and not flags & _core.IS_MESSAGE:  # in flight again, until its worker dies
                 changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
             return self.supervisor.worker_late(worker, None)
         addressee = None
         if flags & _core.IS_MESSAGE:
-            # A reset in advance that raised is told of by the reset that would have been it; until then it is unmade.
+            # A failed reset in advance counts as not made: the reset that would have used it reports the failure.
             addressee = None if flags & _core.UNDONE else self._calls.get(sequence)
             changes.do(self._calls.pop, sequence, None)
         if addressee is not None:
@@ -301,8 +302,20 @@ class Exchange:
         elif failure is not None and flags & _core.IS_MESSAGE:
             self.faults.add_failure(failure, changes)
         elif failure is not None:
-            assert slot is not None  # of the env that failed
+            assert slot is not None  # that of the env that failed
             self.supervisor.env_failed(slot, failure, changes)
+
+    def _decide_on_renewal(
+        self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
+    ) -> None:
+        """Has a worker replaced, with its env. The slot is orphaned if the successor completes its command."""
+        self.supervisor.renew_worker(worker, changes, has_grown=bool(flags & _core.GROWN))
+        if flags & _core.IS_MESSAGE:  # the reset in advance of a spare, which the successor makes
+            changes.do(self._calls.pop, sequence, None)
+        elif flags & _core.UNDONE:  # a reset within an episode
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
+        elif self._layout.mode.in_same_step and not flags & _core.HAS_SPARES:  # the reset that completes the row
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, parts)
 
     def _decide_on_death(self, dead: _core.DeadWorker, changes: Changes) -> None:
         error = self.supervisor.worker_died(dead.worker, dead.orphaned, bool(dead.unanswered), changes)
@@ -313,9 +326,10 @@ class Exchange:
 
 
 class _CloseErrors(Answers):
-    """The answers of workers that close their envs. A worker that died in an earlier command is none of the errors of
-    closing: what is in flight is dropped, and the call that raised for another worker may have ended the program's use
-    of the pool."""
+    """The answers of workers that close their envs.
+
+    The death of a worker in an earlier command is not an error of closing, because everything in flight is dropped.
+    """
 
     def abandon(self, error: RemudaError) -> None:
         if reason_of(error, [0])[1] == "close":
@@ -323,7 +337,7 @@ class _CloseErrors(Answers):
 
 
 def _soon(deadline: Deadline) -> float | None:
-    """When we are to look whether it has passed."""
+    """Returns the time of the next look at a deadline."""
     slice = deadline.slice()
     return None if slice is None else time.monotonic() + slice
 

@@ -1,4 +1,4 @@
-"""How a pool's envs are dealt out to its parts."""
+"""Divides the envs of a pool among its parts."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 
 
 class Division:
-    """Stands for what a pool is divided for, and is held by that alone."""
+    """A token for a division of a pool. Only the owner of the division holds it."""
 
 
 def divide(worker_of: Sequence[int], parts: int) -> list[list[int]]:
-    """An equal share of each worker's envs for each part, neighbours together.
+    """Gives each part an equal share of each worker's envs, neighbours together.
 
     Args:
         worker_of: The worker of each env.
-        parts: How many there are to be; at most as many as envs.
+        parts: The number of parts, at most that of envs.
 
-    Returns: The envs of each part, ascending. None is empty, and no two differ by more than one env.
+    Returns: The envs of each part, ascending. No part is empty, and their sizes differ by one env at most.
     """
     by_worker: dict[int, list[int]] = {}
     for env, worker in enumerate(worker_of):
         by_worker.setdefault(worker, []).append(env)
     shares: list[list[int]] = [[] for _ in range(parts)]
     for envs in by_worker.values():
-        # Who has the fewest so far gets what is left over.
+        # The parts with the fewest envs so far get the remainder.
         fewest = sorted(range(parts), key=lambda part: len(shares[part]))[: len(envs) % parts]
         first = 0
         for part in range(parts):

@@ -1,4 +1,4 @@
-"""Puts other envs into living workers, in the place of those that are there."""
+"""Replaces envs in living workers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Replacing:
         self._backend, self._layout = running.backend, running.layout
 
     def replace(self, slots: Sequence[int], env_fns: Sequence[Callable[[], Any]]) -> None:
-        """`slots`: of whole envs."""
+        """Replaces the envs of `slots`, which are those of whole vector envs."""
         factories, envs = check_env_fns(env_fns), [its[0] for its in self._layout.by_env(slots)]
         self._check(slots, len(envs), len(factories))
         carried = [
@@ -56,14 +56,14 @@ class Replacing:
             notes = [partial(self._take_note, *each) for each in zip(envs, factories, carried, reports, strict=True)]
             takes = [dump(TakeReplacement(True))] * len(envs)
             self._note_fresh(slots)
-            self._exchange.ask(envs, takes, heard=lambda call, i: _Taking(call, notes[i])).result()
+            self._exchange.ask(envs, takes, addressee_of=lambda call, i: _Taking(call, notes[i])).result()
         except BaseException:
             self._drop(envs)
             raise
         self._rendering.warn()
 
     def _take_note(self, env: int, env_fn: Callable[[], Any], carried: Parts, report: EnvReport) -> None:
-        """It has taken its place. This may be noted twice."""
+        """Notes that a new env has taken its place. This may happen twice."""
         ids = self._layout.ids_with(env)
         if self._backend.processes is not None:
             self._backend.processes.adopt(self._layout.worker_of(env), env, carried)
@@ -74,11 +74,11 @@ class Replacing:
             self._action_spaces.replace(slot, report.action_space)
 
     def _note_fresh(self, slots: Sequence[int]) -> None:
-        """Called before workers are told: after an interrupt their answers may come when a reset was sent already."""
+        """Marks the envs as rebuilt. Workers are notified later, because answers may be late."""
         obstacles = self._exchange.faults.obstacles
         for slot in slots:
             self._running.slots.set_fresh(slot)
-            if self._layout.autoreset == "next_step":  # the next step resets it
+            if self._layout.mode.in_next_step:  # the next step resets it
                 self._running.slots.cut_off_in_rollout(slot)
             else:
                 obstacles.require_reset(slot)
@@ -123,14 +123,14 @@ class Replacing:
 
     def _drop(self, envs: Sequence[int]) -> None:
         for env in envs:
-            if renders(self._running.reports[env]):  # it was closed
+            if renders(self._running.reports[env]):  # the old env was closed
                 self._note_fresh(self._layout.ids_with(env))
-            with suppress(BrokenPoolError):  # what was built is lost with its worker
-                self._exchange.tell(self._layout.worker_of(env), dump(TakeReplacement(False)), env)
+            with suppress(BrokenPoolError):  # the new env is lost with its worker
+                self._exchange.notify(self._layout.worker_of(env), dump(TakeReplacement(False)), env)
 
 
 def _show(call: Answers, num_envs: int) -> None:
-    """A progress bar until all are built, where that takes long and somebody watches."""
+    """Shows a progress bar until all envs are built, if that takes long and a terminal shows it."""
     if not bar.is_watched() or worker_info() is not None:
         return
     shown = bar.Bar("building envs", num_envs, bar.PATIENCE)
@@ -143,7 +143,7 @@ def _show(call: Answers, num_envs: int) -> None:
 
 @dataclass(frozen=True)
 class _Taking:
-    """Waits for an env to take its place, and has it noted first when it has."""
+    """The receiver of the answer of an env that takes its place: notes that first."""
 
     call: Answers
     note: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Sends resets with their seeds and options, and has workers remember options for later ones."""
+"""Sends resets with their seeds and options; workers keep options for later resets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Options: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | No
 
 
 class Resets:
-    """Sends resets with their seeds and options, and has workers remember options for those that come later."""
+    """Sends resets with their seeds and options; workers keep options for later resets."""
 
     def __init__(
         self,
@@ -37,16 +37,16 @@ class Resets:
         spaces: ActionSpaces | None,
         exchange: Exchange,
     ) -> None:
-        """`spaces`: to be seeded like the envs; None: they are the caller's affair."""
+        """`spaces`: the action spaces that are seeded with the envs; None if the caller seeds them."""
         self._running, self._layout = running, running.layout
         self._env_ids_of = [worker.env_ids for worker in running.backend.workers]
         self._seeds, self._defaults, self._spaces = seeds, defaults, spaces
         self._exchange = exchange
 
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
-        """Raises before anything is sent."""
+        """Sends resets to slots of a part. Raises before anything is sent."""
         self._send(slots, seed, options, part, to_all=to_all)
-        if self._layout.spares:  # nobody has told these yet what their seeds follow from
+        if self._layout.spares:  # they may have no base of seeds yet
             spares = self._exchange.spares
             orders = self._seeds.orders(None, spares, spares)
             self._prepare([spare for spare, order in zip(spares, orders, strict=True) if order is not None], None, None)
@@ -66,7 +66,7 @@ class Resets:
     def _arguments(
         self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
     ) -> list[dict[str, Any] | None]:
-        """Of the slots of each env."""
+        """Returns the arguments of the reset of each env."""
         if self._layout.vector_size is not None:
             check_common("options", options, slots, self._layout)
             each = zip(self._layout.by_env(orders), self._layout.by_env(options), strict=True)
@@ -78,20 +78,19 @@ class Resets:
     ) -> None:
         """Puts the envs into these states. Raises before anything is sent.
 
-        `seed`: what the seeds of later episodes are derived from, of envs that were never reset.
+        `seed`: the base of the seeds of later episodes, for envs that were never reset.
         """
         envs = [self._running.slots.env_of(slot) for slot in slots]
-        orders = self._seeds.orders(seed, slots, envs)  # an env that was never reset is told what its seeds follow from
+        orders = self._seeds.orders(seed, slots, envs)  # an env that was never reset needs a base
         blobs = [dump_for_worker(PutState(*pair)) for pair in zip(states, orders, strict=True)]
         self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)
         self._exchange.forget_preparations(envs)
 
     def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, reseat: bool) -> None:
-        """To a whole pool. `reseat`: all envs take the places that they had first, as with a seed, so that what follows
-        is a function of it.
+        """Sends resets to all slots and spares of a pool. Raises before anything is sent, unless a spare's worker dies.
 
-        Raises before anything is sent, unless a spare's worker dies while it is being told.
+        `reseat`: all envs return to their first slots, as a seed needs it, so that the run is a function of the seed.
         """
         spares = range(len(slots), self._layout.num_envs)
         of_slots, of_spares = split_seed(seed, len(slots), self._layout.num_envs)
@@ -110,16 +109,19 @@ class Resets:
             self._seeds.note([order], [spare])
 
     def remember(self, slots: Sequence[int] | None, options: Options) -> None:
-        """Raises before anything is sent, unless a worker dies while it is being told. `slots`: None for all."""
+        """Keeps options for later resets of these slots (None: of all).
+
+        Raises before anything is sent, unless a worker dies meanwhile.
+        """
         pickles = self._pickles(slots, options)
         self._exchange.faults.check_alive(pickles)
-        self._defaults.remember_options(pickles)  # first: successors of whoever dies now get them too
+        self._defaults.remember_options(pickles)  # first, for the successors of workers that die now
         for worker, env_ids in enumerate(self._env_ids_of):
             if part := {env: pickles[env] for env in env_ids if env in pickles}:
-                self._exchange.tell(worker, dump(RememberOptions(part)))
+                self._exchange.notify(worker, dump(RememberOptions(part)))
 
     def _pickles(self, slots: Sequence[int] | None, options: Options) -> dict[int, bytes | None]:
-        """By env."""
+        """Returns the pickled options by env."""
         if self._layout.vector_size is not None:
             raise ValueError(
                 f"expected envs that are reset one by one, got vector_size={self._layout.vector_size}: vector envs "

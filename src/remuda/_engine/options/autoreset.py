@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remuda._wire.layout import AUTORESET
+from remuda._wire.autoreset import AUTORESET_MODES
 
 
 def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> None:
@@ -24,18 +24,18 @@ def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> No
             )
 
 
-_AUTORESET_MODES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}  # Gymnasium's
+_NAMES = {mode.gymnasium: name for name, mode in AUTORESET_MODES.items()}
 
 
 def autoreset_name(mode: Any) -> Any:
     """The pool's name for what may be a member of Gymnasium's `AutoresetMode`, or its value; else the mode itself."""
     value = getattr(mode, "value", mode)
-    return _AUTORESET_MODES.get(value, mode) if isinstance(value, str) else mode
+    return _NAMES.get(value, mode) if isinstance(value, str) else mode
 
 
 def autoreset_mode(mode: Any) -> Any:
     """What the pool's option `autoreset` means. Raises ValueError: it is no mode."""
     name = autoreset_name(mode)
-    if name not in tuple(AUTORESET):
-        raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET)}, got {name!r}")
+    if name not in tuple(AUTORESET_MODES):
+        raise ValueError(f"expected autoreset to be one of {tuple(AUTORESET_MODES)}, got {name!r}")
     return name

@@ -200,7 +200,7 @@ class EnvCalls:
             messages = [dump_for_worker(replace(order, args=args)) for args in per_env_args]
         call = self._engine.exchange.call(targets, messages, order.about)
         if to_spares and self._engine.layout.spares:
-            self._engine.exchange.tell_spares(call, dump_for_worker(order), order.about)
+            self._engine.exchange.call_spares(call, dump_for_worker(order), order.about)
         return call
 
     def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:

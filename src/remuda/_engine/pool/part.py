@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space
@@ -32,7 +32,7 @@ from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
 from remuda._wire.bundle import bundle
 from remuda._wire.pickling import Parts
-from remuda.errors import InvalidActionError, StateError
+from remuda.errors import StateError
 
 _STEP = _core.Op.STEP
 
@@ -116,13 +116,7 @@ class Part(Stateful):
         if self._has_objects:
             actions, blobs, env_ids = self._without_objects(actions, env_ids)
         refusal = self._engine.hub.send(_STEP, env_ids, actions, blobs, self._part)
-        if refusal == _core.Refusal.TARGETS:
-            self.send(actions, self._targets(env_ids))
-        elif refusal == _core.Refusal.PART and self._join_dropped():
-            self.send(actions, env_ids)
-        elif refusal is not None:
-            self._raise_refusal(refusal, actions, env_ids)
-        return None
+        return None if refusal is None else self.send(actions, self._targets_after(refusal, env_ids))
 
     def _blobs(self, rows: list[Parts]) -> list[Parts]:
         """For each env what is for its rows."""
@@ -237,7 +231,7 @@ class Part(Stateful):
         """Room for batches of so many rows; returns how many envs such a batch takes at most."""
         layout = self._engine.layout
         check_padding(pad_to, layout, min_envs=min_envs, max_envs=max_envs)
-        if needed := self._engine.running.hub.padding_bytes(pad_to):
+        if needed := self._engine.running.hub.frames.padding_bytes(pad_to):
             check_memory(needed)
             self._engine.running.hub.make_padding(pad_to)
         whole = pad_to - pad_to % (layout.vector_size or 1)
@@ -292,11 +286,7 @@ class Part(Stateful):
             return batch
         if batch is None:  # sent, and something has come up
             return self._receive(env_ids=env_ids)  # type: ignore[arg-type]  # the hub takes sequences alone
-        if batch == _core.Refusal.TARGETS:
-            return self.step(actions, self._targets(env_ids))
-        if batch == _core.Refusal.PART and self._join_dropped():
-            return self.step(actions, env_ids)
-        self._raise_refusal(batch, actions, env_ids)  # type: ignore[arg-type]
+        return self.step(actions, self._targets_after(batch, env_ids))  # type: ignore[arg-type]  # a refusal
 
     def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None, pad_to: int | None) -> Batch:
         """A step, in two calls."""
@@ -383,34 +373,35 @@ class Part(Stateful):
     ) -> tuple[tuple[Any, ...], list[Any], Sequence[int]]:
         """The columns of actions, their objects, pickled for each env, and the envs."""
         targets = self._targets(env_ids)
-        arrays, objects = self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
+        arrays, objects = self._engine.layout.action.split_batch(actions, len(targets))
         self._engine.faults.check_reset(targets)
         assert objects is not None
         return tuple(arrays), self._blobs(dump_objects(objects, targets)), targets
 
-    def _raise_refusal(self, refusal: _core.Refusal, actions: Any, env_ids: Iterable[int] | None) -> NoReturn:
-        """Says why the hub has not sent a step."""
-        if refusal == _core.Refusal.PENDING:
-            self._check_quiet()
-        targets = self._targets(env_ids)
-        if refusal == _core.Refusal.ACTIONS:
-            self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
-            raise InvalidActionError("expected actions that stay the same while they are looked at")
-        self._exchange.raise_refusal(refusal, targets)
+    def _targets_after(self, refusal: _core.Refusal, env_ids: Iterable[int] | None) -> Iterable[int] | None:
+        """Returns the `env_ids` to try again with after the hub has refused a step. Raises if that is of no use."""
+        match refusal.reason:
+            case _core.Reason.TARGETS:  # a set, a generator, or no ids of this part, which raises
+                return self._targets(env_ids)
+            case _core.Reason.PART if self._join_dropped():
+                return env_ids
+            case _:
+                self._check_open()
+                self._exchange.raise_refusal(refusal)
 
     def _raise_any(self) -> None:
         """Raises faults, and remembers that what is in flight then is left over."""
         try:
             self._engine.faults.raise_any(self._part)
         except BaseException:
-            self._failed_after = self._engine.running.hub.batches
+            self._failed_after = self._engine.running.hub.caller.batches
             raise
 
     @property
     def _is_left_over(self) -> bool:
         """Whether what is in flight was so when an error was raised, and nothing has been received since."""
         hub = self._engine.hub
-        return hub is not None and self._failed_after == hub.batches
+        return hub is not None and self._failed_after == hub.caller.batches
 
     @property
     def _is_divided(self) -> bool:

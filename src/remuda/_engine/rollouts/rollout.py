@@ -102,7 +102,7 @@ class Rollout(HasAdvantages, InSingular):
         self.final_obs: Any = layout.observation.build_batch(finals, []) if finals else None
         computed = self._framed(self._memory.computed())
         self.extras: dict[str, np.ndarray[Any, Any]] = dict(zip(self._source.extras, computed, strict=True))
-        self._resets_between = layout.autoreset == "next_step"
+        self._resets_between = layout.mode.in_next_step
         self._over = self._begun = np.zeros(n, np.bool_)
 
     def _framed(self, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:

@@ -1,4 +1,4 @@
-"""Calls into envs whose answers come later."""
+"""Calls of functions in envs, with answers that arrive later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.errors import Failure, RemudaError
 
 
 class Addressee(Protocol):
-    """Who waits for the answers to messages. He may be told the same thing twice, see `Changes`."""
+    """The receiver of the answer to a message. A method may be called twice with the same arguments, see `Changes`."""
 
     def answer(self, sequence: int, parts: Parts) -> None: ...
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None: ...
@@ -25,11 +25,11 @@ class Call(ABC):
         ...
         saved = call.result(timeout=5)        # one answer for each env
 
-    Envs may be stepped meanwhile: each answers between two steps, in the order in which it was asked. A call whose
-    result nobody asks for is carried out all the same, but what an env raises in it is then never told.
+    Envs may be stepped meanwhile: each answers between two steps, in the order of the calls. A call is carried out even
+    if `result` is never called, but then an exception of an env in it is not reported.
 
     Attributes:
-        error: The RemudaError by which some answer will never come; None while all may still do.
+        error: The RemudaError because of which some answer will never arrive; None while all may still arrive.
     """
 
     error: RemudaError | None = None
@@ -41,27 +41,27 @@ class Call(ABC):
 
     @abstractmethod
     def result(self, timeout: float | None = None) -> list[Any]:
-        """Waits for all answers. May be asked again, and then returns the same values at once.
+        """Waits for all answers. Another call returns the same values at once.
 
         Args:
             timeout: Seconds to wait at most; None for as long as it takes.
 
         Returns:
-            One value for each env, in the order of the `env_ids` that were asked: unpickled copies of what the envs
-            have returned. The list is a new one each time, the values are not.
+            One value for each env, in the order of the call's `env_ids`: unpickled copies of what the envs returned.
+            The list is a new one each time, the values are not.
 
         Raises:
-            TypeError: A `timeout` that is no number.
-            TimeoutError: They did not all come within `timeout` seconds. Asking again is allowed.
+            TypeError: `timeout` is not a number.
+            TimeoutError: Not all answers arrived within `timeout` seconds. `result` may be called again.
             EnvError: One or more envs raised.
-            WorkerDiedError: A worker that was to answer died. (EnvTimeoutError, for a missed `call_timeout`, is one of
-                its kinds.)
-            ClosedError: The pool was closed before all answers had come.
+            WorkerDiedError: A worker died before it answered. (EnvTimeoutError, for a missed `call_timeout`, is a
+                subclass.)
+            ClosedError: The pool was closed before all answers had arrived.
         """
 
 
 def call_attribute(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`env.name(*args, **kwargs)`, or the attribute itself when it cannot be called; wrappers are looked through."""
+    """Returns `env.name(*args, **kwargs)`, or the attribute if it cannot be called. Looks through wrappers."""
     attribute = get_attribute(env, name)
     return attribute(*args, **kwargs) if callable(attribute) else attribute
 

@@ -12,25 +12,26 @@ from remuda._relay.log import logger
 
 
 class Changes:
-    """What is to be done about something that came up: decided first, step by step, and then done at once.
+    """A transaction: steps that are collected while the pool decides on an event, and made all at once.
 
-    Whoever is interrupted while he decides (by Ctrl-C, or any signal handler that raises) has changed nothing, and
-    decides once more. So deciding must have no effects but such as may be had twice.
+    A signal handler may raise between any two lines of a decision, for example at Ctrl-C. Nothing has changed then, and
+    the pool decides on the same event again. So a decision must have no effect that cannot happen twice.
     """
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], Any]] = []
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
-        """`function`: one that is written in C, as methods of the hub, of dicts, sets, lists and deques are."""
+        """Adds a step. `function` is written in C, as methods of the hub and of Python's containers are."""
         self._steps.append(partial(function, *args))
 
     def make(self) -> None:
+        """Makes all steps, with no signal handler in between."""
         _core.call_all(self._steps)
 
 
 class Sayings:
-    """Log records that wait until what they tell of is settled: handlers may raise, and may use the pool."""
+    """Log records that wait until their event is settled, because handlers may raise and may use the pool."""
 
     def __init__(self) -> None:
         self._untold: deque[tuple[int, str, dict[str, Any]]] = deque()
@@ -42,7 +43,7 @@ class Sayings:
         self._untold.append((level, text, extra))
 
     def tell(self) -> None:
-        """Logs what is there, each once. What a handler raises is raised; the rest comes the next time."""
+        """Logs each record once. Raises what a handler raises; the next call logs the rest."""
         while self._untold:
             level, text, extra = self._untold.popleft()
             logger.log(level, "%s", text, extra=extra)

@@ -1,4 +1,4 @@
-"""Keeps the latest faults of a pool, and what its workers went through, for traces."""
+"""Keeps the latest faults of a pool and the latest states of its workers, for traces."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _KEPT = 4096
 
 @dataclass(frozen=True)
 class StateChange:
-    """A worker has entered a state.
+    """A worker entered a state.
 
     Attributes:
-        at_ns: When, of CLOCK_MONOTONIC.
-        worker, state: Which, and what.
+        at_ns: The time, of CLOCK_MONOTONIC.
+        worker, state: The index of the worker, and its new state.
     """
 
     at_ns: int
@@ -28,15 +28,15 @@ class StateChange:
 
 @dataclass(frozen=True)
 class FaultNote:
-    """An env or its worker has failed.
+    """An env or its worker failed.
 
     Attributes:
-        at_ns: When the pool knew of it, of CLOCK_MONOTONIC.
-        began_ns: When the env began with what it failed in; None when that is not known.
-        worker, env: Whose; None for an env that is not known.
+        at_ns: The time at which the pool received the fault, of CLOCK_MONOTONIC.
+        began_ns: The time at which the failed operation began; None if it is unknown.
+        worker, env: The index of the worker, and the env; None if the env is unknown.
         kind: "death", "timeout", "exception" or "corrupt".
-        operation: What the env was in.
-        text: As it is told.
+        operation: The operation of the env that failed.
+        text: The message of the error.
     """
 
     at_ns: int
@@ -49,10 +49,10 @@ class FaultNote:
 
 
 class FaultHistory:
-    """What has happened in a pool besides steps, the latest of it.
+    """The latest events of a pool besides steps.
 
     Attributes:
-        changes, faults: In the order of their times.
+        changes, faults: The events in the order of their times.
     """
 
     def __init__(self) -> None:
@@ -60,11 +60,11 @@ class FaultHistory:
         self.faults: deque[FaultNote] = deque(maxlen=_KEPT)
 
     def note_state(self, worker: int, state: WorkerState) -> None:
-        """At once."""
+        """Keeps a new state at once."""
         self.changes.append(StateChange(time.monotonic_ns(), worker, state))
 
     def plan_state(self, worker: int, state: WorkerState, changes: Changes) -> None:
-        """Together with the other changes."""
+        """Keeps a new state together with other changes."""
         changes.do(self.changes.append, StateChange(time.monotonic_ns(), worker, state))
 
     def plan_fault(
@@ -78,6 +78,6 @@ class FaultHistory:
         *,
         began_ns: int | None = None,
     ) -> None:
-        """The same, of a fault; see `FaultNote`."""
+        """Keeps a fault together with other changes. The arguments are those of `FaultNote`."""
         note = FaultNote(time.monotonic_ns(), began_ns, worker, env, kind, operation, text)
         changes.do(self.faults.append, note)

@@ -1,4 +1,4 @@
-"""Names the kind of a fault, the env that was its reason, and what was being done to that."""
+"""Names the kind of a fault, the env that caused it, and the operation of that env."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _DEADLINES = {"reset": "reset_timeout", "call": "call_timeout", "close": "call_t
 
 
 def deadline_of(op: _core.Op) -> str:
-    """The name of the limit that is missed by what takes too long."""
+    """Returns the name of the limit for an operation."""
     return _DEADLINES.get(OPERATIONS[op], "step_timeout")
 
 
 def forget_frames(error: BaseException) -> None:
-    """Whoever keeps a fault must not keep what the frames that raised it know: us, and the memory of the pool."""
+    """Drops the frames of an error that is kept. They refer to the pool, and would keep its memory mapped."""
     error.__traceback__ = error.__context__ = None
 
 
 def reason_of(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:
-    """Which env of a worker that is gone, or could not come, was the reason, and what was done to it."""
+    """Returns the env that caused the end of a worker, or of its failed start, and the operation of that env."""
     if isinstance(error, WorkerDiedError):
         return envs[0] if error.where is None else error.where.env_id, error.operation
     if not isinstance(error, EnvError):
@@ -55,4 +55,5 @@ _KINDS = {
 
 
 def kind_of(error: RemudaError) -> str:
+    """Returns "death", "timeout", "corrupt" or "exception"."""
     return _KINDS.get(type(error), "exception")

@@ -1,6 +1,6 @@
-"""Infos that cost nothing until somebody looks.
+"""The infos of a batch: dicts that are built when they are read.
 
-Numbers in them arrive in columns (see InfoColumns), the rest as pickled bytes; dicts are built on demand.
+Numbers arrive in columns (see InfoColumns), and the rest as pickled bytes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Path: TypeAlias = tuple[str, ...]
 
 
 class InfoColumns:
-    """Which numbers in infos have a column. One gets a column when it is first seen, while there is room.
+    """The columns of numbers in infos. A number gets one when it first appears, while there is room.
 
     Attributes:
-        columns: In the order of their bits in the mask of a row.
+        columns: The columns, in the order of their bits in the mask of a row.
     """
 
     def __init__(self, room: int) -> None:
@@ -37,7 +37,7 @@ class InfoColumns:
         self._room, self._used = room, 0
 
     def assign(self, fields: Sequence[InfoField]) -> list[InfoColumn]:
-        """Gives columns to those of the fields whose paths have none yet; returns the new ones."""
+        """Gives a column to each field with a new path. Returns the new columns."""
         new = []
         for field in fields:
             if field.path in self._paths or self._clashes(field.path) or not self._has_room(field):
@@ -53,8 +53,11 @@ class InfoColumns:
         return self._used + field.nbytes <= self._room and len(self.columns) < _core.MAX_INFO_COLUMNS
 
     def _clashes(self, path: Path) -> bool:
-        """Whether it means something else in other infos, whose order counts then: a number here and a dict there, or a
-        key that another one's mask has in Gymnasium's format."""
+        """Returns True if a path is used in two ways, so that the order of the infos matters.
+
+        It is a number in one info and a dict in another, or a key that is also the mask of another key in Gymnasium's
+        format.
+        """
         above = [path[:depth] for depth in range(1, len(path))]
         self._leaves.add(path)
         self._dicts.update(above)
@@ -73,7 +76,7 @@ RawRow: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[An
 
 
 def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
-    """What the hub has by the first row of each vector env as that of each row."""
+    """Returns the pickled matter of each row, which the hub keeps by the first row of each vector env."""
     rows = {}
     for first, (_, parts, terminals) in raw.items():
         for i, (flags, own) in enumerate(_rows_of_one(parts, vector_size)):
@@ -84,21 +87,21 @@ def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
 
 
 def _rows_of_one(parts: Parts | tuple[Any, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
-    if isinstance(parts, tuple):  # the pool itself has made them
+    if isinstance(parts, tuple):  # made by the pool
         return [(0, own) for own in parts]
     if parts is None:
         return [(0, None)] * vector_size
     try:
         return [row or (0, None) for row in unbundle(parts, vector_size)]
-    except ValueError:  # no worker of ours has written it: an error for whoever reads it
+    except ValueError:  # native code has overwritten it: reading any of these rows raises
         return [(0, parts)] * vector_size
 
 
 class PickledRows:
-    """What of a batch is not in columns: pickled matter of some rows, unpickled when first asked for.
+    """The matter of a batch that is not in columns. It is unpickled when it is first read.
 
     Attributes:
-        raw: As it came, by row.
+        raw: The matter as it arrived, by row.
     """
 
     def __init__(
@@ -110,9 +113,9 @@ class PickledRows:
         """Takes the matter of rows.
 
         Args:
-            raw: By row.
-            blame: Makes what is to be raised when that of a row cannot be unpickled; None: what that raises is.
-            meter: Counts the time that infos take.
+            raw: The matter, by row.
+            blame: Makes the error for a row that cannot be unpickled; None: the exception of `pickle` is raised.
+            meter: Counts the time of unpickling infos.
         """
         self.raw, self._blame, self._meter = raw or {}, blame, meter
         self._loaded: dict[int, tuple[list[Any], dict[str, Any] | None, Any]] = {}
@@ -122,7 +125,7 @@ class PickledRows:
 
     @property
     def are_flags(self) -> bool:
-        """Whether nothing is pickled: columns have all."""
+        """Whether nothing is pickled, because columns have everything."""
         return all(parts is None and terminal is None for _, parts, terminal in self.raw.values())
 
     def has_final(self, row: int) -> bool:
@@ -135,8 +138,8 @@ class PickledRows:
         return self._load(row)[1] or {}
 
     def final(self, row: int) -> tuple[Any, dict[str, Any]]:
-        """The terminal observation and the terminal info; None and {} where columns have them, if anybody has."""
-        terminal = self.raw[row][2]  # of a row that the pool completed
+        """Returns the terminal observation and info of a row; None and {} if columns have them, or neither exists."""
+        terminal = self.raw[row][2]  # of a row that the pool has completed
         if isinstance(terminal, tuple):
             return terminal
         frozen = terminal or ([inline] if (inline := self._load(row)[2]) else None)
@@ -160,15 +163,15 @@ class PickledRows:
             if self._blame is None:
                 raise
             raise self._blame(row, error) from error
-        if matter[1]:  # else it is an observation's
+        if matter[1]:  # it has an info, not only parts of an observation
             self._meter.note(time.perf_counter_ns() - begin)
         return matter
 
 
 class Infos(Sequence[dict[str, Any]]):
-    """The infos of a batch: `infos[i]` is the dict of its i-th env, built when asked for.
+    """The infos of a batch: `infos[i]` is the dict of its i-th env, built when it is read.
 
-    With same-step autoreset the info of an env whose episode has just ended is, as Gymnasium has it,
+    With same-step autoreset the info of an env whose episode has just ended has Gymnasium's form:
     `{"final_info": <its terminal info>, "final_obs": <its terminal observation>, **<the reset's info>}`.
     """
 
@@ -180,14 +183,14 @@ class Infos(Sequence[dict[str, Any]]):
         pickled: PickledRows,
         final_obs: Callable[[int], Any] | None,
     ) -> None:
-        """Of the rows of a batch.
+        """Takes the rows of a batch.
 
         Args:
             mask: (n,) uint64: a bit for each info column that a row has filled.
-            reader: Knows these columns.
-            arrays: The columns; None where no row has any.
-            pickled: What has none.
-            final_obs: Builds the terminal observation of a row that no info column has; None where no row has one.
+            reader: Reads these columns.
+            arrays: The columns; None if no row has any.
+            pickled: The matter without columns.
+            final_obs: Builds the terminal observation of a row if no info column has it; None if no row has one.
         """
         self._mask, self._reader, self._arrays = mask, reader, arrays
         self._pickled, self._final_obs = pickled, final_obs
@@ -211,7 +214,7 @@ class Infos(Sequence[dict[str, Any]]):
 
     @holds_nothing
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Builds all of them at once: that is much cheaper than one by one."""
+        """Builds all dicts at once, which is much cheaper than one by one."""
         infos: list[dict[str, Any]] = self._reader.infos(self._mask, self._arrays)
         for row in self._pickled.raw:
             self._complete(infos[row], row)
@@ -221,7 +224,7 @@ class Infos(Sequence[dict[str, Any]]):
         return f"Infos({list(self)!r})"
 
     def _complete(self, info: dict[str, Any], row: int) -> None:
-        """Adds what columns do not have."""
+        """Adds the matter without columns to the info of a row."""
         if self._pickled.has_final(row):
             assert self._final_obs is not None  # an episode has ended
             if "final_info" not in info:
@@ -234,13 +237,13 @@ class Infos(Sequence[dict[str, Any]]):
 
     @holds_nothing
     def stack(self) -> dict[str, Any]:
-        """The infos of all envs in the format of `gymnasium.vector`: for each key an array over the envs, and
-        under `_key` a bool array that says which envs have it.
+        """Returns the infos of all envs in the format of `gymnasium.vector`.
 
+        For each key there is an array over the envs, and under `_key` a bool array: True for envs that have the key.
         The result equals what `gymnasium.vector.VectorEnv._add_info` makes of the dicts one by one.
 
         Raises:
-            EnvError: What an env has put into its info cannot be unpickled here.
+            EnvError: A value in an info cannot be unpickled in this process.
         """
         if self._pickled.are_flags:
             columns: dict[str, Any] = self._reader.stack(self._mask, self._arrays, self._final_observations())
@@ -251,7 +254,7 @@ class Infos(Sequence[dict[str, Any]]):
         return stacked
 
     def _final_observations(self) -> dict[int, Any] | None:
-        """By row; None: there are none."""
+        """Returns the terminal observations by row; None if there are none."""
         rows = [row for row in self._pickled.raw if self._pickled.has_final(row)]
         if not rows:
             return None
@@ -262,7 +265,7 @@ class Infos(Sequence[dict[str, Any]]):
 
 
 def _add(stacked: dict[str, Any], info: dict[str, Any], i: int, n: int) -> None:
-    """Adds env i's info, by Gymnasium's rules: the first value of a key decides the dtype of its array."""
+    """Adds the info of env i by Gymnasium's rules: the first value of a key determines the dtype of its array."""
     for key, value in info.items():
         if isinstance(value, dict) and key != "final_obs":
             array = stacked.get(key, {})
@@ -291,9 +294,9 @@ def stack_rollout(
     shape: tuple[int, int],
     meter: UnpicklingMeter,
 ) -> dict[str, Any]:
-    """The numbers in the infos of (steps, envs), as `Infos.stack` has them of envs.
+    """Returns the numbers in the infos of (steps, envs), in the format of `Infos.stack`.
 
-    `mask`, `arrays` and `raw` are of steps * envs rows; `meter` is as `PickledRows` has it.
+    `mask`, `arrays` and `raw` have steps * envs rows; `meter` is that of `PickledRows`.
     """
     stacked: dict[str, Any] = reader.stack(mask, arrays if mask.any() else None, None)
     loaded = PickledRows(raw, meter=meter)
@@ -306,7 +309,7 @@ def stack_rollout(
 
 
 def _numbers_of(info: dict[str, Any]) -> dict[str, Any]:
-    """An info without what is no number, no array of numbers, and no dict of such."""
+    """Returns the numbers, the arrays of numbers, and the dicts of these in an info."""
     numbers: dict[str, Any] = {}
     for key, value in info.items():
         if isinstance(value, dict):
@@ -328,7 +331,7 @@ def _reshaped(stacked: dict[str, Any], shape: tuple[int, int]) -> dict[str, Any]
 def final_obs_reader(
     codec: SpaceCodec, arrays: Sequence[np.ndarray[Any, Any]] | None, pickled: PickledRows
 ) -> Callable[[int], Any]:
-    """A function that builds the terminal observation of one row; it shares nothing with the batch."""
+    """Returns a function that builds the terminal observation of a row, which shares no memory with the batch."""
 
     def read(row: int) -> Any:
         assert arrays is not None  # called only for rows that have one

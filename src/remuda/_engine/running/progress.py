@@ -1,4 +1,4 @@
-"""Reads from shared memory how far each env has come, for reports of what failed."""
+"""Reads the progress of each env from shared memory, for reports of faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.errors import EnvProgress
 
 
 class ProgressTracker:
-    """Knows every env's episode, step, seed and last action. It costs nothing until somebody asks."""
+    """Reads the episode, step, seed and last action of an env when a report needs them."""
 
     def __init__(
         self,
@@ -19,21 +19,22 @@ class ProgressTracker:
         seeds: Seeds,
         operation_of: OperationOf | None = None,
     ) -> None:
-        """`operation_of`: knows better, where steps and calls stand for something else."""
+        """`operation_of`: the pool's option; translates operations, where those of a face mean others."""
         self._running, self._action = running, running.layout.action
         self._seeds, self._operation_of = seeds, operation_of
 
-    def tell(self, env_id: int, operation: str) -> tuple[str, EnvProgress]:
-        """What an env is in, by the name that reports have for it, and how far it has come."""
+    def describe(self, env_id: int, operation: str) -> tuple[str, EnvProgress]:
+        """Returns the name that reports have for an operation, and the progress of the env."""
         where = self._where(env_id)
         return (operation, where) if self._operation_of is None else self._operation_of(operation, where)
 
     def where(self, env_id: int) -> EnvProgress:
-        return self.tell(env_id, "nothing")[1]
+        """Returns the progress of an env."""
+        return self.describe(env_id, "nothing")[1]
 
     @property
     def renames(self) -> bool:
-        """Whether a call may stand for something else."""
+        """Whether `operation_of` may translate calls."""
         return self._operation_of is not None
 
     def _where(self, env_id: int) -> EnvProgress:
@@ -49,10 +50,10 @@ class ProgressTracker:
         )
 
     def _last_action(self, env_id: int) -> Any:
-        if self._action.num_objects:  # those are not kept
+        if self._action.num_objects:  # actions with such parts are not kept
             return None
         if (slot := self._running.slots.slot_of(env_id)) is None:
-            return None  # a spare has forgotten
+            return None  # the action of a spare is not kept
         row = self._running.slots.action_row(slot)
         columns = self._running.layout.action_columns(self._running.arena)
         return self._action.build_one([column.read(row) for column in columns], [])

@@ -1,4 +1,4 @@
-"""The running parts of a pool, and the shared memory that goes with them when it is closed."""
+"""The running parts of a pool, and the shared memory that is released with them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ CLOSED = "the pool is closed; make a new one"
 
 @dataclass
 class Running:
-    """What `start` has started. The engine owns it; all others borrow it.
+    """The parts that `start` has started. The engine owns them; all other objects borrow them.
 
-    Borrowers reach the hub and the arena through this, and keep neither, nor columns of the arena: so `release` is all
-    that is needed for the memory to go.
+    A borrower reaches the hub and the arena through this object, and keeps no reference to them or to columns of the
+    arena. So `release` frees the memory.
 
     Attributes:
-        backend, hub, arena, layout: The workers, who talks to them, over which memory, and what lies where.
-        reports: Of each env.
-        factories: As crash records have them; None: none are written.
+        backend, hub, arena, layout: The workers, the core's end of the protocol, the shared memory, and its layout.
+        reports: The report of each env.
+        factories: The factories as crash records have them; None if none are written.
     """
 
     backend: Backend
@@ -37,23 +37,23 @@ class Running:
 
     @property
     def slots(self) -> _core.SlotLedger:
-        """What each slot was sent, and its outcome."""
+        """The commands of slots, and their outcomes."""
         return self.hub.slots
 
     @property
     def workers(self) -> _core.Workers:
-        """The hub's side of the workers: their processes, their deadlines, what they are doing."""
+        """The hub's side of the workers: processes, deadlines, and current operations."""
         return self.hub.workers
 
     @property
     def processes(self) -> Processes:
-        """How workers are killed and replaced: of a backend with worker processes alone."""
-        assert self.backend.processes is not None  # no other worker dies, is late or is away
+        """The methods that kill and replace workers. Only a backend with worker processes has them."""
+        assert self.backend.processes is not None  # only processes die, are late, or are replaced
         return self.backend.processes
 
-    def said(self) -> int:
-        """How often workers have logged or warned so far: the hub's count, for those who may keep no hub."""
-        return self.hub.workers.said()
+    def records_sent(self) -> int:
+        """Returns the number of log records and warnings of workers so far."""
+        return self.hub.workers.records_sent()
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raises ClosedError for what has been released: a handler of logs or warnings may close the pool in a call."""
@@ -63,10 +63,10 @@ class Running:
 
     @property
     def is_there(self) -> bool:
-        """Whether it has not been released."""
+        """Whether `release` has not been called."""
         return "hub" in self.__dict__
 
     def release(self) -> None:
-        """Lets go of the shared memory, which goes with it, but for what arrays hold."""
-        self.arena.close_fd()  # arrays may keep the memory: nobody is to find it any more
+        """Releases the shared memory. Arrays keep their parts of it."""
+        self.arena.close_fd()  # arrays may keep the memory, but other processes must no longer find it
         del self.hub, self.arena

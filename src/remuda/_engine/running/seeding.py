@@ -12,10 +12,10 @@ from remuda._wire import by_value
 
 
 class Continued(int):
-    """A seed from which others have been derived before, by an env that is gone and another one succeeds.
+    """A seed from which an earlier env has derived others; its successor continues the count.
 
     Attributes:
-        given: How many.
+        given: The number of seeds that were derived so far.
     """
 
     given: int
@@ -30,15 +30,15 @@ class Continued(int):
 
 
 def given_before(seed: int) -> int:
-    """How many seeds have been derived from this one before."""
+    """Returns the number of seeds that were derived from this one before."""
     return seed.given if isinstance(seed, Continued) else 0
 
 
 def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
-    """Gymnasium's rule: an int seeds env i with seed + i; a sequence has one seed for each of `env_ids`.
+    """Returns the seeds by Gymnasium's rule: an int seeds env i with seed + i; a sequence has one for each env.
 
     Raises:
-        ValueError, TypeError: A sequence of another length, or a seed that is no int.
+        ValueError, TypeError: A sequence of another length, or a seed that is not an int.
     """
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + env_id for env_id in env_ids]
@@ -46,7 +46,7 @@ def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -
 
 
 def entropy_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
-    """What episodes' seeds are derived from: an int goes to every env; a sequence has one for each of `env_ids`.
+    """Returns the entropy of the seeds of episodes: an int goes to every env; a sequence has one for each env.
 
     Raises:
         ValueError, TypeError: As `seeds_for`; or a seed below 0.
@@ -75,10 +75,10 @@ def _one_each(seeds: Sequence[int | np.integer[Any] | None] | None, env_ids: Seq
 def split_seed(
     seed: int | Sequence[int | None] | None, num_slots: int, num_envs: int
 ) -> tuple[int | Sequence[int | None] | None, int | Sequence[int | None] | None]:
-    """What is for the slots, and what for the spares: a sequence may leave those out, which then get none.
+    """Returns the seeds of the slots, and those of the spares. A sequence may omit the spares, which then get none.
 
     Raises:
-        ValueError, TypeError: A sequence of another length, or a seed that is no int.
+        ValueError, TypeError: A sequence of another length, or a seed that is not an int.
     """
     if seed is None or isinstance(seed, (int, np.integer)):
         return seed, seed
@@ -91,7 +91,7 @@ def split_seed(
 def options_for(
     options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, env_ids: Sequence[int]
 ) -> list[dict[str, Any] | None]:
-    """A mapping goes to every env; a sequence has one mapping (or None) for each of `env_ids`."""
+    """Returns the options of each env: a mapping goes to every env; a sequence has one (or None) for each."""
     if options is None:
         return [None] * len(env_ids)
     if isinstance(options, Mapping):
@@ -109,13 +109,13 @@ def options_for(
 def pickled_options(
     options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, env_ids: Sequence[int]
 ) -> dict[int, bytes | None]:
-    """As `options_for`, but by env, and as they are now: what becomes of the dicts later does not matter.
+    """Returns the options of each env, pickled now, so that later changes of the dicts have no effect.
 
     Raises:
         ValueError, TypeError: As `options_for`; or options that cannot be pickled.
     """
     each = dict(zip(env_ids, options_for(options, env_ids), strict=True))
-    pickles: dict[int, bytes | None] = {id(None): None}  # by dict: often all envs have the same
+    pickles: dict[int, bytes | None] = {id(None): None}  # by dict, because all envs often have the same
     for env_id, one in each.items():
         if one is not None and id(one) not in pickles:
             pickles[id(one)] = _pickle(one, env_id)
@@ -133,7 +133,7 @@ def _pickle(options: dict[str, Any], env_id: int) -> bytes:
 
 
 def reset_arguments(seed: Any, options: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The keyword arguments of `env.reset`; None when there are none."""
+    """Returns the keyword arguments of `env.reset`; None if there are none."""
     arguments: dict[str, Any] = {}
     if seed is not None:
         arguments["seed"] = seed

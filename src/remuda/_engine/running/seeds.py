@@ -1,4 +1,4 @@
-"""Which seeds the envs of a pool get, by either of two rules; and what is known of them later."""
+"""The two rules of seeding: the seeds that envs get, and the latest seed of each env."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
 Seed: TypeAlias = int | Sequence[int | None] | None
-Order: TypeAlias = SeedBase | None  # of a reset: what its seed, and those of later resets, are derived from
+Order: TypeAlias = SeedBase | None  # the base from which a reset, and later ones, derive their seeds
 
 
 class Seeds:
-    """A rule. Workers derive seeds by themselves: what they need for that goes along with the reset that has it, and to
-    their successors.
-    """
+    """A rule of seeding. Workers derive the seeds from a base, which the pool sends with a reset and to successors."""
 
     def __init__(self, defaults: ResetDefaults, first_env: int = 0) -> None:
-        """`defaults`: the pool's; the bases in it are kept here. `first_env`: as in `SeedBase`."""
+        """`defaults`: those of the pool, where the bases are kept. `first_env`: see `SeedBase`."""
         self._bases, self._first_env = defaults.bases, first_env
         self._given = 0
 
     def orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        """What goes to each of these envs, which the caller knows by these ids. It holds once it is noted.
+        """Returns the base for each of these envs, which the caller names by `ids`. It is in force once noted.
 
         Raises:
-            ValueError, TypeError: A sequence of another length, or a seed that cannot be one.
+            ValueError, TypeError: A sequence of another length, or a seed that is not valid.
         """
         self._given += 1
         return self._orders(seed, ids, envs)
@@ -37,15 +35,15 @@ class Seeds:
         raise NotImplementedError
 
     def note(self, orders: Sequence[Order], envs: Sequence[int]) -> None:
-        """They, `orders` of ours, were sent."""
+        """Puts bases into force that were sent to these envs."""
         self._bases.update({env: base for env, base in zip(envs, orders, strict=True) if base is not None})
 
     def latest(self, env: int, seeded: tuple[int, int, int]) -> tuple[int | None, int]:
-        """The last seed of an env, and how many resets came after that one.
+        """Returns the last seed of an env, and the number of resets after that one.
 
         Args:
-            seeded: The number of its base, which of that one's seeds it was given last, and how many resets came
-                after that, as its worker counts them.
+            seeded: The number of its base, the index of the last seed derived from that, and the number of resets
+                since then, as the worker counts them.
         """
         if (base := self._bases.get(env)) is None:
             return None, 0
@@ -56,9 +54,9 @@ class Seeds:
 
 
 class GymnasiumSeeds(Seeds):
-    """An int seeds env i with seed + i; a reset without a seed goes on with the env's random numbers.
+    """An int seeds env i with seed + i; a reset without a seed continues the random numbers of the env.
 
-    One that was built anew has none to go on with: its first reset gets a seed derived from the last one given.
+    A rebuilt env has no numbers to continue, so its first reset gets a seed derived from the last one.
     """
 
     def __init__(self, defaults: ResetDefaults, layout: Layout, first_env: int = 0) -> None:
@@ -86,14 +84,12 @@ class GymnasiumSeeds(Seeds):
 
 
 class EpisodeSeeds(Seeds):
-    """Every episode, an autoreset's too, has a seed of its own, derived from what the caller gave, the env, and the
-    episode's number.
-    """
+    """Every episode has its own seed, derived from the caller's seed, the env, and the number of the episode."""
 
-    _drawn: int | None = None  # for envs that are given nothing
+    _drawn: int | None = None  # for envs without a seed
 
     def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        """None for an env that goes on counting."""
+        """Returns None for an env that continues its count."""
         return [self._order(*one) for one in zip(entropy_for(seed, ids), envs, strict=True)]
 
     def _order(self, entropy: int | None, env: int) -> Order:

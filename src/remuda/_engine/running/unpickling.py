@@ -23,7 +23,7 @@ class UnpicklingMeter:
         """An info was unpickled."""
         running = None if self._running is None else self._running()
         if running is not None and running.is_there:
-            running.hub.note_unpickled(nanoseconds)
+            running.hub.caller.note_unpickled(nanoseconds)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return UnpicklingMeter, ()

@@ -1,4 +1,4 @@
-"""A worker's life: the states it goes through, and the table of which may follow which."""
+"""The states of a worker, and the table of their order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from remuda.errors import RemudaError
 
 
 class WorkerState(Enum):
-    """What a worker is doing, as far as its pool is concerned. The same table is drawn in docs/architecture.md.
+    """The state of a worker for its supervisor. docs/architecture.md has the same table.
 
-    STARTING and JOINING last for one call: a worker that is found in one of them was interrupted there.
+    STARTING and JOINING last for one call. A worker that is found in one of them was interrupted there.
     """
 
     RUNNING = "serves its envs"
@@ -23,7 +23,7 @@ class WorkerState(Enum):
     VACANT = "is dead; its successor is not started yet"
     STARTING = "its successor is being started"
     BUILDING = "its successor builds the envs"
-    JOINING = "its successor is being told what it needs"
+    JOINING = "its successor receives the state of the pool"
     GIVEN_UP = "could not be replaced; commands that waited are not dropped yet"
     LOST = "is dead and has no successor"
 
@@ -49,14 +49,14 @@ FOLLOWERS: Mapping[WorkerState, set[WorkerState]] = {
 
 @dataclass(frozen=True)
 class Life:
-    """A worker's state, with what belongs to it.
+    """A worker's state, and the details that belong to it.
 
     Attributes:
-        state: What the worker is doing.
-        deadline: CLOSING, BUILDING: when it must be done, in seconds of running time.
-        start_at: VACANT: when its successor is to be started, in `time.monotonic()` seconds.
-        vacant_by: VACANT: when its successor is started even if its predecessor has not ended yet.
-        cause: KILLED: makes the error that tells why, of the arguments of WorkerDiedError.
+        state: The state.
+        deadline: CLOSING, BUILDING: the time at which it must be done, in seconds of running time.
+        start_at: VACANT: the time at which its successor is started, in `time.monotonic()` seconds.
+        vacant_by: VACANT: the time at which its successor is started even if its predecessor has not ended.
+        cause: KILLED: makes the error of its death from the arguments of WorkerDiedError.
     """
 
     state: WorkerState = WorkerState.RUNNING
@@ -66,10 +66,10 @@ class Life:
     cause: Callable[..., RemudaError] | None = None
 
     def then(self, state: WorkerState, **details: Any) -> Life:
-        """The next state of its life.
+        """Returns the next state of the worker.
 
         Raises:
-            RuntimeError: The table does not have it. That is a bug of the pool.
+            RuntimeError: The table does not allow it. That is a bug of the pool.
         """
         if state not in FOLLOWERS[self.state]:
             raise RuntimeError(f"expected one of {FOLLOWERS[self.state]} after {self.state}, got {state}")

@@ -25,7 +25,7 @@ from remuda._engine.startup.start_progress import StartProgress
 from remuda._system.cores import whole_cores
 from remuda._system.memory import addressable_bytes, check_memory
 from remuda._wire.agreement import check_agreement, check_same
-from remuda._wire.layout import AUTORESET, Layout
+from remuda._wire.layout import Layout
 from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.host_spec import HostSpec
 from remuda._worker.worker_info import WorkerInfo
@@ -151,12 +151,11 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         arena=arena,
         plan=layout.plan,
         envs_of_worker=list(layout.envs_of_worker),
-        autoreset=AUTORESET[layout.autoreset],
+        autoreset=layout.mode.core,
         columns=layout.fixed_columns(arena) + layout.obs_columns(arena),
         final_columns=layout.final_columns(arena),
         computed=layout.computed_columns(arena),
         actions=layout.sent_actions(arena),
-        action_nest=layout.action.flat_nest if layout.action.num_objects else layout.action.nest,
         queues=backend.queues(),
         spin_ns=layout.spinning.pool_ns,
         # The serial backend runs one env at a time as it is.

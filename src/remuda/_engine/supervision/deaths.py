@@ -1,4 +1,4 @@
-"""Reports the death of a worker: what it was doing to which env, and why it died."""
+"""Makes the errors for dead workers: the operation, its env, and the cause of death."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remuda.errors import EnvError, EnvTimeoutError, Failure, RemudaError, Worke
 
 
 class DeathReports:
-    """Makes the errors that tell of deaths."""
+    """Makes the errors for dead workers."""
 
     def __init__(
         self, policy: FaultPolicy, running: Running, start_timeout: float | None, tracker: ProgressTracker
@@ -33,34 +33,34 @@ class DeathReports:
         awaited: bool,
         closing: bool,
     ) -> RemudaError:
-        """The error that tells of a worker's death.
+        """Returns the error for the death of a worker.
 
         Args:
             index: The worker.
             orphaned: Its slots that wait for a result.
-            make: Makes the error, of the arguments of WorkerDiedError.
-            awaited: Somebody waits for its answer to a call.
-            closing: The pool closes.
+            make: Makes the error from the arguments of WorkerDiedError.
+            awaited: A call waits for its answer.
+            closing: The pool is closing.
         """
         worker = self._backend.workers[index]
         op, env = self._running.workers.doing(index)
-        if op is None and orphaned:  # it had work, but did not come to it
+        if op is None and orphaned:  # it had a command, and had not begun with it
             op, env = self._running.slots.last_op(orphaned[0]), self._running.slots.env_of(orphaned[0])
-        asked = "close" if closing else "call" if awaited else "nothing"
-        operation = asked if op is None else OPERATIONS[op]
+        next_operation = "close" if closing else "call" if awaited else "nothing"
+        operation = next_operation if op is None else OPERATIONS[op]
         if env is None:
             return death_of(worker, operation, None, make)
-        return death_of(worker, *self._tracker.tell(env, operation), make)
+        return death_of(worker, *self._tracker.describe(env, operation), make)
 
     def of_closing(self, index: int) -> WorkerDiedError:
-        """The end of a worker that has closed its env to be replaced: an error for what else it was asked."""
+        """Returns the error for calls to a worker that has closed its env to be replaced."""
         return death_of(self._backend.workers[index], "close", None, WorkerDiedError)
 
     def missed_deadline(self, op: _core.Op, stack: str) -> Callable[..., EnvTimeoutError]:
-        """Makes the error of a worker that was killed because it took too long for this. `stack`: what it was in."""
+        """Returns the maker of the error of a worker that was killed at a deadline. `stack`: its Python stack."""
         name = deadline_of(op)
         limit = self._start_timeout if name == "start_timeout" else getattr(self._policy, name)
-        assert limit is not None  # or nobody would have missed it
+        assert limit is not None  # without a limit there is no deadline
 
         def make(**context: Any) -> EnvTimeoutError:
             error = EnvTimeoutError(**context)
@@ -72,7 +72,7 @@ class DeathReports:
 
 @dataclass(frozen=True)
 class Raised:
-    """Why a worker was killed: its env has raised and cannot be built anew in it, once for each slot of that env."""
+    """The cause of a killed worker: its env raised, and only a new worker can rebuild it. One failure for each slot."""
 
     failures: list[Failure]
 

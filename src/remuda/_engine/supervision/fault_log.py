@@ -1,4 +1,4 @@
-"""Logs faults, those that are alike as one: what has happened to which envs, and what follows."""
+"""Logs faults, and those that are alike as one record: the envs, the error, and what follows."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from remuda.errors import EnvError, Failure, Fault, WorkerDiedError
 
 
 class FaultLog:
-    """Gathers faults that come up together, and logs those that are alike as one.
+    """Gathers faults that occur together, and logs those that are alike as one record.
 
-    They wait until what they tell of is settled: handlers of logs may raise, and may use the pool.
+    Faults wait until they are settled, because handlers of logs may raise, and may use the pool.
 
     Attributes:
-        log: Logs faults that are alike; the second argument says what follows. Where the program that should hear of
-            them is elsewhere, another function takes its place.
+        log: Logs faults that are alike; the second argument says what follows. A shard replaces this function, to log
+            in the driver's program.
     """
 
     def __init__(self) -> None:
-        self._untold: list[tuple[Fault, str]] = []
+        self._unlogged: list[tuple[Fault, str]] = []
         self.log: Callable[[Sequence[Fault], str], None] = log_alike
 
     def __bool__(self) -> bool:
-        return bool(self._untold)
+        return bool(self._unlogged)
 
     def add(self, fault: Fault, then: str, changes: Changes) -> None:
-        """A fault that is to be told if these changes are made. `then`: what follows."""
-        changes.do(self._untold.append, (fault, then))
+        """Keeps a fault to be logged once these changes are made. `then`: what follows."""
+        changes.do(self._unlogged.append, (fault, then))
 
-    def tell(self) -> None:
-        """Logs what was added since the last time, each once. What a handler raises is raised; the rest comes later."""
-        while self._untold:
-            first, then = self._untold[0]
-            alike = [fault for fault, its_then in self._untold if (_kind(fault), its_then) == (_kind(first), then)]
-            told = {id(fault) for fault in alike}
-            self._untold[:] = [(fault, its_then) for fault, its_then in self._untold if id(fault) not in told]
+    def log_all(self) -> None:
+        """Logs each kept fault once. Raises what a handler raises; the next call logs the rest."""
+        while self._unlogged:
+            first, then = self._unlogged[0]
+            alike = [fault for fault, next_step in self._unlogged if (_kind(fault), next_step) == (_kind(first), then)]
+            logged = {id(fault) for fault in alike}
+            self._unlogged[:] = [entry for entry in self._unlogged if id(entry[0]) not in logged]
             self.log(alike, then)
 
 
 def log_alike(alike: Sequence[Fault], then: str) -> None:
     """Logs faults that are alike as one warning. `then`: what follows."""
     reason = next((fault for fault in alike if not fault.shared), alike[0])
-    # As text: its error may come to hold the frames of whoever it is raised to, and handlers keep records.
+    # The record has text: handlers keep it, and the error may later refer to the frames of the caller that catches it.
     each = tuple((fault.env_id, fault.worker, str(fault)) for fault in alike)
     extra = {"env": reason.env_id, "worker": reason.worker, "faults": each}
     if reason.shard is not None:
@@ -55,19 +55,19 @@ def log_alike(alike: Sequence[Fault], then: str) -> None:
 
 
 def restart_in_words(at: float) -> str:
-    """`at`: when a worker is restarted, of `time.monotonic`."""
+    """Describes the restart of a worker at a time of `time.monotonic`."""
     seconds = at - time.monotonic()
     return "it is restarted at once" if seconds <= 0 else f"it is restarted in {max(seconds, 0.01):.2g} s"
 
 
 def _kind(fault: Fault) -> Hashable:
     if type(fault.error) is not EnvError:
-        return id(fault.error)  # one death, which has cost several envs
+        return id(fault.error)  # one death may lose several envs
     return fault.error.failures[0].kind
 
 
 def _text(alike: Sequence[Fault]) -> tuple[str, str]:
-    """The error as text, and the lines below it: what a worker has printed, or was in."""
+    """Returns the error as text, and the lines below it: the output of the worker, or its stack."""
     errors = {id(fault.error): fault.error for fault in alike}
     failures: list[Failure] = []
     for error in errors.values():

@@ -17,11 +17,11 @@ Outcome = _core.Outcome
 
 
 class FaultResolution:
-    """Decides the outcome of commands and episodes whose env is gone, by the autoreset mode."""
+    """Decides the outcome of commands and episodes of failed envs, by the autoreset mode."""
 
     def __init__(self, running: Running, faults: Faults) -> None:
         self._running, self._layout = running, running.layout
-        self._mode = running.layout.autoreset
+        self._mode = running.layout.mode
         self._faults = faults
 
     def settle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
@@ -40,7 +40,7 @@ class FaultResolution:
             return None
         if all(map(self._running.slots.is_over, slots)):
             return self._forbid_steps(slots, changes)
-        later = Outcome.END_AND_RESET_LATER if self._mode == "same_step" else Outcome.END_LATER
+        later = Outcome.END_AND_RESET_LATER if self._mode.in_same_step else Outcome.END_LATER
         return self._resolve(later, slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
@@ -48,11 +48,11 @@ class FaultResolution:
         if not self._layout.keeps_last:
             return None
         is_fresh = self._running.slots.is_fresh
-        known = [self._last(its) if is_fresh(its[0]) else None for its in self._layout.by_env(slots)]
+        known = [self._last(each) if is_fresh(each[0]) else None for each in self._layout.by_env(slots)]
         return known if any(known) else None
 
     def send_on(self, slot: int, changes: Changes) -> None:
-        """Sends the command of an env whose episode is over to its successor, or answers an observe."""
+        """Sends the command of a slot to the successor of its env, or answers an observe."""
         is_observe = self._running.slots.last_op(slot) == _core.Op.OBSERVE
         outcome = Outcome.REPEAT_LAST if is_observe else Outcome.RESEND
         self._resolve(outcome, self._layout.ids_with(slot), (), changes)
@@ -62,9 +62,9 @@ class FaultResolution:
         if op == _core.Op.OBSERVE and over:
             return Outcome.REPEAT_LAST
         # A reset, in one way or another: there is no episode that could have ended.
-        if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode == "next_step" and over):
+        if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode.in_next_step and over):
             return Outcome.RESEND
-        return Outcome.END_AND_RESET if self._mode == "same_step" else Outcome.END_EPISODE
+        return Outcome.END_AND_RESET if self._mode.in_same_step else Outcome.END_EPISODE
 
     def _resolve(self, outcome: Outcome, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
         parts: tuple[Any, ...] | None
@@ -83,7 +83,7 @@ class FaultResolution:
 
     def _forbid_steps(self, slots: Sequence[int], changes: Changes) -> None:
         """Forbids steps until the caller resets the env that was rebuilt, if there is no autoreset."""
-        if self._mode == "disabled":
+        if self._mode.by_caller:
             for slot in slots:
                 changes.do(self._faults.obstacles.require_reset, slot)
 
@@ -91,7 +91,7 @@ class FaultResolution:
         return self._parts(map(self._last_row_parts, slots))
 
     def _parts(self, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """What goes with the rows of an env, in the form in which the hub keeps it and hands it out."""
+        """Returns the parts of the rows of an env in the form that the hub keeps."""
         each = tuple(rows)
         return each[0] if self._layout.vector_size is None else each
 
@@ -99,11 +99,11 @@ class FaultResolution:
         return self._last_row_parts(slot, fault=fault)
 
     def _last_row_parts(self, slot: int, **info: Any) -> tuple[Any, ...]:
-        """What comes with the last observation, in the form of `EnvHost.pack`."""
+        """Returns the parts of a row that repeats the last observation, in the form of `EnvHost.pack`."""
         return self._objects(slot), info, None, None
 
     def _terminal(self, slot: int, fault: Fault) -> tuple[Any, dict[str, Any]]:
-        """The terminal observation, where columns do not have it, and info."""
+        """Returns the terminal observation, or None if columns have it, and the info."""
         codec = self._layout.observation
         if not codec.num_objects:
             return None, {"fault": fault}
@@ -112,8 +112,8 @@ class FaultResolution:
         return codec.build_one(leaves, self._objects(slot)), {"fault": fault}
 
     def _objects(self, slot: int) -> list[Any]:
-        """The parts of the last observation that have no column."""
-        slots = self._layout.ids_with(slot)  # which has no spares where it is a vector env's
+        """Returns the parts of the last observation without columns."""
+        slots = self._layout.ids_with(slot)  # vector envs have no spares
         parts = self._running.slots.last(slots[0])[1]
         count = self._layout.observation.num_objects
         if parts is None or not count:
@@ -122,6 +122,6 @@ class FaultResolution:
             if self._layout.vector_size is not None:
                 _, parts = unbundle(parts, len(slots))[slot - slots[0]] or (0, None)
             objects: list[Any] = load_from_env(parts)[0]
-        except Exception:  # whoever asked for it when it was new was told why
+        except Exception:  # reading the batch of that observation has raised the error
             return [None] * count
         return objects

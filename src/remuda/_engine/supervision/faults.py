@@ -1,4 +1,4 @@
-"""Keeps faults until they are raised, and the envs that they have cost."""
+"""Keeps faults until they are raised, and the envs that are lost."""
 
 from __future__ import annotations
 
@@ -23,105 +23,106 @@ T = TypeVar("T")
 
 
 class Faults:
-    """Keeps faults until they are raised, and remembers which envs they cost.
+    """Keeps faults until they are raised, and the envs that are lost.
 
-    A slot whose env raised must be reset before it can step again; an env whose worker died is lost. What an env raised
-    is for the part of the pool that has its slot; what is no slot's, and every death, is for whoever looks first.
+    A slot whose env raised must be reset before its next step. An env whose worker died is lost. The part of the pool
+    that has the slot raises the failure of its env; any part raises deaths, and failures without a slot.
     """
 
     def __init__(self, running: Running, *, in_callers_thread: bool) -> None:
         self._running = running
-        self.obstacles = running.hub.obstacles  # where the hub looks before it sends anything, or hands anything out
-        self._part_of = [0] * running.layout.num_slots  # numbers as the hub gives them
+        self.obstacles = running.slots.obstacles  # the hub checks them before it sends or hands out anything
+        self._part_of = [0] * running.layout.num_slots  # by slot, as the hub numbers them
         self._in_callers_thread = in_callers_thread
         self._lost: dict[int, RemudaError] = {}
-        self._failures: list[tuple[int | None, Failure]] = []  # with the slot
+        self._failures: list[tuple[int | None, Failure]] = []  # with its slot, if it has one
         self._deaths: list[WorkerDiedError] = []
         self._limits: list[RestartLimitError] = []
 
     @property
     def urgent(self) -> bool:
-        """Whether envs were lost that somebody waits for."""
+        """Whether envs were lost that a caller waits for."""
         return bool(self._deaths or self._limits)
 
     def add_failure(self, failure: Failure, changes: Changes) -> None:
-        """It is to be raised, and costs no slot its episode."""
-        self._tell(self._failures, (None, failure), changes)
+        """Keeps a failure that ends no episode."""
+        self._keep(self._failures, (None, failure), changes)
 
     def add_failures(self, failures: Sequence[Failure], slots: Sequence[int], changes: Changes) -> None:
-        """The same of an env. `slots`: that had it, one for each, and wait for results: this is what they receive."""
+        """Keeps the failures of an env, one for each of its `slots`, which receive them instead of results."""
         for slot, failure in zip(slots, failures, strict=True):
-            self._tell(self._failures, (slot, failure), changes)
+            self._keep(self._failures, (slot, failure), changes)
             changes.do(self.obstacles.require_reset, slot)
         changes.do(self._running.hub.resolve, slots[0], _core.Outcome.FAIL)
 
-    def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, tell: bool) -> None:
-        """These envs died with their worker. `tell`: somebody waits for it, so the death is to be raised."""
+    def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, awaited: bool) -> None:
+        """Marks envs as lost with their worker. `awaited`: a caller waits for them, so the death must be raised."""
         self._lose(env_ids, death, changes)
-        if tell and isinstance(death, WorkerDiedError):
-            self._tell(self._deaths, death, changes)
+        if awaited and isinstance(death, WorkerDiedError):
+            self._keep(self._deaths, death, changes)
 
-    def tell_again(self, env_id: int, changes: Changes) -> None:
-        """Somebody waits for an env that was lost before."""
+    def raise_again(self, env_id: int, changes: Changes) -> None:
+        """Keeps the error of an env that was lost earlier, because a caller waits for that env."""
         error = self._lost[env_id]
         if isinstance(error, WorkerDiedError) and error not in self._deaths:
-            self._tell(self._deaths, error, changes)
+            self._keep(self._deaths, error, changes)
         elif isinstance(error, RestartLimitError) and error not in self._limits:
-            self._tell(self._limits, error, changes)
+            self._keep(self._limits, error, changes)
 
     def add_loss(self, env_ids: Sequence[int], error: RestartLimitError, changes: Changes) -> None:
-        """These envs failed too often."""
+        """Marks envs as lost because they failed too often."""
         self._lose(env_ids, error, changes)
-        self._tell(self._limits, error, changes)
+        self._keep(self._limits, error, changes)
 
     def _lose(self, env_ids: Sequence[int], error: RemudaError, changes: Changes) -> None:
         changes.do(self._lost.update, dict.fromkeys(env_ids, error))
         for env_id in env_ids:
             changes.do(self.obstacles.lose, env_id)
 
-    def _tell(self, told: list[T], fault: T, changes: Changes) -> None:
-        changes.do(told.append, fault)
-        changes.do(self.obstacles.set_untold, True)
+    def _keep(self, kept: list[T], fault: T, changes: Changes) -> None:
+        changes.do(kept.append, fault)
+        changes.do(self.obstacles.set_unraised, True)
 
     def is_lost(self, env_id: int) -> bool:
+        """Whether an env is lost."""
         return env_id in self._lost
 
     def living(self, env_ids: Iterable[int]) -> list[int]:
-        """Those that are not lost."""
+        """Returns the envs that are not lost."""
         return [env_id for env_id in env_ids if env_id not in self._lost]
 
     def lost(self, env_id: int) -> RemudaError:
-        """Why an env was lost."""
+        """Returns the error by which an env was lost."""
         return self._lost[env_id]
 
     def divide(self, first: int, shares: Sequence[Sequence[int]]) -> None:
-        """From now on these slots are the parts `first`, ..."""
+        """Assigns these slots to the parts `first`, `first` + 1, ..."""
         for part, slots in enumerate(shares, first):
             for slot in slots:
                 self._part_of[slot] = part
 
-    def forget(self, part: int = 0) -> None:
-        """Drops what has not been raised, but for other parts' failures; envs that are lost or not reset stay so."""
+    def drop(self, part: int = 0) -> None:
+        """Drops the faults that a part would raise. Envs that are lost, or must be reset, stay so."""
         self._failures = self._of_others(part)
-        for told in (self._deaths, self._limits):
-            told.clear()
-        self.obstacles.set_untold(bool(self._failures))
+        for kept in (self._deaths, self._limits):
+            kept.clear()
+        self.obstacles.set_unraised(bool(self._failures))
 
     def raise_any(self, part: int = 0) -> None:
-        """Raises the faults that have come up since the last time, as one error: deaths first, for they cost more."""
+        """Raises the faults that a part has not raised yet as one error, the most severe first."""
         error = self._limits.pop(0) if self._limits else self._take_error(part)
         if error is not None:
             raise error
 
     def _take_error(self, part: int) -> BaseException | None:
-        """What is to be raised is told by that. In a frame that ends: changes know the hub, an error may be kept."""
+        """Returns the error, and drops its faults. It must not raise, because `changes` refers to the hub."""
         changes = Changes()
         error, others = self._first_error(part), self._of_others(part)
         if error is not None:
             changes.do(self._deaths.clear)
             changes.do(self._failures.__setitem__, slice(None), others)
-            changes.do(self._running.hub.tell_failed, part)
-        changes.do(self.obstacles.set_untold, bool(others))
+            changes.do(self._running.hub.release_failed, part)
+        changes.do(self.obstacles.set_unraised, bool(others))
         changes.make()
         return error
 
@@ -132,7 +133,7 @@ class Faults:
         return [(slot, failure) for slot, failure in self._failures if not self._is_for(part, slot)]
 
     def _first_error(self, part: int) -> BaseException | None:
-        """With all others of its time."""
+        """Returns the error for all faults of a part; None if there are none."""
         failures = [failure for slot, failure in self._failures if self._is_for(part, slot)]
         if not self._deaths:
             return self.error_for(failures) if failures else None
@@ -142,11 +143,11 @@ class Faults:
         return first
 
     def is_interrupt(self, failure: Failure) -> bool:
-        """Whether it is the caller's own Ctrl-C."""
+        """Whether a failure is the caller's Ctrl-C, which hit an env in its thread."""
         return self._in_callers_thread and isinstance(failure.exception, KeyboardInterrupt)
 
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
-        """What to raise for them. Ctrl-C may hit an env that the caller steps itself: it is still the caller's."""
+        """Returns the error for failures: KeyboardInterrupt if one is the caller's Ctrl-C, else EnvError."""
         error = EnvError(failures)
         if not any(map(self.is_interrupt, failures)):
             return error
@@ -155,12 +156,23 @@ class Faults:
         return interrupt
 
     def check_alive(self, env_ids: Iterable[int]) -> None:
+        """Raises BrokenPoolError for the first of these envs that is lost."""
         for env_id in env_ids if self._lost else ():
             if env_id in self._lost:
-                raise BrokenPoolError(
-                    f"env {env_id} was lost to an earlier fault; close the pool and make a new one"
-                ) from self._lost[env_id]
+                raise self.lost_env(env_id)
+
+    def lost_env(self, env_id: int) -> BrokenPoolError:
+        """Returns the error for a command to an env that is lost."""
+        error = BrokenPoolError(f"env {env_id} was lost to an earlier fault; close the pool and make a new one")
+        error.__cause__ = self._lost[env_id]
+        return error
 
     def check_reset(self, slots: Iterable[int]) -> None:
-        if missing := sorted(filter(self.obstacles.must_reset, slots)):
-            raise StateError(f"expected envs that have been reset, got {name_some('env', missing)}; call reset first")
+        """Raises StateError if one of these slots must be reset."""
+        if missing := list(filter(self.obstacles.must_reset, slots)):
+            raise must_reset(missing)
+
+
+def must_reset(slots: Sequence[int]) -> StateError:
+    """Returns the error for a command that was sent to slots which must be reset first."""
+    return StateError(f"expected envs that have been reset, got {name_some('env', sorted(slots))}; call reset first")

@@ -1,4 +1,4 @@
-"""Resets in advance that spares were told to make: their seeds and options outlive the worker that was told."""
+"""The arguments of resets in advance, which the successors of workers receive again."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from remuda.errors import Failure, RemudaError
 
 
 class Preparations:
-    """What the resets are given, until they are made: who replaces an env that could not is told again."""
+    """Keeps the arguments of resets in advance until the spares have made them."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._arguments: dict[int, Parts] = {}  # by env
 
     def expect(self, spare: int, arguments: Parts) -> Addressee:
-        """Who is to be told when the spare has been reset with these."""
+        """Keeps the arguments of a spare. Returns the receiver of its answer."""
         self._arguments[spare] = arguments
         return _Preparation(self._faults, self._arguments, spare, arguments)
 
     def forget(self, envs: Iterable[int]) -> None:
-        """They are given something else."""
+        """Drops the arguments of envs that are reset with others."""
         for env in envs:
             self._arguments.pop(env, None)
 
     def unmade(self, envs: Iterable[int]) -> Iterator[tuple[int, Parts, Addressee]]:
-        """Of these envs: whose it is, its arguments, and who is to be told."""
+        """Yields the envs that have not made their reset, with its arguments and the receiver of the answer."""
         for env in envs:
             if (arguments := self._arguments.get(env)) is not None:
                 yield env, arguments, _Preparation(self._faults, self._arguments, env, arguments)
@@ -51,4 +51,4 @@ class _Preparation:
         self.faults.add_failure(failure, changes)
 
     def abandon(self, error: RemudaError) -> None:
-        """The worker died."""
+        """Does nothing: the successor receives the arguments again."""

@@ -1,4 +1,4 @@
-"""Restart limits: how many faults are borne within a period, as in Erlang/OTP's supervisors."""
+"""Restart limits: the number of faults that are allowed within a period, as in Erlang/OTP's supervisors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Quota:
 
     def __init__(self, policy: FaultPolicy) -> None:
         self._policy = policy
-        self._faults: deque[tuple[float, Fault]] = deque()  # and when
-        self._restarts: dict[int, deque[float]] = {}  # by worker: when it failed
+        self._faults: deque[tuple[float, Fault]] = deque()  # with their times
+        self._restarts: dict[int, deque[float]] = {}  # by worker: the times of its failures
 
     def charge(self, faults: Sequence[Fault], changes: Changes) -> RestartLimitError | None:
-        """Takes faults that happened at once to the record; the error, when they are too many."""
+        """Counts faults that happened at once. Returns the error if they are too many, else None."""
         now = time.monotonic()
         while self._faults and self._faults[0][0] < now - self._policy.period:
             self._faults.popleft()
@@ -30,7 +30,7 @@ class Quota:
         return None if limit is None else RestartLimitError(limit, all_faults)
 
     def _exceeded(self, all_faults: Sequence[Fault], newest: Sequence[Fault]) -> str | None:
-        """The limit that the newest exceed."""
+        """Returns the limit that the newest faults exceed; None if all are kept."""
         policy, period = self._policy, self._policy.period
         by_env = [sum(past.env_id == fault.env_id for past in all_faults) for fault in newest]
         if max(by_env) > policy.max_restarts:
@@ -41,7 +41,7 @@ class Quota:
         return None
 
     def next_restart(self, worker: int, changes: Changes) -> float:
-        """When a worker that has just failed may be restarted, of `time.monotonic`. It counts from then on."""
+        """Counts a failure of a worker. Returns the time of its restart, of `time.monotonic`."""
         restarts, now = self._restarts.setdefault(worker, deque()), time.monotonic()
         while restarts and restarts[0] < now - self._policy.period:
             restarts.popleft()

@@ -31,7 +31,7 @@ from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
 
 class Recorder:
-    """Writes the records of one pool. It never raises: a full disk is no reason for a pool to break."""
+    """Writes the crash records of a pool. It never raises, because a full disk must not break a pool."""
 
     def __init__(self, recording: Recording, factories: Factories, backend_name: str, running: Running) -> None:
         self._recording, self._factories = recording, factories
@@ -40,7 +40,7 @@ class Recorder:
         self.sayings = Sayings()
 
     def record_failure(self, failure: Failure) -> Failure:
-        """The same, with the name of its record."""
+        """Writes the record of a failure. Returns the failure with the path of the record."""
         assert failure.env_id is not None and failure.where is not None
         fault = RecordedFault(
             "exception", failure.operation, str(failure), failure.type_name, failure.message, failure.traceback
@@ -48,7 +48,7 @@ class Recorder:
         return replace(failure, record=self._record(failure.env_id, fault, failure.where))
 
     def record_death(self, env_id: int, kind: str, where: EnvProgress, error: WorkerDiedError) -> None:
-        """Notes the name of the record in the error."""
+        """Writes the record of a death, and sets its path in the error."""
         deadline, stack = (error.limit, error.stack) if isinstance(error, EnvTimeoutError) else (None, "")
         exitcode = error.exitcode
         fault = RecordedFault(kind, error.operation, str(error), exitcode=exitcode, deadline=deadline, stack=stack)
@@ -72,7 +72,7 @@ class Recorder:
 
 
 class _RecordMaker:
-    """Makes one record, of what the shared memory has."""
+    """Makes one record from the shared memory."""
 
     def __init__(self, recording: Recording, factories: Factories, backend_name: str, running: Running) -> None:
         self._recording, self._factories, self._backend_name = recording, factories, backend_name
@@ -118,11 +118,11 @@ class _RecordMaker:
 
     def _kinds(self, env_id: int, first: int, end: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         kinds = np.array([self._log.kind(env_id, n) for n in range(first, end)], np.uint8)
-        # Native code may have written over it: then nothing of it can be believed.
+        # Native code may have overwritten the log. Then none of it is used.
         return kinds if (kinds <= _core.Entry.RESTORED.value).all() else kinds[:0]
 
     def _with_log(self, record: Record) -> Record:
-        """The record with how its episodes began and what they were given; with no more entries than are of use."""
+        """Returns the record with the starts of its episodes and its actions, without entries that a replay ignores."""
         first = record.entries - len(record.kinds)
         if (at := record.begins_at) is not None:
             record = replace(record, beginning=self._beginning(record.env_id, first + at))
@@ -133,7 +133,7 @@ class _RecordMaker:
             record = replace(record, seeded=None)
         starts = [at for at in (record.begins_at, record.seeded_at) if at is not None]
         if starts:
-            # With the entry before, that tells whether the env was fresh.
+            # The entry before shows whether the env was fresh.
             skipped = max(0, min(starts) - 1)
             record, first = replace(record, kinds=record.kinds[skipped:]), first + skipped
         return self._with_actions(record, first)
@@ -142,7 +142,7 @@ class _RecordMaker:
         try:
             return check_beginning("beginning", load_beginning(self._log.beginning(env_id, entry)))
         except ValueError:
-            return None  # it is gone, or native code has written over it
+            return None  # it is gone, or native code has overwritten it
 
     def _with_actions(self, record: Record, first: int) -> Record:
         rows = [self._log.row(record.env_id, n) for n in range(first, first + len(record.kinds))]
@@ -159,9 +159,9 @@ class _RecordMaker:
 
 
 def _parse_objects(data: bytes) -> list[tuple[int, list[bytes]]]:
-    """The parts of each entry's action that have no column, as episode_log.hpp draws them."""
+    """Returns the parts of each entry's action without columns, in the format that episode_log.hpp describes."""
     found, at = [], 0
-    with suppress(struct.error, MemoryError, OverflowError):  # native code may have written over it
+    with suppress(struct.error, MemoryError, OverflowError):  # native code may have overwritten it
         while at < len(data):
             entry, count = struct.unpack_from("<QQ", data, at)
             sizes = struct.unpack_from(f"<{count}Q", data, at + 16)

@@ -1,4 +1,4 @@
-"""Remembers what envs were told for good (attributes, seeds), to tell it again to envs that are built anew."""
+"""Keeps calls with a lasting effect (attributes, seeds), which rebuilt envs receive again."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from remuda.errors import Failure, RemudaError
 
 
 class RememberedCalls:
-    """By env and by what it was about. Workers keep the same for envs that they build anew themselves."""
+    """Keeps the latest call about each thing, by env. Workers keep the same for envs that they rebuild themselves."""
 
     def __init__(self) -> None:
-        self._told: dict[int, dict[Hashable, Parts]] = {}
+        self._kept: dict[int, dict[Hashable, Parts]] = {}
 
     def remember(self, env: int, about: Hashable, request: Parts) -> None:
-        remember(self._told.setdefault(env, {}), about, request)
+        """Keeps a call to an env, in the place of an earlier one about the same thing."""
+        remember(self._kept.setdefault(env, {}), about, request)
 
     def for_successor(self, env_ids: Sequence[int], replacements: int) -> Parts | None:
-        """The message for the n-th worker, from 1, in the place of another with these envs; None where they were told
-        nothing."""
-        told = {env: self._told[env] for env in env_ids if env in self._told}
-        return dump(TellAgain(told, replacements)) if told else None
+        """Returns the message for the n-th successor, from 1, of a worker with these envs; None without calls."""
+        kept = {env: self._kept[env] for env in env_ids if env in self._kept}
+        return dump(TellAgain(kept, replacements)) if kept else None
 
 
 @dataclass(frozen=True)
 class Remembering:
-    """Takes the answer of an env to what it was told, and remembers that it was told so."""
+    """The receiver of the answer to a call: keeps the call once the env has answered."""
 
     addressee: Addressee
-    standing: RememberedCalls
+    calls: RememberedCalls
     env: int
     about: Hashable
     request: Parts
 
     def answer(self, sequence: int, parts: Parts) -> None:
-        self.standing.remember(self.env, self.about, self.request)
+        self.calls.remember(self.env, self.about, self.request)
         self.addressee.answer(sequence, parts)
 
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:

@@ -1,4 +1,4 @@
-"""Replaces workers that are dead, or are to close their env, by successors that build the envs anew."""
+"""Replaces workers by successors that rebuild the envs."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import Failure, RemudaError, StartTimeoutError
 
-_FAREWELL = 5.0  # seconds for the worker of an env that is renewed to close it
-_LAST_BREATH = 1.0  # seconds for a worker that was killed a moment ago, before its successor starts
-_LOOK = 0.01  # seconds until we look whether it has ended
-_ASK = 1.0  # seconds until we ask for a successor that has not been started, whose server may not answer
-_AT_ONCE = 0.02  # seconds for starting successors, before others get their batch
+_CLOSING = 5.0  # seconds for a worker to close an env that is renewed
+_ENDING = 1.0  # seconds in which a killed worker should end, before its successor starts
+_LOOK = 0.01  # seconds between two looks whether it has ended
+_POLL = 1.0  # seconds between two polls of a successor, since its fork server may not answer
+_AT_ONCE = 0.02  # seconds in which successors are started, before other envs get their batch
 
 
 class Replacements:
-    """Takes workers from VACANT to RUNNING, each as far as it can go without waiting for anybody.
+    """Takes each worker from VACANT to RUNNING, as far as possible without waiting.
 
-    Commands and messages for a worker that is away wait for its successor: its port is opened anew at once.
+    Commands and messages for an absent worker wait for its successor in a new port.
 
     Attributes:
         lives: The state of each worker.
-        standing, preparations: What envs were told that their successors are told again.
-        start_timeout: Seconds in which a successor must have built its envs; None for no limit.
+        remembered, preparations: The calls and resets in advance that successors receive again.
+        start_timeout: Seconds in which a successor must build its envs; None for no limit.
     """
 
     def __init__(
@@ -53,90 +53,90 @@ class Replacements:
         faults: Faults,
         addressees: dict[int, Addressee | None],
     ) -> None:
-        """Takes what successors are told.
+        """Takes the parts of the pool that successors depend on.
 
         Args:
-            running, lives, budget, start_timeout: Of the pool.
-            infos, defaults: The columns of infos, and what resets are given by now.
-            faults: Where the failure of a reset in advance is told.
-            addressees: By sequence of a message: who is told the answer.
+            running, lives, budget, start_timeout: Those of the pool.
+            infos, defaults: The columns of infos and the defaults of resets so far.
+            faults: Keeps the failure of a reset in advance.
+            addressees: The receivers of answers, by the sequence of the message.
         """
-        self.lives, self.standing, self.start_timeout = lives, RememberedCalls(), start_timeout
+        self.lives, self.remembered, self.start_timeout = lives, RememberedCalls(), start_timeout
         self.preparations = Preparations(faults)
-        self._planned = [0] * len(running.backend.workers)  # how many successors each worker was to have so far
-        self._out_since: dict[int, int] = {}  # when workers that failed began with that, in ns of CLOCK_MONOTONIC
+        self._planned = [0] * len(running.backend.workers)  # the number of successors of each worker so far
+        self._out_since: dict[int, int] = {}  # by worker: the time of its failure, in ns of CLOCK_MONOTONIC
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._budget, self._infos, self._defaults = budget, infos, defaults
         self._addressees = addressees
 
-    # -- a predecessor goes ------------------------------------------------------------------------------
+    # -- the end of a predecessor ------------------------------------------------------------------------
 
     def close_worker(self, worker: int, changes: Changes) -> None:
-        """Tells a worker to close its env and to end, for a successor to take its place."""
-        deadline = self._running_time() + _FAREWELL
+        """Sends a worker the command to close its env and to end, so that a successor takes its place."""
+        deadline = self._running_time() + _CLOSING
         self.lives.plan(worker, WorkerState.CLOSING, changes, deadline=deadline)
         changes.do(self._running.hub.instruct, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
-        changes.do(self._running.workers.raise_news)  # there is a deadline to be listened for
+        changes.do(self._running.workers.raise_news)  # `look` sets the alarm for the deadline
 
     def replace(self, worker: int, at: float, addressee: Addressee, changes: Changes) -> None:
-        """A worker is dead: its successor is started at that time, of `time.monotonic`.
+        """Plans the successor of a dead worker, to be started at a time of `time.monotonic`.
 
-        `addressee`: is told whether its envs took what holds for them.
+        `addressee`: the receiver of the successor's answer to the remembered calls.
         """
         changes.do(self._running.hub.reopen, worker)
         env_ids = self._backend.workers[worker].env_ids
         number = self._planned[worker] + 1
         changes.do(self._planned.__setitem__, worker, number)
-        if (told := self.standing.for_successor(env_ids, number)) is not None:  # before what it is sent
+        if (calls := self.remembered.for_successor(env_ids, number)) is not None:  # before other commands
             changes.do(
                 self._running.hub.instruct,
                 _core.Op.MESSAGE,
                 worker,
                 _core.WHOLE_WORKER,
-                told,
+                calls,
                 self._addressees,
                 addressee,
             )
         self.prepare_again(worker, env_ids, changes)
         self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
-        changes.do(self._running.workers.raise_news)  # those that died together start together
+        changes.do(self._running.workers.raise_news)  # successors of workers that died together start together
 
     def note_outage(self, worker: int, changes: Changes) -> None:
-        """A worker failed in what it has been doing, or just now: until its successor serves, time is lost."""
+        """Notes the time of a worker's failure. The time until its successor runs counts as lost."""
         since = self._running.workers.busy_since(worker) or time.monotonic_ns()
         changes.do(self._out_since.setdefault, worker, since)
 
     def prepare_again(self, worker: int, env_ids: Iterable[int], changes: Changes) -> None:
-        """Envs that are built anew make the resets in advance that those before them could not."""
+        """Sends rebuilt envs the resets in advance that their predecessors have not made."""
         for env, arguments, preparation in self.preparations.unmade(env_ids):
             changes.do(
                 self._running.hub.instruct, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation
             )
 
-    # -- a successor comes -------------------------------------------------------------------------------
+    # -- the start of a successor ------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Takes up what was interrupted. Nobody knows what a successor has been told by then: there is another one."""
+        """Replaces successors after an interrupted start, because their state is unknown."""
         for worker in self.lives.among(WorkerState.STARTING, WorkerState.JOINING):
             self._running.processes.kill(worker)
             self.lives.enter(worker, WorkerState.VACANT)
 
     def look(self) -> None:
-        """Goes on with each worker that is away, as far as it has come."""
+        """Continues the replacement of each absent worker as far as it can go now."""
         running_time = self._running_time()
         for worker, life in self.lives.among(WorkerState.CLOSING).items():
             if running_time >= life.deadline:
                 self._running.processes.kill(worker)
         for worker, life in self.lives.among(WorkerState.BUILDING).items():
-            self._try(self._ask, worker, life)
+            self._try(self._poll, worker, life)
         now = time.monotonic()
         for worker, life in self.lives.among(WorkerState.VACANT).items():
-            if life.start_at <= time.monotonic() < now + _AT_ONCE:  # the alarm brings us back
+            if life.start_at <= time.monotonic() < now + _AT_ONCE:  # the alarm leads to another look
                 self._try(self._start, worker, life)
         self._listen()
 
     def stop(self) -> None:
-        """Ends the successors that are on their way."""
+        """Ends all successors that are not running yet."""
         self.resume()
         for worker in self.lives.among(*ABSENT):
             self._running.processes.kill(worker)
@@ -149,7 +149,7 @@ class Replacements:
 
     def _start(self, worker: int, life: Life) -> None:
         now = time.monotonic()
-        vacant_by = now + _LAST_BREATH if life.vacant_by is None else life.vacant_by
+        vacant_by = now + _ENDING if life.vacant_by is None else life.vacant_by
         if now < vacant_by and self._backend.workers[worker].is_alive():
             return self.lives.enter(worker, WorkerState.VACANT, start_at=now + _LOOK, vacant_by=vacant_by)
         self.lives.enter(worker, WorkerState.STARTING)
@@ -158,9 +158,9 @@ class Replacements:
         self._running.workers.count_restart(worker)
         return self.lives.enter(worker, WorkerState.BUILDING, deadline=deadline)
 
-    def _ask(self, worker: int, life: Life) -> None:
-        """Whether a successor has built its envs: then it joins the pool."""
-        self.lives.enter(worker, WorkerState.JOINING)  # what it says is said once
+    def _poll(self, worker: int, life: Life) -> None:
+        """Has a successor join the pool once it has built its envs."""
+        self.lives.enter(worker, WorkerState.JOINING)  # it reports only once
         reports = self._running.processes.poll_successor(worker)
         if isinstance(reports, Failure):
             raise build_error([reports])
@@ -178,7 +178,7 @@ class Replacements:
         )
         changes = Changes()
         self.lives.plan(worker, WorkerState.RUNNING, changes)
-        changes.do(self._running.hub.arrive, worker, pidfd, socket)
+        changes.do(self._running.workers.arrive, worker, pidfd, socket)
         for env in self._backend.workers[worker].env_ids:
             if self._running.slots.slot_of(env) is None:
                 changes.do(self._running.hub.instruct, _core.Op.PREPARE, worker, env, None)
@@ -187,14 +187,13 @@ class Replacements:
             self._running.workers.count_outage(worker, time.monotonic_ns() - since)
 
     def _fail(self, worker: int, error: RemudaError | OSError) -> None:
-        """It died, raised or was late while it built its envs, or could not be started at all."""
-        told = (
-            error if isinstance(error, RemudaError) else RemudaError(f"worker {worker} could not be started: {error}")
-        )
-        forget_frames(told)
-        self._running.processes.kill(worker)  # it may hang, or wait for a loop
+        """Decides on a successor that could not be started, or died, raised or was late while it built its envs."""
+        if not isinstance(error, RemudaError):
+            error = RemudaError(f"worker {worker} could not be started: {error}")
+        forget_frames(error)
+        self._running.processes.kill(worker)  # it may hang, or wait for its loop
         changes = Changes()
-        _, at = self._budget.charge_worker(worker, told, changes)
+        _, at = self._budget.charge_worker(worker, error, changes)
         if at is not None:
             self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
         else:
@@ -207,7 +206,7 @@ class Replacements:
         name = f"env {first} and its like before the restart"
         for env, report in enumerate(reports, first):
             if report is None:
-                continue  # it is checked when it is built
+                continue  # an env that is not built yet is checked when it is
             if not self._layout.any_observation:
                 check_agreement("observation", self._layout.observation_space, name, [report.observation_space], env)
             check_agreement("action", self._layout.action_space, name, [report.action_space], env)
@@ -216,18 +215,18 @@ class Replacements:
     # -- time ----------------------------------------------------------------------------------------------
 
     def _running_time(self) -> float:
-        """`time.monotonic()` less the time in which this process was frozen, or did not look: what deadlines are in."""
+        """Returns the time of deadlines: `time.monotonic()` minus the time in which this process was frozen."""
         return time.monotonic() - self._running.workers.lost_ns() / 1e9
 
     def _listen(self) -> None:
-        """Has the hub wake us when a successor has something to say, and when there is something to be done."""
+        """Sets the descriptors and the alarm that make the hub return for the next step of a replacement."""
         building = self.lives.among(WorkerState.BUILDING)
         limited = [*building.values(), *self.lives.among(WorkerState.CLOSING).values()]
         lost = self._running.workers.lost_ns() / 1e9
         times = [life.deadline + lost for life in limited]
         times += [life.start_at for life in self.lives.among(WorkerState.VACANT).values()]
         if any(self._running.processes.is_coming(worker) for worker in building):
-            times.append(time.monotonic() + _ASK)
+            times.append(time.monotonic() + _POLL)
         first = min(times, default=inf)
         fds = dict.fromkeys(fd for worker in building for fd in self._running.processes.descriptors(worker))
         self._running.workers.listen(list(fds), int(first * 1e9) if first < 1e9 else 0)

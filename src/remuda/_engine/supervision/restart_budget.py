@@ -1,4 +1,4 @@
-"""How many more restarts the policy allows: charges faults to it, and logs them."""
+"""Counts faults against the limits of the policy, and logs them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from remuda.errors import Fault, RemudaError
 
 
 class RestartBudget:
-    """Makes a `Fault` for each env that one concerns, and takes it to the record.
+    """Makes a `Fault` for each env, and counts it.
 
     Attributes:
-        log: What was charged and is not logged yet.
+        log: The faults that are not logged yet.
     """
 
     def __init__(self, policy: FaultPolicy, running: Running, faults: Faults, tracker: ProgressTracker) -> None:
@@ -31,13 +31,13 @@ class RestartBudget:
         self._faults, self._tracker = faults, tracker
 
     def env_fault(self, env: int, operation: str, error: RemudaError) -> Fault:
-        """Of an env that raised."""
+        """Returns the fault of an env that raised."""
         return self._fault(env, "exception", operation, error, shared=False)
 
     def charge_worker(self, worker: int, error: RemudaError, changes: Changes) -> tuple[list[Fault], float | None]:
-        """Charges what has befallen a worker to its envs, those that are lost left out.
+        """Counts the failure of a worker for each of its envs that is not lost.
 
-        Returns: The faults, and when the worker is to be restarted, of `time.monotonic`; None: its envs are lost.
+        Returns: The faults, and the time of the restart, of `time.monotonic`; None instead if its envs are now lost.
         """
         envs = self._faults.living(self._backend.workers[worker].env_ids)
         reason, operation = reason_of(error, envs)
@@ -46,11 +46,11 @@ class RestartBudget:
         return faults, at if self.charge(faults, restart_in_words(at), changes) else None
 
     def charge(self, faults: Sequence[Fault], then: str, changes: Changes) -> bool:
-        """Charges faults that happened at once; False when they are too many, and their envs are lost.
+        """Counts faults that happened at once. Returns False if they are too many, so that their envs are lost.
 
-        `then`: what follows if they are not.
+        `then`: what follows otherwise, for the log.
         """
-        each = [its[0] for its in self._layout.by_env(faults)]  # those of a vector env are one
+        each = [of_env[0] for of_env in self._layout.by_env(faults)]  # the faults of a vector env count as one
         limit = self._quota.charge(each, changes)
         for fault in each:
             if not fault.shared:

@@ -31,13 +31,13 @@ from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError, Wor
 
 
 class Supervisor:
-    """Applies a FaultPolicy. The exchange tells it what happened; it decides over the slots that are orphaned.
+    """Applies a FaultPolicy: the exchange reports what happened, and the supervisor decides on orphaned slots.
 
     Attributes:
-        addressees: Who is told the answer to a message, by its sequence; None: nobody cares. Of the exchange's too.
+        addressees: The receivers of the answers to messages, by sequence; None: the answer has no receiver.
         resolution: Answers, or repeats, the commands of orphaned slots.
         replacements: Starts the successors of workers.
-        closing: Whether the pool closes, and nothing is restarted any more.
+        closing: Whether the pool is closing, so that nothing is restarted.
     """
 
     def __init__(
@@ -80,20 +80,20 @@ class Supervisor:
     # -- workers -------------------------------------------------------------------------------------------
 
     def takes_messages(self, worker: int) -> bool:
-        """Whether they reach it or its successor; not where it closes its env, and has no successor yet."""
+        """Whether messages reach a worker or its successor. A worker that closes its env takes none."""
         return self._lives.state(worker) is not WorkerState.CLOSING
 
     def has_process(self, worker: int) -> bool:
-        """Whether it is there to be told to close its envs."""
+        """Whether a worker has a process that can close its envs."""
         return self._lives.state(worker) in {WorkerState.RUNNING, WorkerState.KILLED}
 
     def resume(self) -> None:
-        """Takes up what was interrupted the last time, before anything else is dealt with."""
+        """Continues replacements that were interrupted in an earlier call."""
         if self._running.workers.has_news:
             self.replacements.resume()
 
     def look(self) -> None:
-        """Goes on with restarts, as far as they have come."""
+        """Continues all replacements as far as they can go now."""
         if not self._running.workers.has_news:
             return
         if self.closing:
@@ -102,58 +102,57 @@ class Supervisor:
             self.replacements.look()
 
     def close(self) -> None:
-        """No more restarts: those that are under way are broken off."""
+        """Stops all replacements."""
         self.closing = True
         self._running.workers.set_deadlines(0, 0, 0, 0)
         self._running.workers.listen([], 0)
         self.replacements.stop()
 
-    # -- what is told --------------------------------------------------------------------------------------
+    # -- logs ----------------------------------------------------------------------------------------------
 
     @property
     def fault_log(self) -> FaultLog:
-        """What faults are logged by."""
+        """The log of faults."""
         return self._budget.log
 
     @property
-    def has_untold(self) -> bool:
+    def has_records(self) -> bool:
+        """Whether there is something to log or to write."""
         keepers = (self._recorder, self._fault_traces)
         is_kept = self._fault_traces is not None and self._fault_traces.is_due
         return is_kept or bool(self._budget.log) or any(keeper and keeper.sayings for keeper in keepers)
 
-    def tell(self) -> None:
-        """Logs what has been settled. What a handler raises is raised, and the rest told when the pool is used next."""
+    def log(self) -> None:
+        """Logs all settled events. Raises what a handler raises; the next call to the pool logs the rest."""
         try:
             if self._fault_traces is not None:
                 self._fault_traces.write()
             for keeper in (self._recorder, self._fault_traces):
                 if keeper is not None:
                     keeper.sayings.tell()
-            self._budget.log.tell()
+            self._budget.log.log_all()
         except BaseException:
             self._running.workers.raise_news()
             raise
 
     # -- deaths --------------------------------------------------------------------------------------------
-    #
-    # What becomes of it is decided here, and done by whoever makes the changes.
 
     def worker_died(self, index: int, orphaned: Sequence[int], awaited: bool, changes: Changes) -> RemudaError:
-        """Returns the error for its unanswered calls.
+        """Decides on a dead worker. Returns the error for its unanswered calls.
 
-        `awaited`: somebody waits for its answer to a call.
+        `awaited`: a call waits for its answer.
         """
         match self._lives.state(index):
             case WorkerState.CLOSING if not self.closing:
                 return self._closed_to_be_replaced(index, orphaned, changes)
             case WorkerState.GIVEN_UP:
                 self._lives.plan(index, WorkerState.LOST, changes)
-                return self._lost(index, orphaned, changes, tell=False)
-            case WorkerState.LOST:  # it was sent something all the same
-                return self._lost(index, orphaned, changes, tell=True)
+                return self._lost(index, orphaned, changes, awaited=False)
+            case WorkerState.LOST:  # it was sent another command
+                return self._lost(index, orphaned, changes, awaited=True)
             case _ if not self._faults.living(self._backend.workers[index].env_ids):  # they failed one by one
                 self._lives.plan(index, WorkerState.LOST, changes)
-                return self._lost(index, orphaned, changes, tell=True)
+                return self._lost(index, orphaned, changes, awaited=True)
             case _:
                 return self._died(index, orphaned, awaited, changes)
 
@@ -163,10 +162,10 @@ class Supervisor:
             self.resolution.send_on(slot, changes)
         return self._deaths.of_closing(index)
 
-    def _lost(self, index: int, orphaned: Sequence[int], changes: Changes, *, tell: bool) -> RemudaError:
+    def _lost(self, index: int, orphaned: Sequence[int], changes: Changes, *, awaited: bool) -> RemudaError:
         first = self._backend.workers[index].env_ids[0]
-        if tell:
-            self._faults.tell_again(first, changes)
+        if awaited:
+            self._faults.raise_again(first, changes)
         self._drop(orphaned, changes)
         return self._faults.lost(first)
 
@@ -193,9 +192,9 @@ class Supervisor:
 
     def _lose(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
         env_ids = self._backend.workers[index].env_ids
-        is_spare = self._running.slots.slot_of(env_ids[0]) is None  # nobody would ever ask for it
-        tell = bool(orphaned) or (is_spare and not self.closing)
-        self._faults.add_death(env_ids, error, changes, tell=tell)
+        is_spare = self._running.slots.slot_of(env_ids[0]) is None  # no command would ever report its loss
+        awaited = bool(orphaned) or (is_spare and not self.closing)
+        self._faults.add_death(env_ids, error, changes, awaited=awaited)
         if not self.closing:
             changes.do(self._running.slots.count_fault, reason_of(error, list(env_ids))[0])
         self._lives.plan(index, WorkerState.LOST, changes)
@@ -208,14 +207,14 @@ class Supervisor:
             return self._drop(orphaned, changes)
         self.replacements.note_outage(index, changes)
         self._replace(index, at, changes)
-        for its_faults in self._layout.by_env(faults):
-            slots = [slot for fault in its_faults if (slot := self._running.slots.slot_of(fault.env_id)) is not None]
+        for env_faults in self._layout.by_env(faults):
+            slots = [slot for fault in env_faults if (slot := self._running.slots.slot_of(fault.env_id)) is not None]
             if not slots:
-                continue  # a spare: nobody is told
+                continue  # the episode of a spare has not begun
             if slots[0] in orphaned:
-                self.resolution.settle(slots, its_faults, changes)
+                self.resolution.settle(slots, env_faults, changes)
             else:
-                self.resolution.settle_idle(slots, its_faults, changes)
+                self.resolution.settle_idle(slots, env_faults, changes)
         return None
 
     def _replace(self, index: int, at: float, changes: Changes) -> None:
@@ -223,7 +222,7 @@ class Supervisor:
         self.replacements.replace(index, at, rebuild, changes)
 
     def _record(self, index: int, error: RemudaError) -> None:
-        """Writes the crash record of the env that was the reason, where that is known."""
+        """Writes the crash record of the env that caused the death, if it is known."""
         envs = self._backend.workers[index].env_ids
         if self._recorder is None or self.closing or not isinstance(error, WorkerDiedError):
             return
@@ -236,60 +235,43 @@ class Supervisor:
         for slot in orphaned:
             changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
 
-    # -- workers that must go ------------------------------------------------------------------------------
+    # -- workers that are killed or replaced ---------------------------------------------------------------
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
-        """A worker missed a deadline, or (op None) talks nonsense: it must go. It may be told more than once."""
+        """Kills a worker that missed a deadline, or (op None) sent nonsense. May be called again."""
         stack = ""
         if op is not None and self._lives.state(worker) is WorkerState.RUNNING:
             stack = self._running.processes.last_stack(worker)
         self._kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op, stack))
 
     def _kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
-        """Whoever was interrupted here kills it once more; the first cause counts."""
+        """Kills a worker. After an interrupt this is called again; the first cause counts."""
         state = self._lives.state(worker)
         if state not in ABSENT:
             self._running.processes.kill(worker)
         if state is WorkerState.RUNNING:
             self._lives.enter(worker, WorkerState.KILLED, cause=cause)
 
-    def worker_has_grown(self, worker: int, changes: Changes) -> None:
-        """Why it is to be renewed, as is told next. (It has logged so itself.)"""
-        if self._lives.state(worker) is WorkerState.RUNNING:
-            changes.do(self._running.workers.count_memory_renewal, worker)
+    def renew_worker(self, worker: int, changes: Changes, *, has_grown: bool) -> None:
+        """Has a worker with one env close it and end, so that a successor takes its place.
 
-    def renewal_due(self, worker: int, slot: int | None, terminal: Parts | None, changes: Changes) -> None:
-        """An env has run its number of episodes: its worker, which has no other, closes it and goes.
-
-        With same-step autoreset its slot is orphaned: the reset that belongs to the result is its successor's, or
-        (`slot` is None) that of a spare.
+        The env has run its number of episodes, or (`has_grown`) the worker takes more memory than it may.
         """
-        self._close_worker(worker, changes)
-        if self._layout.autoreset == "same_step" and slot is not None:
-            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, terminal)
-
-    def reset_left_to_successor(self, worker: int, slot: int, changes: Changes) -> None:
-        """The same of an env that is reset in mid-episode: its slot is orphaned, for the env has done nothing."""
-        self._close_worker(worker, changes)
-        changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
-
-    def preparation_left_to_successor(self, worker: int, changes: Changes) -> None:
-        """The same of a spare that was to be reset in advance: its successor is told so."""
-        self._close_worker(worker, changes)
-
-    def _close_worker(self, worker: int, changes: Changes) -> None:
-        if self._lives.state(worker) is WorkerState.RUNNING:  # else it goes already
-            self.replacements.close_worker(worker, changes)
+        if self._lives.state(worker) is not WorkerState.RUNNING:
+            return
+        if has_grown:
+            changes.do(self._running.workers.count_memory_renewal, worker)
+        self.replacements.close_worker(worker, changes)
 
     # -- envs that raise -----------------------------------------------------------------------------------
 
     def env_failed(self, slot: int, failure: Failure, changes: Changes) -> None:
-        """An env raised; its slot is orphaned (the first of them stands for all)."""
+        """Decides on an env that raised. Its slot, the first of a vector env, is orphaned."""
         env = failure.env_id
         assert env is not None
         is_rebuild = failure.operation == "build"
         failures = self._of_each_slot(env, failure)
-        if self._lives.state(failure.worker) is WorkerState.KILLED:  # it is settled when that has died
+        if self._lives.state(failure.worker) is WorkerState.KILLED:  # its death settles the slot
             return self._go_with_worker(slot, failures, changes)
         if self.closing or self._faults.is_lost(env):
             return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
@@ -305,14 +287,14 @@ class Supervisor:
             return self._faults.add_failures(failures, range(slot, slot + len(failures)), changes)
         if self._layout.vector_size is None:
             return self._restart_env(slot, env, failures[0], changes, is_rebuild=is_rebuild)
-        self._kill(failure.worker, Raised([]))  # only a new worker has another one
+        self._kill(failure.worker, Raised([]))  # only a new worker can build another vector env
         return self._go_with_worker(slot, failures, changes)
 
     def _of_each_slot(self, first: int, failure: Failure) -> list[Failure]:
-        """What an env has raised, as those that its slots are numbered after tell of it."""
+        """Returns the failure of an env once for each of its slots."""
         failures = []
         for env in self._layout.ids_with(first):
-            operation, where = self._tracker.tell(env, failure.operation)
+            operation, where = self._tracker.describe(env, failure.operation)
             failures.append(replace(failure, env_id=env, operation=operation, where=where, shared=env != first))
         return failures
 
@@ -324,12 +306,12 @@ class Supervisor:
 
     def _restart_env(self, slot: int, env: int, failure: Failure, changes: Changes, *, is_rebuild: bool) -> None:
         if is_rebuild and self._backend.processes is not None:
-            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # to the successor
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # to a successor
             return self.rebuild_failed(env, failure, changes)
         fault = self._budget.env_fault(env, failure.operation, EnvError([failure]))
         if not self._budget.charge([fault], "it is built anew", changes):
             return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
-        if not is_rebuild:  # that is tried again anyway, before the next reset
+        if not is_rebuild:  # a failed rebuild is tried again before the next reset
             rebuild = _Rebuild(self, env)
             changes.do(
                 self._running.hub.instruct, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild
@@ -338,7 +320,7 @@ class Supervisor:
         return self.resolution.settle([slot], [fault], changes)
 
     def rebuild_failed(self, env: int, failure: Failure, changes: Changes) -> None:
-        """An env could not be built anew in its worker: the worker goes, or else tries again before the next reset."""
+        """Decides on an env that its worker could not rebuild: kills a process; others try again before a reset."""
         if self.closing:
             return
         error = EnvError([failure])
@@ -351,25 +333,25 @@ class Supervisor:
             self._budget.charge([fault], "it is built anew before its next reset", changes)
 
     def call_failed(self, failure: Failure) -> Failure:
-        """The same, as what the call stands for."""
+        """Returns a failure with the operation that a call of a face means."""
         if failure.env_id is None or not self._tracker.renames:
             return failure
-        operation, where = self._tracker.tell(failure.env_id, failure.operation)
+        operation, where = self._tracker.describe(failure.env_id, failure.operation)
         return replace(failure, operation=operation, where=where)
 
 
 @dataclass(frozen=True)
 class _Rebuild:
-    """Waits for an env to be built anew in its worker."""
+    """The receiver of the answer of an env that is rebuilt in its worker."""
 
     supervisor: Supervisor
     env: int
 
     def answer(self, sequence: int, parts: Parts) -> None:
-        """It worked."""
+        """Does nothing: the env was rebuilt."""
 
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
         self.supervisor.rebuild_failed(self.env, failure, changes)
 
     def abandon(self, error: RemudaError) -> None:
-        """Its worker died: that is another fault."""
+        """Does nothing: the death of the worker is another fault."""

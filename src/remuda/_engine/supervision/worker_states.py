@@ -1,4 +1,4 @@
-"""The lives of a pool's workers: which state each is in, and the changes as they are made, noted for traces."""
+"""The states of a pool's workers. Their changes are kept for traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda._engine.running.worker_state import Life, WorkerState
 
 
 class WorkerStates:
-    """The lives of a pool's workers, by index."""
+    """The states of a pool's workers, by index."""
 
     def __init__(self, num_workers: int, history: FaultHistory) -> None:
         self._lives, self._history = [Life()] * num_workers, history
@@ -19,18 +19,19 @@ class WorkerStates:
         return self._lives[worker]
 
     def state(self, worker: int) -> WorkerState:
+        """Returns the state of a worker without its details."""
         return self._lives[worker].state
 
     def enter(self, worker: int, state: WorkerState, **details: Any) -> None:
-        """At once."""
+        """Changes the state of a worker at once."""
         self._lives[worker] = self._lives[worker].then(state, **details)
         self._history.note_state(worker, state)
 
     def plan(self, worker: int, state: WorkerState, changes: Changes, **details: Any) -> None:
-        """Together with the other changes."""
+        """Changes the state of a worker together with other changes."""
         changes.do(self._lives.__setitem__, worker, self._lives[worker].then(state, **details))
         self._history.plan_state(worker, state, changes)
 
     def among(self, *states: WorkerState) -> dict[int, Life]:
-        """The workers that are in one of these states."""
+        """Returns the workers that are in one of these states."""
         return {worker: life for worker, life in enumerate(self._lives) if life.state in states}
