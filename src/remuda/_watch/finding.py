@@ -20,7 +20,7 @@ _KINDS: dict[str, type[OpenPool | StartingPool]] = {  # by the name of the memor
 
 
 class NotFoundError(Exception):
-    """The search has found no pool; the message says why."""
+    """No pool was found, for the reason in the message."""
 
 
 def find(pid: int | None = None) -> list[SeenPool]:

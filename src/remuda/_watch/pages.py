@@ -83,7 +83,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Page:
-    """What a screen shows of a pool, below the title: a table, or one env.
+    """The contents of a screen, below its title: a table of envs or workers, or one env.
 
     Attributes:
         summary: The two lines at the top.
@@ -173,7 +173,7 @@ def _row(env: int, is_late: bool, *cells: tuple[str, float]) -> Row:
 
 
 def _state(worker: WorkerStats, env: int | None = None) -> tuple[str, float]:
-    """What a worker, or one env of it, does and for how many seconds."""
+    """Returns the state of a worker, or of one env of it, in words, and its seconds."""
     if worker.doing is None or (env is not None and worker.doing_env not in (None, env)):
         return "waits", -1.0
     whose = f" {worker.doing_env}" if env is None and worker.doing_env is not None else ""

@@ -1,4 +1,4 @@
-"""What each worker of a pool executes at this moment; the worker that has been at it longest comes first."""
+"""Stacks of the workers of a pool, as they are at this moment; the one that has been at work longest comes first."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _with_stack(worker: WorkerStack, stacks: dict[int, Stack]) -> WorkerStack:
 
 
 def _working(worker: WorkerStats) -> WorkerStack:
-    """What a worker of an open pool does."""
+    """Describes a worker of an open pool."""
     if worker.doing is None:
         return WorkerStack(worker.index, worker.pid, "waits for something to do", 0.0)
     env = "" if worker.doing_env is None else f" env {worker.doing_env}"
@@ -74,7 +74,7 @@ def _working(worker: WorkerStats) -> WorkerStack:
 
 
 def _starting(builds: list[EnvBuild], owner: int) -> list[WorkerStack]:
-    """What the workers of a starting pool do. Those that have built all their envs come last."""
+    """Describes the workers of a starting pool. Those that have built all their envs come last."""
     workers: dict[int, WorkerStack] = {}
     for build in builds:
         pid = None if build.pid == owner else build.pid

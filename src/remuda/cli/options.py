@@ -1,4 +1,4 @@
-"""What subcommands share: descriptions of options, conversions of their values, and refusals."""
+"""Shared parts of the subcommands: descriptions of options, conversions of their values, and refusals."""
 
 from __future__ import annotations
 
