@@ -16,41 +16,36 @@ _Picture = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Tile:
-    """What one env shows, picture after picture; when its episode is over, the last one, darkened."""
+    """The pictures of one env, one after another; after the end of its episode the last one, darkened."""
 
     def __init__(self, reel: Path) -> None:
         self._rest = picture_file.pictures(reel) if reel.exists() else iter(())
-        self._next = next(self._rest, None)
-        self.is_over = self._next is None
-        self.picture: _Picture | None = self._next
+        self.picture: _Picture | None = next(self._rest, None)
+        self.is_over = self.picture is None
 
     def advance(self) -> None:
-        self._next = None if self.is_over else next(self._rest, None)
-        if self._next is not None:
-            self.picture = self._next
-        elif not self.is_over:
-            assert self.picture is not None
-            self.is_over, self.picture = True, self.picture // 2
+        if self.is_over:
+            return
+        assert self.picture is not None
+        following = next(self._rest, None)
+        self.is_over = following is None
+        self.picture = self.picture // 2 if following is None else following
 
 
-def shape_of(count: int) -> tuple[int, int]:
-    """(rows, columns) of so many tiles: as square as can be, rather wide than high."""
-    columns = math.ceil(math.sqrt(count))
-    return math.ceil(count / columns), columns
+def make_video(reels: Sequence[Path], path: Path, fps: float) -> None:
+    """Writes a video that lasts until the longest episode is over; it gets its name when it is whole.
 
-
-def make_video(reel_files: Sequence[Path], path: Path, fps: float) -> None:
-    """`reel_files`: one for each tile, row by row; where there is none its tile stays black.
-
-    The video goes on until the longest episode is over. It has its name only when it is whole.
+    `reels`: one for each tile, row by row; if the file is missing, its tile stays black. The tiles are as square as can
+    be, wide rather than high.
     """
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter  # what Gymnasium writes videos with, too
 
-    tiles = [Tile(file) for file in reel_files]
+    tiles = [Tile(reel) for reel in reels]
     height, width = (max(tile.picture.shape[axis] for tile in tiles if tile.picture is not None) for axis in (0, 1))
-    rows, columns = shape_of(len(tiles))
+    columns = math.ceil(math.sqrt(len(tiles)))
+    rows = math.ceil(len(tiles) / columns)
     canvas = np.zeros((_even(rows * height), _even(columns * width), 3), np.uint8)
-    unfinished = reel_files[0].with_suffix(".unfinished.mp4")
+    unfinished = reels[0].with_suffix(".unfinished.mp4")
     with FFMPEG_VideoWriter(str(unfinished), (canvas.shape[1], canvas.shape[0]), fps) as writer:
         while not all(tile.is_over for tile in tiles):
             for number, tile in enumerate(tiles):
@@ -67,5 +62,5 @@ def _paint(canvas: _Picture, picture: _Picture | None, top: int, left: int) -> N
 
 
 def _even(length: int) -> int:
-    """What players everywhere can show is of even size."""
+    """Rounds up, because some players show only videos of even size."""
     return length + length % 2
