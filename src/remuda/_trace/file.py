@@ -11,13 +11,13 @@ from typing import IO, Any
 
 
 def open_trace(path: Path) -> IO[Any]:
-    """Its text; unpacked where its name ends in ".gz"."""
+    """Opens a trace as text; unpacks it if its name ends in ".gz"."""
     return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[IO[Any]]:
-    """A file to write text to, which takes its place when that is done; compressed where its name ends in ".gz".
+    """Gives a file for text, which takes its place when it is written; compressed if its name ends in ".gz".
 
     Raises OSError, which names the file.
     """
@@ -27,7 +27,7 @@ def written_whole(path: Path) -> Iterator[IO[Any]]:
             yield file
         part.replace(path)
     except OSError as error:
-        if error.filename is None:  # of a full disk: writing does not know the name
+        if error.filename is None:  # writing to a full disk raises an error without a name
             error.filename = str(path)
         raise
     finally:

@@ -17,8 +17,8 @@ def merge_traces(paths: Sequence[Path], merged: Path) -> None:
     """Writes all events of these files into another one, with the times of the first.
 
     Raises:
-        TraceError: A file that is no trace, or one whose events have nothing of their time in common with the first's.
-        OSError: A file cannot be read, or the other one not be written.
+        TraceError: A file is not a trace, or has no event in the time of the first file.
+        OSError: A file cannot be read, or the other one cannot be written.
     """
     traces = [_load(path) for path in paths]
     base = traces[0][_BASE]
@@ -49,7 +49,7 @@ def _shifted(event: dict[str, Any], shift: float) -> dict[str, Any]:
 
 
 def _check_overlap(paths: Sequence[Path], traces: Sequence[dict[str, Any]]) -> None:
-    """Whoever looks at two that have nothing in common would look for the second in vain."""
+    """Raises TraceError for a trace that would lie far from the first: its viewer would not find it."""
     (first, last), *others = [_extent(trace) for trace in traces]
     for path, (begin, end) in zip(paths[1:], others, strict=True):
         if end < first or begin > last:
@@ -61,7 +61,7 @@ def _check_overlap(paths: Sequence[Path], traces: Sequence[dict[str, Any]]) -> N
 
 
 def _extent(trace: dict[str, Any]) -> tuple[float, float]:
-    """In microseconds of the wall clock."""
+    """The times of the first event and of the last, in microseconds of the wall clock."""
     timed = [event for event in trace["traceEvents"] if "ts" in event]
     if not timed:
         return float("-inf"), float("inf")
