@@ -18,17 +18,11 @@ _SOFTWARE = ("llvmpipe", "softpipe", "swrast", "software")
 
 @dataclass(frozen=True)
 class Report:
-    """The findings about an env.
-
-    Attributes:
-        env: Its name.
-        findings: One for each thing that was examined.
-        workers: The renderer, and the variables that choose it, of each worker in which the env was alone.
-    """
+    """The findings about an env."""
 
     env: str
     findings: Sequence[Finding]
-    workers: Sequence[dict[str, str]]
+    workers: Sequence[dict[str, str]]  # the renderer, and the variables that choose it, of each one with the env alone
 
     @property
     def is_wrong(self) -> bool:
@@ -60,12 +54,7 @@ def rendered_on(where: dict[str, str]) -> str:
 def examine(name: str, env_fn: EnvFn, other_fn: EnvFn, *, num_resets: int, timeout: float, **options: Any) -> Report:
     """Tries an env alone and beside another one. A worker that dies or hangs is a finding.
 
-    Args:
-        name: The env's name.
-        env_fn, other_fn: Factories of the env, and of the one beside it.
-        num_resets: The number of resets that are measured.
-        timeout: Seconds for all trials.
-        **options: Options of the pool whose workers run the trials.
+    `timeout`: seconds for all trials; `options`: of the pool whose workers run the trials.
     """
     trials: dict[str, tuple[Any, ...]] = {  # by what is tried: the trial and its arguments
         "alone in a process": (alone, env_fn, A),

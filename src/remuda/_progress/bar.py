@@ -43,14 +43,7 @@ class Bar:
     shown: ClassVar[Bar | None] = None  # a terminal has room for one
 
     def __init__(self, what: str, total: int, after: float, *, stays: bool = False) -> None:
-        """Draws nothing yet.
-
-        Args:
-            what: The text before the bar.
-            total: The number at which the bar is full.
-            after: Seconds before it appears.
-            stays: Whether its last state stays in the terminal when it is hidden.
-        """
+        """`what`: the text before the bar; `after`: seconds until it appears; `stays`: in the terminal when hidden."""
         self._what, self._total, self._stays = what, total, stays
         self._begin = clock()
         self._due = self._begin + after
@@ -60,13 +53,8 @@ class Bar:
     def show(self, done: Callable[[], int], told: Callable[[], str] = lambda: "", *, at_once: bool = False) -> float:
         """Draws the bar if it is time for that; returns the seconds until it is time.
 
-        Args:
-            done: Returns how many are done; called when the bar is drawn.
-            told: Returns the text behind the bar.
-            at_once: If the bar has been drawn before, draws it now, because the next call may be far.
-
-        Raises:
-            MissingFrameworkError: rich is not installed.
+        `done`: how many of the total; `told`: the text behind the bar; both are called when it is drawn. `at_once`:
+        draws a bar that has appeared before now, because the next call may be far.
         """
         now = clock()
         if now < self._due and not (at_once and self._progress is not None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +55,8 @@ def to_torch(arrays: Any, device: torch.device | str | int = "cpu", non_blocking
     """
     torch = import_torch()
     target = torch.device(device)
-    found = list(_arrays_in(arrays))
+    found: list[tuple[Path, Array]] = []
+    _map(lambda path, array: found.append((path, array)), arrays)
     hosts = [_shared(torch, array, _shown(path)) for path, array in found]
     targets = None
     if out is not None:
@@ -68,7 +69,8 @@ def to_torch(arrays: Any, device: torch.device | str | int = "cpu", non_blocking
         moved = [host.to(target) for host in hosts]  # the CPU's are themselves
     else:
         moved = [given.copy_(host) for given, host in zip(targets, hosts, strict=True)]
-    return _with_arrays(arrays, iter(moved))
+    in_order = iter(moved)
+    return _map(lambda *_: next(in_order), arrays)
 
 
 def _to_cuda(
@@ -89,7 +91,7 @@ def _to_cuda(
 
 
 def _shared(torch: Any, array: Array, place: str) -> Any:
-    """A tensor of the CPU with the array's own memory, where torch has a form for that."""
+    """Returns a tensor of the CPU: with the array's own memory, if torch has such tensors."""
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     try:
@@ -108,25 +110,13 @@ def _check_target(torch: Any, host: Any, given: Any, device: Any, place: str) ->
         raise ValueError(f"{wanted}, got one of shape {tuple(given.shape)} and {given.dtype} on {given.device}")
 
 
-def _arrays_in(nest: Any, path: Path = ()) -> Iterator[tuple[Path, Array]]:
-    """Each array with its place. Named tuples, such as a Graph, are objects and stay whole."""
+def _map(function: Callable[[Path, Array], Any], nest: Any, path: Path = ()) -> Any:
+    """Replaces each array by what the function returns for it and its place. Named tuples, such as a Graph, stay."""
     if isinstance(nest, dict):
-        for key, value in nest.items():
-            yield from _arrays_in(value, (*path, key))
-    elif type(nest) in (tuple, list):
-        for i, value in enumerate(nest):
-            yield from _arrays_in(value, (*path, i))
-    elif isinstance(nest, np.ndarray):
-        yield path, nest
-
-
-def _with_arrays(nest: Any, leaves: Iterator[Any]) -> Any:
-    """Returns the nest with these in the places of its arrays, in the order of `_arrays_in`."""
-    if isinstance(nest, dict):
-        return {key: _with_arrays(value, leaves) for key, value in nest.items()}
+        return {key: _map(function, value, (*path, key)) for key, value in nest.items()}
     if type(nest) in (tuple, list):
-        return type(nest)([_with_arrays(value, leaves) for value in nest])
-    return next(leaves) if isinstance(nest, np.ndarray) else nest
+        return type(nest)([_map(function, value, (*path, i)) for i, value in enumerate(nest)])
+    return function(path, nest) if isinstance(nest, np.ndarray) else nest
 
 
 def _at(nest: Any, path: Path) -> Any:

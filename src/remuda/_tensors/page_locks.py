@@ -78,16 +78,12 @@ class Locked:
     """The page-locked pieces of one arena: whole pages, none of them twice.
 
     CUDA does not copy what lies only partly in a piece, so pieces that meet become one.
-
-    Attributes:
-        spans: The pieces.
-        is_refused: Whether the system has refused to lock one: then no more are tried.
     """
 
     def __init__(self, cudart: Any) -> None:
         """`cudart`: the runtime of CUDA, as torch has it."""
         self.spans: list[Span] = []
-        self.is_refused = False
+        self.is_refused = False  # by the system: then no more are tried
         self._cudart = cudart
 
     def has(self, span: Span) -> bool:

@@ -27,16 +27,11 @@ def detach(env: Any) -> None:
 
 
 class _Attached:
-    """Stands before the `reset` and `step` of one env, which its worker looks up by their names.
-
-    Attributes:
-        recorder: Takes the pictures.
-        expected: The episode that the next reset begins; None: it is not recorded.
-    """
+    """Stands before the `reset` and `step` of one env, which its worker looks up by their names."""
 
     def __init__(self, env: Any, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.expected: int | None = None
+        self.expected: int | None = None  # the episode that the next reset begins; None: it is not recorded
         self._reset, self._step = env.reset, env.step
         env.reset, env.step = self.reset, self.step
 

@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True)
 class VideoFolder:
-    """The episodes that are recorded of a group of envs, and the progress of their videos.
+    """The episodes that are recorded of a group of envs, and the progress of their videos."""
 
-    Attributes:
-        folder: Where the videos go.
-        scratch: A folder in it, for the parts that they are made of.
-        env_ids: The envs of a video, in the order of their tiles.
-        trigger: Returns whether an episode is recorded, by its number.
-        name_prefix: Of the videos' names.
-        fps: Pictures a second; None: as the envs' metadata say.
-    """
-
-    folder: Path
-    scratch: Path
-    env_ids: tuple[int, ...]
-    trigger: Callable[[int], bool]
+    folder: Path  # for the videos
+    scratch: Path  # a folder in it, for the parts of videos
+    env_ids: tuple[int, ...]  # of a video, in the order of their tiles
+    trigger: Callable[[int], bool]  # whether an episode is recorded, by its number
     name_prefix: str
-    fps: float | None = None
+    fps: float | None = None  # None: as the envs' metadata say
 
     def next_episode(self, env_id: int) -> int:
         """The number of the episode that this env begins now: 0, 1, ..., also when the env has been rebuilt."""
@@ -88,13 +79,14 @@ class VideoFolder:
             return None
         return claimed
 
-    def claimed(self, env_id: int) -> list[tuple[int, Path]]:
+    def claimed(self, env_id: int) -> Iterator[tuple[int, Path]]:
         """(episode, folder) of what the recorder of this env has claimed, and not made."""
-        folders = [(int(folder.name.split("-")[1]), folder) for folder in self.scratch.glob(f"making-*-{env_id}")]
-        for episode, folder in folders:
+        for folder in list(self.scratch.glob(f"making-*-{env_id}")):
+            episode = int(folder.name.split("-")[1])
             if self._is_settled(episode):
                 self.settle(episode, folder)
-        return [(episode, folder) for episode, folder in folders if folder.exists()]
+            else:
+                yield episode, folder
 
     def settle(self, episode: int, folder: Path) -> None:
         """Removes the parts of a video that is made, or could not be made: parts that come later are dropped."""

@@ -24,21 +24,13 @@ _LEAST_LATE = 1.0  # seconds
 
 @dataclass(frozen=True)
 class View:
-    """The user's choice of what is shown.
+    """The user's choice of what is shown."""
 
-    Attributes:
-        page: "envs", "workers", or "env" for one alone.
-        sort: The heading of the column that rows are sorted by, the largest first.
-        backwards: Sorts the smallest first.
-        cursor: The row that is marked, counted from 0.
-        env: The env of the page "env".
-    """
-
-    page: str = "envs"
-    sort: str = "p99"
+    page: str = "envs"  # or "workers", or "env" for one alone
+    sort: str = "p99"  # the heading of the column that rows are sorted by, the largest first
     backwards: bool = False
-    cursor: int = 0
-    env: int = 0
+    cursor: int = 0  # the row that is marked
+    env: int = 0  # on the page "env"
 
     def press(self, key: str, rows: Sequence[Row]) -> View:
         """Returns the view after a key was pressed. `rows`: those that are shown."""
@@ -66,41 +58,25 @@ class View:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table.
+    """One line of a table, about an env or about a worker."""
 
-    Attributes:
-        env: The env of the line; of a worker, its first.
-        texts: One for each column.
-        is_late: Whether to mark the line: its env has been in one call for much longer than usual.
-        values: What rows are sorted by, one for each column.
-    """
-
-    env: int
-    texts: tuple[str, ...]
-    is_late: bool = False
-    values: tuple[float, ...] = ()
+    env: int  # of a worker: its first
+    texts: tuple[str, ...]  # one for each column
+    is_late: bool = False  # in one call for much longer than usual
+    values: tuple[float, ...] = ()  # one for each column, to sort by
 
 
 @dataclass(frozen=True)
 class Page:
-    """The contents of a screen, below its title: a table of envs or workers, or one env.
+    """The contents of a screen: a table of envs or workers, or one env."""
 
-    Attributes:
-        summary: The two lines at the top.
-        keys: The last line, which names the keys.
-        headings, rows: The table.
-        env: The env that is shown in place of the table.
-        facts: Names and values of that env.
-        output: The end of what its worker has written; None if that is not kept.
-    """
-
-    summary: tuple[str, str]
-    keys: str
+    summary: tuple[str, str]  # two lines at the top
+    keys: str  # the last line
     headings: Sequence[str] = ()
     rows: Sequence[Row] = ()
-    env: int | None = None
-    facts: Sequence[tuple[str, str]] = ()
-    output: str | None = None
+    env: int | None = None  # is shown in place of the table
+    facts: Sequence[tuple[str, str]] = ()  # names and values of that env
+    output: str | None = None  # the end of its worker's; None if that is not kept
 
 
 def open_page(so_far: PoolStats, late: PoolStats, view: View) -> Page:

@@ -15,15 +15,7 @@ _TAIL = 8  # lines of output
 
 
 def draw(title: str, page: Page, cursor: int, console: Console, notice: str) -> RenderableType:
-    """Draws a whole screen.
-
-    Args:
-        title: The first line.
-        page: What is shown below it.
-        cursor: The row of the table that is marked.
-        console: The terminal, whose size decides how much is shown.
-        notice: The last line but one.
-    """
+    """Draws as much of a page as fits into the terminal. `cursor`: the marked row; `notice`: the last line but one."""
     first, second = page.summary
     head = [Text(title, style="bold reverse"), Text(first), Text(second, style="yellow"), Text()]
     foot = [Text(notice, style="green"), Text(page.keys, style="dim")]

@@ -17,16 +17,10 @@ _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}  # options of Python that 
 
 
 class SeenPool(ABC):
-    """The base of open pools and of starting ones.
+    """The base of open pools and of starting ones."""
 
-    Attributes:
-        card: How the pool was made, and by which process.
-        title: The number of envs and workers, in words.
-        file: The device and inode of the memory file.
-    """
-
-    card: Card | BuildCard
-    title: str
+    card: Card | BuildCard  # how the pool was made, and by which process
+    title: str  # the number of envs and workers, in words
     _WHEN_CLOSED: ClassVar[str]
 
     def __init__(self, fd: int) -> None:

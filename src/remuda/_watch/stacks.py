@@ -21,32 +21,20 @@ _INSTALL = 'pip install "remuda[stacks]" for the stacks of native code, and of t
 
 @dataclass(frozen=True)
 class WorkerStack:
-    """The calls that one worker is in.
+    """The calls that one worker is in; the fields are those of the command's JSON."""
 
-    Attributes:
-        worker: Its index, or None for the program.
-        pid: Its process; None if it has none of its own.
-        doing: What it does, in words.
-        seconds: How long it has done that.
-        stack: The calls, as text; empty if it waits for a command, or they are not known.
-        problem: Why they are not known; else empty.
-        is_busy: Whether it does anything.
-    """
-
-    worker: int | None
-    pid: int | None
+    worker: int | None  # None: the program
+    pid: int | None  # None: it has no process of its own
     doing: str
-    seconds: float
-    stack: str = ""
-    problem: str = ""
+    seconds: float  # since it began with that
+    stack: str = ""  # empty if it waits for a command, or the calls are not known
+    problem: str = ""  # why they are not known
     is_busy: bool = False
 
 
 def stacks_of(pool: SeenPool, *, native: bool) -> list[WorkerStack]:
-    """Returns the stack of the program, if py-spy is installed, and of each worker, the longest at work first.
-
-    `native`: with the calls of native code, which py-spy shows.
-    """
+    """Returns the stacks of the workers, the longest at work first. `native`: by py-spy, if there is one, which shows
+    native code and the program too."""
     if isinstance(pool, StartingPool):
         workers = _starting(pool.look(), pool.pid)
     else:

@@ -24,18 +24,11 @@ _LATE = 5  # snapshots: the recent figures are the difference of the first and t
 class Top:
     """Shows pools one at a time, until the user leaves or no pool is left.
 
-    When a starting pool has ended, it is followed by the pool that was started.
+    The list always has the pools that are not closed: pools that have ended are closed and removed, and a starting pool
+    is followed by the pool that was started. `interval`: seconds between two snapshots.
     """
 
     def __init__(self, pools: list[SeenPool], console: Console, interval: float) -> None:
-        """Shows the first pool.
-
-        Args:
-            pools: Those that are not closed, now and later: `run` closes and removes pools that have ended. The caller
-                closes the rest.
-            console: The terminal.
-            interval: Seconds between two snapshots.
-        """
         self._pools, self._console, self._interval = pools, console, interval
         self._view, self._notice = View(), ""
         self._seen: deque[Any] = deque(maxlen=_LATE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from remuda._watch.seen_pool import SeenPool
 
-    Subcommands = argparse._SubParsersAction[argparse.ArgumentParser]
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_subcommand(subcommands: Subcommands, run: Callable[[Any], int], name: str) -> argparse.ArgumentParser:

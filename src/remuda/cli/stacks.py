@@ -7,12 +7,10 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
-from .options import add_pid, add_subcommand, show_pools
+from .options import Subcommands, add_pid, add_subcommand, show_pools
 
 if TYPE_CHECKING:
     from remuda._watch.seen_pool import SeenPool
-
-    from .options import Subcommands
 
 
 def add_to(subcommands: Subcommands) -> None:

@@ -9,14 +9,10 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import remuda
 
-from .options import add_subcommand, at_least, refuse
-
-if TYPE_CHECKING:
-    from .options import Subcommands
+from .options import Subcommands, add_subcommand, at_least, refuse
 
 
 def add_to(subcommands: Subcommands) -> None:
