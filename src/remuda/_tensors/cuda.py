@@ -6,7 +6,6 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from remuda._system.forks import fork_safe_lock
@@ -41,7 +40,7 @@ class CudaCopies:
         self._device, self._stream, self._owner = device, torch.cuda.Stream(device), os.getpid()
         self._held: deque[tuple[Any, Any]] = deque()  # the event behind each copy, and the memory that it reads
         self._lock = fork_safe_lock()  # a signal handler may copy something, too
-        self._constants: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self._constants: dict[int, Any] = {}  # copies, by the identity of the array
 
     def copy(self, hosts: Sequence[Any], targets: Sequence[Any] | None, non_blocking: bool) -> Sequence[Any]:
         """Copies tensors of the CPU, or of this device, into new ones of the device, or into `targets`."""
@@ -91,9 +90,10 @@ class CudaCopies:
         """The device's copy of an array that never changes, such as the ids of all envs: made once."""
         if id(array) not in self._constants:
             (copy,) = self.copy([host], None, non_blocking=False)
-            forget = partial(self._constants.pop, id(array), None)
-            self._constants[id(array)] = (weakref.ref(array, lambda _: forget()), copy)
-        constant = self._constants[id(array)][1]
+            forget = weakref.finalize(array, self._constants.pop, id(array), None)  # before another has its identity
+            forget.atexit = False  # a forked child may not call CUDA
+            self._constants[id(array)] = copy
+        constant = self._constants[id(array)]
         constant.record_stream(import_torch().cuda.current_stream(self._device))
         return constant
 
