@@ -31,6 +31,7 @@ def append(path: Path, picture: Any) -> None:
 
 def pictures(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
     """Yields the pictures that are whole."""
-    with gzip.open(path) as file, suppress(EOFError, ValueError):  # at the end, or in one that is cut off
+    at_the_end = EOFError, ValueError, gzip.BadGzipFile  # which may be in a picture that is cut off
+    with gzip.open(path) as file, suppress(*at_the_end):
         while True:
             yield np.lib.format.read_array(file)
