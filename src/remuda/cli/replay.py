@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from remuda._crash.file import load_record
 from remuda._crash.printable import printable
@@ -16,7 +17,10 @@ from remuda._replay.play import Assignment
 from remuda._replay.unpickling import Leave, unpickle
 from remuda.errors import RecordError
 
-from .options import Subcommands, add_subcommand, at_least, refuse
+from .options import add_subcommand, at_least, refuse
+
+if TYPE_CHECKING:
+    from .options import Subcommands
 
 REFUSED, NOT_REPRODUCED = 2, 3  # exit statuses
 
