@@ -50,10 +50,10 @@ class Bar:
         self._progress: Any = None
         self._task: Any = None
 
-    def show(self, done: Callable[[], int], told: Callable[[], str] = lambda: "", *, at_once: bool = False) -> float:
+    def show(self, done: Callable[[], int], note: Callable[[], str] = lambda: "", *, at_once: bool = False) -> float:
         """Draws the bar if it is time for that; returns the seconds until it is time.
 
-        `done`: how many of the total; `told`: the text behind the bar; both are called when it is drawn. `at_once`:
+        `done`: how many of the total; `note`: the text behind the bar; both are called when it is drawn. `at_once`:
         draws a bar that has appeared before now, because the next call may be far.
         """
         now = clock()
@@ -62,9 +62,9 @@ class Bar:
         self._due = now + INTERVAL
         if self._progress is None:
             self._progress = _progress(self._what, stays=self._stays)
-            self._task = self._progress.add_task("", total=self._total, told="")
+            self._task = self._progress.add_task("", total=self._total, note="")
             self._progress.tasks[0].start_time = self._begin  # not when it appears
-        self._progress.update(self._task, completed=done(), told=told())
+        self._progress.update(self._task, completed=done(), note=note())
         if Bar.shown is self:
             self._progress.refresh()
         else:
@@ -76,7 +76,7 @@ class Bar:
     def finish(self, done: int) -> None:
         """Hides the bar. `done`: how many were done at last."""
         if Bar.shown is self:
-            self._progress.update(self._task, completed=done, told="")
+            self._progress.update(self._task, completed=done, note="")
         self.hide()
 
     def hide(self) -> None:
@@ -97,6 +97,6 @@ def _progress(what: str, *, stays: bool) -> Any:
         text = "a progress bar needs rich, which is not installed: pip install rich"
         raise MissingFrameworkError(text, name="rich") from missing
     columns = [TextColumn(what), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn()]
-    columns.append(TimeLeftColumn() if stays else TextColumn("{task.fields[told]}", markup=False))
+    columns.append(TimeLeftColumn() if stays else TextColumn("{task.fields[note]}", markup=False))
     console = Console(stderr=True)
     return Progress(*columns, console=console, auto_refresh=False, transient=not stays, get_time=clock)

@@ -60,8 +60,8 @@ def trace(options: argparse.Namespace) -> int:
 class _End:
     """Writes the trace when the program ends, by SIGTERM too, as Slurm and Docker send it.
 
-    SIGTERM ends the program at once, as it does without us, but the trace is written before. A program that handles it
-    by itself, or ignores it, has its way.
+    SIGTERM ends the program at once, as it does without this command, but the trace is written before. A handler of the
+    program's own replaces this one.
     """
 
     def __init__(self, recording: remuda.Trace) -> None:
@@ -71,7 +71,7 @@ class _End:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def write(self) -> bool:
-        """Whether it could be; where it could not, the program still ends as it has ended."""
+        """Returns whether it could be written; if not, the program still ends as it has ended."""
         self._is_writing = True
         try:
             print(f"the trace: {self._recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
@@ -86,9 +86,9 @@ class _End:
 
     def _on_sigterm(self, *_: object) -> None:
         self._is_due = True
-        if os.getpid() != self._owner:  # a forked child of the program: its trace is its parent's affair
+        if os.getpid() != self._owner:  # a forked child of the program: its parent writes the trace
             self._die()
-        if not self._is_writing:  # else that comes to its end
+        if not self._is_writing:  # else `write` ends the program
             self.write()
 
     def _die(self) -> None:
