@@ -152,8 +152,8 @@ def _state(worker: WorkerStats, env: int | None = None) -> tuple[str, float]:
     """Returns the state of a worker, or of one env of it, in words, and its seconds."""
     if worker.doing is None or (env is not None and worker.doing_env not in (None, env)):
         return "waits", -1.0
-    whose = f" {worker.doing_env}" if env is None and worker.doing_env is not None else ""
-    return f"{worker.doing}{whose} {span(worker.doing_since)}", worker.doing_since
+    number = f" {worker.doing_env}" if env is None and worker.doing_env is not None else ""
+    return f"{worker.doing}{number} {span(worker.doing_since)}", worker.doing_since
 
 
 def _is_late(worker: WorkerStats, stats: PoolStats) -> bool:

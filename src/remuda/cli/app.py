@@ -20,11 +20,7 @@ _OF_A_CLOSED_PIPE = 128 + 13  # as shells have it of a program that SIGPIPE ende
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, and exit with its status.
-
-    Args:
-        arguments: those of the command line, if not given.
-    """
+    """Run the command, and exit with its status. `arguments`: None for those of the command line."""
     try:
         try:
             status = _run(sys.argv[1:] if arguments is None else arguments)

@@ -105,7 +105,7 @@ def _is_module(name: str) -> bool:
 
 
 def _merge(paths: list[Path], merged: Path) -> int:
-    from remuda._trace.merge import merge_traces
+    from remuda._trace.file import merge_traces
 
     if len(paths) < 2:
         return refuse(f"expected two traces or more to merge, got {len(paths)}")
