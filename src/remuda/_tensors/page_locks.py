@@ -93,19 +93,19 @@ class Locked:
     def add(self, arena: _core.Arena, span: Span) -> str | None:
         """Locks a span; returns an error of CUDA, or None."""
         if not self.spans:
-            for address, size in _whole_pages(arena.lasting):
-                if (error := self._register((address, address + size))) is not None:
+            for pages in _whole_pages([(address, address + size) for address, size in arena.lasting]):
+                if (error := self._register(pages)) is not None:
                     return error
         return None if self.has(span) else self._join(span)
 
     def _join(self, span: Span) -> str | None:
-        first, size = _whole_pages([(span[0], span[1] - span[0])])[0]
-        end = first + size
-        if met := [one for one in self.spans if one[0] < end and first < one[1]]:
+        [pages] = _whole_pages([span])
+        if met := [one for one in self.spans if one[0] < pages[1] and pages[0] < one[1]]:
             finish_all()
         for one in met:
             self._unregister(one)
-        return self._register((min([first, *(one[0] for one in met)]), max([end, *(one[1] for one in met)])))
+        first, end = zip(pages, *met, strict=True)
+        return self._register((min(first), max(end)))
 
     def clear(self) -> None:
         for span in list(self.spans):
@@ -136,14 +136,14 @@ def _span(array: Any) -> Span:
     return first + sum(s for s in steps if s < 0), first + sum(s for s in steps if s > 0) + whole.itemsize
 
 
-def _whole_pages(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(address, bytes) of the pages that these lie in, neighbours as one, so that no page is locked twice."""
-    pages: list[tuple[int, int]] = []
-    for address, size in stretches:
-        first, end = address - address % mmap.PAGESIZE, address + size + -(address + size) % mmap.PAGESIZE
-        if pages and first <= sum(pages[-1]):
-            first = pages.pop()[0]
-        pages.append((first, end - first))
+def _whole_pages(spans: list[Span]) -> list[Span]:
+    """Returns the pages that these lie in, neighbours as one, so that no page is locked twice."""
+    pages: list[Span] = []
+    for first, end in spans:
+        begin = first - first % mmap.PAGESIZE
+        if pages and begin <= pages[-1][1]:
+            begin = pages.pop()[0]
+        pages.append((begin, end + -end % mmap.PAGESIZE))
     return pages
 
 
