@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda._tensors import cuda, page_locks, under_way
+from remuda._tensors import cuda, page_locks
 
 GPU = torch.device("cuda", 0)
 
@@ -221,7 +221,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: gpu.runtime)
     monkeypatch.setattr(cuda, "_copies", {})
-    monkeypatch.setattr(under_way, "_all", [])
     monkeypatch.setattr(page_locks, "_forget_error", lambda: None)
     yield gpu
-    under_way.finish_all()
+    cuda.finish_all()

@@ -72,7 +72,7 @@ def run(pool: remuda.Pool, seconds: float) -> None:
 def draw_top(path: Path, pool: remuda.Pool) -> None:
     """After a few seconds of running."""
     console = Console(record=True, width=80, height=26, file=io.StringIO(), force_terminal=True)
-    (watched,) = find(os.getpid()).pools
+    (watched,) = find(os.getpid())
     top = Top([watched], console, 1.0)
     top._look()
     run(pool, 3.0)

@@ -61,9 +61,8 @@ if TYPE_CHECKING:
     from remuda import mlagents as mlagents
     from remuda import sb3 as sb3
     from remuda._cluster.description import Ray
-    from remuda._tensors.batch import TensorBatch
     from remuda._tensors.moving import to_torch
-    from remuda._tensors.rollout import TensorRollout
+    from remuda._tensors.tensors import TensorBatch, TensorRollout
     from remuda._training.collect import Collector, collect
     from remuda._training.evaluate import evaluate
     from remuda._training.evaluation import Evaluation
@@ -146,8 +145,8 @@ _LATER = {  # where it is
     "Collector": "remuda._training.collect",
     "Evaluation": "remuda._training.evaluation",
     "Ray": "remuda._cluster.description",
-    "TensorBatch": "remuda._tensors.batch",
-    "TensorRollout": "remuda._tensors.rollout",
+    "TensorBatch": "remuda._tensors.tensors",
+    "TensorRollout": "remuda._tensors.tensors",
     "collect": "remuda._training.collect",
     "evaluate": "remuda._training.evaluate",
     "make_vec": "remuda.gymnasium",

@@ -1,4 +1,4 @@
-"""Clears what the frames of an error hold: errors are kept, and shared memory can be gigabytes."""
+"""Clears the variables of an error's frames: a program may keep errors, and shared memory can be gigabytes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 def holds_nothing(method: Callable[P, T]) -> Callable[P, T]:
-    """Makes a method whose errors do not hold its arguments, nor what it worked with.
+    """Makes a method whose errors refer neither to its arguments nor to its variables.
 
-    Tracebacks keep their lines. Only frames of this package lose their variables; those of the caller's own code keep
-    theirs for a debugger.
+    Tracebacks keep their lines. Only frames of this package lose their variables; frames of the caller's code keep them
+    for a debugger.
     """
 
     @wraps(method)

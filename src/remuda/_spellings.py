@@ -1,4 +1,4 @@
-"""Other spellings of the names of batches' and rollouts' attributes: singular and plural, and those of Gymnasium."""
+"""Other spellings of the attributes of batches and rollouts: singular and plural, and those of Gymnasium."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda._error_frames import holds_nothing
 
-_SPELLINGS = (
+_GROUPS = (
     ("reward", "rewards"),
     ("terminated", "terminations", "terminateds"),
     ("truncated", "truncations", "truncateds"),
@@ -23,6 +23,7 @@ _SPELLINGS = (
     ("episode_start", "episode_starts"),
     ("step", "steps"),
 )
+_SPELLINGS = {name: group for group in _GROUPS for name in group}
 
 
 class OtherSpellings:
@@ -34,7 +35,7 @@ class OtherSpellings:
         def __getattr__(self, name: str) -> Any:
             if name in dir(type(self)):  # a property that has raised AttributeError itself
                 return object.__getattribute__(self, name)
-            for spelling in _others(name):
+            for spelling in _SPELLINGS.get(name, ()):
                 try:
                     return object.__getattribute__(self, spelling)
                 except AttributeError:
@@ -67,11 +68,6 @@ class InPlural(OtherSpellings):
         def terminations(self) -> Any: ...
         @property
         def truncations(self) -> Any: ...
-
-
-def _others(name: str) -> tuple[str, ...]:
-    group = next((group for group in _SPELLINGS if name in group), ())
-    return tuple(spelling for spelling in group if spelling != name)
 
 
 def _advice(of: object, name: str) -> str:

@@ -24,7 +24,7 @@ def name_some(what: str, numbers: Iterable[int]) -> str:
 
 
 def describe_exitcode(exitcode: int | None) -> str:
-    """What an exit code says, with the likely cause of the signals one meets in practice."""
+    """Describes an exit code, with the likely cause of the usual signals."""
     if exitcode is None:
         return "its exit code is unknown"
     if exitcode >= 0:

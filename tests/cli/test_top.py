@@ -102,6 +102,43 @@ def test_a_pool_that_ends_while_it_is_watched_ends_the_view_with_a_sentence(
     running.await_end()
 
 
+TWO = """
+with Pool(counting(3), num_workers=1, name="other") as other:
+    other.reset()
+    with Pool(counting(2), num_workers=1, name="herd") as pool:
+        pool.reset()
+        say("open")
+        input()
+    say("closed")
+    input()
+say("over")
+"""
+
+
+def test_several_pools_are_shown_in_turn_and_one_that_ends_is_named(script: Start, tmp_path: Path) -> None:
+    running = script(TWO)
+    running.read_line()
+    pid = running.process.pid
+    names = (f"herd, process {pid} (", f"other, process {pid} (")
+    with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
+        text = top.await_text(lambda text: any(name in text for name in names))
+        shown, following = names if names[0] in text else names[::-1]
+        assert re.search(r"\([12] of 2\): [23] envs in 1", text)
+        top.press("\t")
+        top.await_text(lambda text: following in text)
+        top.press("\tw")
+        top.await_text(lambda text: shown in text and "busyv" in text)
+        running.write_line()
+        assert running.read_line() == "closed"
+        text = top.await_text(lambda text: f"the pool herd of process {pid} was closed" in text)
+        assert f"remuda top  other, process {pid}: 3 envs in 1 process workers" in text
+        running.write_line()
+        code, text = top.await_end()
+    assert code == 0 and f"the pool other of process {pid} was closed" in text
+    assert running.read_line() == "over"
+    running.await_end()
+
+
 def test_a_program_that_is_stopped_is_said_to_be(script: Start, tmp_path: Path) -> None:
     running, pid = start(script)
     with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:

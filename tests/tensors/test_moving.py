@@ -258,8 +258,9 @@ def test_addresses_without_memory_are_not_page_locked(gpu: Gpu) -> None:  # noqa
 
 def test_neighbours_in_a_page_are_page_locked_together() -> None:
     page = mmap.PAGESIZE
-    assert page_locks._whole_pages([(0, 10), (20, page), (3 * page + 5, 2)]) == [(0, 2 * page), (3 * page, page)]
-    assert page_locks._whole_pages([(page, page), (2 * page, 1)]) == [(page, 2 * page)]
+    spans = [(0, 10), (20, 20 + page), (3 * page + 5, 3 * page + 7)]
+    assert page_locks._whole_pages(spans) == [(0, 2 * page), (3 * page, 4 * page)]
+    assert page_locks._whole_pages([(page, 2 * page), (2 * page, 2 * page + 1)]) == [(page, 3 * page)]
 
 
 def test_steps_of_a_rollout_are_copied_too(gpu: Gpu) -> None:  # noqa: F811

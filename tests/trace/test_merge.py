@@ -12,7 +12,7 @@ from traces import slices
 
 import remuda
 from remuda import TraceError
-from remuda._trace.merge import merge_traces
+from remuda._trace.file import merge_traces
 
 
 def write(path: Path, base: int | None, **at: float) -> Path:

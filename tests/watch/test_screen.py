@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import re
 import sys
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from made_up_stats import US, each, snapshot
@@ -17,11 +15,10 @@ pytest.importorskip("rich")
 
 from rich.console import Console
 
-from remuda._watch.pages import View
+from remuda._watch.pages import View, open_page
 from remuda._watch.screen import draw
 
-CARD = SimpleNamespace(name="herd", owner=4145)
-POOL: Any = SimpleNamespace(card=CARD, owner=SimpleNamespace(is_stopped=False))
+TITLE = "remuda top  herd, process 4145: 512 envs in 2 process workers"
 # Its verdict takes four lines of eighty columns.
 STATS = snapshot(
     steps=[each(1000 * US)] * 512, workers=2, waited=300_000 * US, own=200 * US, queued=200_000 * US, others=1.5
@@ -33,7 +30,7 @@ STATS = snapshot(
 def test_it_fits_whatever_the_verdict_takes(lines: int, page: str) -> None:
     console = Console(width=80, height=lines, file=io.StringIO(), force_terminal=True, color_system=None)
     view = View("workers", "busy") if page == "workers" else View(page)
-    console.print(draw(POOL, "", STATS, STATS, view, console, "written: remuda-top-4145-120000.json"))
+    console.print(draw(TITLE, open_page(STATS, STATS, view), 0, console, "written: remuda-top-4145-120000.json"))
     shown = console.file.getvalue().rstrip("\n").splitlines()  # type: ignore[attr-defined]
     assert len(shown) <= lines
     assert "q quit" in shown[-1] and "written: " in shown[-2]
@@ -45,7 +42,7 @@ def test_it_fits_whatever_the_verdict_takes(lines: int, page: str) -> None:
 def test_a_small_terminal_shows_the_table(lines: int, width: int, page: str) -> None:
     console = Console(width=width, height=lines, file=io.StringIO(), force_terminal=True, color_system=None)
     view = View("workers", "busy") if page == "workers" else View(page)
-    console.print(draw(POOL, "", STATS, STATS, view, console, ""))
+    console.print(draw(TITLE, open_page(STATS, STATS, view), 0, console, ""))
     shown = console.file.getvalue().rstrip("\n").splitlines()  # type: ignore[attr-defined]
     assert len(shown) <= lines
     assert "q quit" in " ".join(shown[-4:])
@@ -57,6 +54,6 @@ def test_a_small_terminal_shows_the_table(lines: int, width: int, page: str) -> 
 
 def test_it_says_which_of_many_rows_it_shows() -> None:
     console = Console(width=80, height=24, file=io.StringIO(), force_terminal=True, color_system=None)
-    console.print(draw(POOL, "", STATS, STATS, View(sort="env", cursor=500), console, ""))
+    console.print(draw(TITLE, open_page(STATS, STATS, View(sort="env")), 500, console, ""))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "of 512" in text and "500 " in text  # the marked row

@@ -1,4 +1,4 @@
-"""Judges what the trials of an env have found."""
+"""Judges the results of the trials of an env."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ LEAK_BYTES = 32 << 10
 _LEAST_RESETS = 8
 
 ONE_EACH = "num_workers=num_envs (or None), backend='process': one process for each env"
-_CLOSED_FIRST = (
-    "close an env before the next one is built in its process: pool.replace does that if the env has a render_mode"
-)
-_RENEW = "do not replace envs in living workers; renew them with FaultPolicy('restart', renew_every=...)"
 _LIMIT = "max_worker_memory='2GiB', or FaultPolicy('restart', renew_every=500): a new process before it is too large"
-
-
-_ADVICE = {BUILT_FIRST: _CLOSED_FIRST, CLOSED_FIRST: _RENEW}
+_INSTEAD = {  # by situation
+    BUILT_FIRST: (
+        "close an env before the next one is built in its process: pool.replace does that if the env has a render_mode"
+    ),
+    CLOSED_FIRST: "do not replace envs in living workers; renew them with FaultPolicy('restart', renew_every=...)",
+}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was examined. `advice`: what to do; None: nothing."""
+    """One thing that was examined. `advice`: how to avoid what is wrong; None if there is no advice."""
 
     what: str
     verdict: Verdict
@@ -50,17 +49,16 @@ def judge_pictures(
     """
     findings = []
     for situation, (seed, number, drawn) in found.items():
-        difference = _difference(drawn, expected[seed][number])
         what = f"picture when {situation}"
-        if difference is None:
-            findings.append(Finding(what, "right", "as alone in a process"))
+        if difference := _difference(drawn, expected[seed][number]):
+            findings.append(Finding(what, "wrong", difference, _INSTEAD.get(situation, ONE_EACH)))
         else:
-            findings.append(Finding(what, "wrong", difference, _ADVICE.get(situation, ONE_EACH)))
+            findings.append(Finding(what, "right", "as alone in a process"))
     return findings
 
 
 def judge_repetition(first: Sequence[Sequence[Picture]], again: Sequence[Sequence[Picture]]) -> Finding:
-    """Whether an env draws the same twice: otherwise pictures cannot be compared."""
+    """Judges whether an env draws the same twice: otherwise pictures cannot be compared."""
     what = "picture alone in a process"
     if not any(first):
         return Finding(
@@ -69,15 +67,15 @@ def judge_repetition(first: Sequence[Sequence[Picture]], again: Sequence[Sequenc
             "none: the env has no render_mode that draws for its caller, and observes no pictures",
             "make it with render_mode='rgb_array' if it is to draw",
         )
-    pairs = zip(first, again, strict=True)
-    difference = next((told for one, other in pairs if (told := _difference(one, other))), None)
-    if difference is None:
-        return Finding(what, "right", "the same in two processes")
-    return Finding(what, "unknown", f"{difference}, with the same seed and actions: pictures cannot be compared")
+    for one, other in zip(first, again, strict=True):
+        if difference := _difference(one, other):
+            text = f"{difference}, with the same seed and actions: pictures cannot be compared"
+            return Finding(what, "unknown", text)
+    return Finding(what, "right", "the same in two processes")
 
 
 def judge_memory(sizes: Sequence[int]) -> Finding:
-    """Whether memory grows with resets, in their first half and in their second: caches grow in one of these."""
+    """Judges whether memory grows in the first half of the resets and in the second: a cache grows in one of them."""
     if len(sizes) < _LEAST_RESETS:
         return Finding("memory", "unknown", f"{len(sizes)} resets in a minute are too few to tell")
     half = len(sizes) // 2
@@ -93,7 +91,7 @@ def _slope(sizes: Sequence[int]) -> float:
 
 
 def _difference(drawn: Sequence[Picture], expected: Sequence[Picture]) -> str | None:
-    """None: they are the same."""
+    """Describes how pictures differ; None if they are the same."""
     shapes = [one.shape for one in drawn], [one.shape for one in expected]
     if shapes[0] != shapes[1]:
         return f"pictures of shapes {shapes[0]}, alone in a process {shapes[1]}"

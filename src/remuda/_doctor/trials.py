@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -25,12 +26,12 @@ A, B = 0, 1  # seeds of the two envs
 BUILT_FIRST = "its predecessor is closed after it was built"
 CLOSED_FIRST = "its predecessor is closed before it is built"
 _STEPS = 3  # between two pictures of an env
-_SECONDS = 60.0  # of resets that are measured
+_SECONDS = 60.0  # for the resets that are measured
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "EGL_DEVICE_ID", "LP_NUM_THREADS", "MUJOCO_EGL_DEVICE_ID", "MUJOCO_GL")
 
 
 class Stage(gymnasium.Env[Any, Any]):
-    """An env that is only a worker's place: trials are calls of it."""
+    """An env that is never stepped. Trials are calls of it, because these run in its worker."""
 
     observation_space = action_space = gymnasium.spaces.Discrete(1)
 
@@ -65,10 +66,11 @@ class _Actor:
     def close(self) -> None:
         self.env.close()
         self.env = self._obs = None
+        free_closed_env()
 
 
 def pictures(env: Any, obs: Any) -> list[Picture]:
-    """Copies of what an env renders, if it renders for its caller, and of the pictures in an observation."""
+    """Copies the picture that an env renders, if it renders for its caller, and the pictures in an observation."""
     drawn = env.render() if renders(env) and env.render_mode != "human" else None
     return [np.array(one) for one in [*([] if drawn is None else [drawn]), *_in_observation(obs)]]
 
@@ -84,14 +86,13 @@ def _in_observation(obs: Any) -> list[Any]:
 def alone(_: Any, env_fn: EnvFn, seed: int) -> tuple[list[list[Picture]], dict[str, str]]:
     """The pictures at three times, and where they were drawn, of an env that is alone in its process."""
     actor = _Actor(env_fn, seed)
-    drawn = [actor.draw() for _ in range(3)]
-    found = drawn, _where()
+    found = [actor.draw() for _ in range(3)], _where()
     actor.close()
     return found
 
 
 def together(_: Any, env_fn: EnvFn, other_fn: EnvFn) -> dict[str, tuple[int, int, list[Picture]]]:
-    """Of each situation beside other envs: the seed, the number of pictures drawn before, the pictures."""
+    """The seed, the number of times drawn before, and the pictures, by situation beside other envs."""
     found: dict[str, tuple[int, int, list[Picture]]] = {}
     first = _Actor(env_fn, A)
     first.draw()
@@ -99,14 +100,11 @@ def together(_: Any, env_fn: EnvFn, other_fn: EnvFn) -> dict[str, tuple[int, int
     found["another env is built"] = B, 0, second.draw()
     found["another env draws"] = A, 1, first.draw()
     second.close()
-    free_closed_env()
     found["another env is closed"] = A, 2, first.draw()
     successor = _Actor(env_fn, A)
     first.close()
-    free_closed_env()
     found[BUILT_FIRST] = A, 0, successor.draw()
     successor.close()
-    free_closed_env()
     last = _Actor(env_fn, A)
     found[CLOSED_FIRST] = A, 0, last.draw()
     last.close()
@@ -114,7 +112,7 @@ def together(_: Any, env_fn: EnvFn, other_fn: EnvFn) -> dict[str, tuple[int, int
 
 
 def resets(_: Any, env_fn: EnvFn, count: int, warm_up: int) -> list[int]:
-    """Bytes that the process takes after each of so many resets and pictures; fewer, if those take long."""
+    """The bytes that the process takes after each of `count` resets and its pictures; of fewer if these take long."""
     env, sizes, end = env_fn(), list[int](), time.monotonic() + _SECONDS
     for i in range(warm_up + count):
         pictures(env, env.reset(seed=i)[0])
@@ -128,20 +126,11 @@ def resets(_: Any, env_fn: EnvFn, count: int, warm_up: int) -> list[int]:
 
 
 def _where() -> dict[str, str]:
-    """Variables that choose a GPU, and the renderer, as far as OpenGL tells it."""
+    """The variables that choose a GPU; and the renderer, if PyOpenGL is used and its context is current."""
     found = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-    if (renderer := _renderer()) is not None:
-        found["renderer"] = renderer
+    if "OpenGL" in sys.modules:
+        gl = importlib.import_module("OpenGL.GL")
+        with suppress(Exception):  # of PyOpenGL, whose errors depend on the platform
+            if (text := gl.glGetString(gl.GL_RENDERER)) is not None:
+                found["renderer"] = text.decode(errors="replace")
     return found
-
-
-def _renderer() -> str | None:
-    """None: OpenGL is not used through PyOpenGL here, or its context is not current."""
-    if "OpenGL" not in sys.modules:
-        return None
-    gl = importlib.import_module("OpenGL.GL")
-    try:
-        text = gl.glGetString(gl.GL_RENDERER)
-    except Exception:  # of PyOpenGL, whose errors depend on the platform
-        return None
-    return None if text is None else str(text.decode(errors="replace"))

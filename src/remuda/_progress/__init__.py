@@ -1,1 +1,1 @@
-"""Progress bars, for what takes longer than somebody likes to wait without a word."""
+"""Progress bars for what takes long."""

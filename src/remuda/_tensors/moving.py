@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda._tensors.cuda import copies_to
-from remuda._tensors.framework import import_torch
-from remuda._tensors.nests import arrays_in, at, shown, with_arrays
-from remuda._tensors.page_locks import PAGE_LOCKS
+from remuda._tensors import page_locks
+from remuda._tensors.cuda import copies_to, import_torch
 
 if TYPE_CHECKING:
     import torch
 
     Array = np.ndarray[Any, Any]
+
+Path = tuple[Any, ...]
+"""Keys and indices of a nest, from the outside in."""
 
 
 def to_torch(arrays: Any, device: torch.device | str | int = "cpu", non_blocking: bool = False, out: Any = None) -> Any:
@@ -54,20 +55,22 @@ def to_torch(arrays: Any, device: torch.device | str | int = "cpu", non_blocking
     """
     torch = import_torch()
     target = torch.device(device)
-    found = list(arrays_in(arrays))
-    hosts = [_shared(torch, array, shown(path)) for path, array in found]
+    found: list[tuple[Path, Array]] = []
+    _map(lambda path, array: found.append((path, array)), arrays)
+    hosts = [_shared(torch, array, _shown(path)) for path, array in found]
     targets = None
     if out is not None:
-        targets = [at(out, path) for path, _ in found]
+        targets = [_at(out, path) for path, _ in found]
         for (path, _), host, given in zip(found, hosts, targets, strict=True):
-            _check_target(torch, host, given, target, shown(path))
+            _check_target(torch, host, given, target, _shown(path))
     if target.type == "cuda":
         moved = _to_cuda([array for _, array in found], hosts, targets, target, non_blocking)
     elif targets is None:
         moved = [host.to(target) for host in hosts]  # the CPU's are themselves
     else:
         moved = [given.copy_(host) for given, host in zip(targets, hosts, strict=True)]
-    return with_arrays(arrays, iter(moved))
+    in_order = iter(moved)
+    return _map(lambda *_: next(in_order), arrays)
 
 
 def _to_cuda(
@@ -79,7 +82,7 @@ def _to_cuda(
         if array.base is None and not array.flags.writeable:
             sources[i] = copies.constant(array, hosts[i])
         else:
-            PAGE_LOCKS.lock(array)
+            page_locks.lock(array)
     if targets is not None:
         return copies.copy(sources, targets, non_blocking)
     changing = [source for source in sources if source.device.type == "cpu"]
@@ -88,7 +91,7 @@ def _to_cuda(
 
 
 def _shared(torch: Any, array: Array, place: str) -> Any:
-    """A tensor of the CPU with the array's own memory, where torch has a form for that."""
+    """Returns a tensor of the CPU: with the array's own memory, if torch has such tensors."""
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     try:
@@ -105,3 +108,27 @@ def _check_target(torch: Any, host: Any, given: Any, device: Any, place: str) ->
     is_there = given.device.type == device.type and device.index in (None, given.device.index)
     if given.shape != host.shape or given.dtype != host.dtype or not is_there:
         raise ValueError(f"{wanted}, got one of shape {tuple(given.shape)} and {given.dtype} on {given.device}")
+
+
+def _map(function: Callable[[Path, Array], Any], nest: Any, path: Path = ()) -> Any:
+    """Replaces each array by what the function returns for it and its place. Named tuples, such as a Graph, stay."""
+    if isinstance(nest, dict):
+        return {key: _map(function, value, (*path, key)) for key, value in nest.items()}
+    if type(nest) in (tuple, list):
+        return type(nest)([_map(function, value, (*path, i)) for i, value in enumerate(nest)])
+    return function(path, nest) if isinstance(nest, np.ndarray) else nest
+
+
+def _at(nest: Any, path: Path) -> Any:
+    """Returns what a nest of the same form has in that place, or None."""
+    for step in path:
+        try:
+            nest = nest[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return nest
+
+
+def _shown(path: Path) -> str:
+    """A place as an error names it."""
+    return "".join(f"[{step!r}]" for step in path)

@@ -1,4 +1,9 @@
-"""Page-locks the shared memory of pools, so that a GPU copies from it by itself."""
+"""Page-locks the shared memory of pools, so that a GPU reads it without a copy by the host.
+
+Of each arena, what has memory as long as the arena has is locked when something of it is first copied to a GPU, and
+stays locked. The memory of rollouts comes and goes: a column of one is locked when it is first copied from, and all is
+unlocked before any is given back to the system.
+"""
 
 from __future__ import annotations
 
@@ -13,103 +18,94 @@ import numpy as np
 
 from remuda import _core
 from remuda._system.forks import fork_safe_lock
-from remuda._tensors.framework import import_torch
-from remuda._tensors.under_way import finish_all
+from remuda._tensors.cuda import finish_all, import_torch
 
 _FOR_ALL_DEVICES = 1  # cudaHostRegisterPortable
 
 Span = tuple[int, int]
 """Addresses: from, to."""
 
+_arenas: dict[int, Locked] = {}  # by address
+_changing = fork_safe_lock()  # a signal handler may copy something, too
 
-class PageLocks:
-    """Page-locks what is copied to a GPU of each arena, when it is first copied from.
 
-    What has memory as long as the arena has is locked at once, and stays so. The memory of rollouts comes and goes: a
-    column of one is locked when it is first copied from, and all is unlocked before any is given back to the system.
+def lock(array: Any) -> None:
+    """Page-locks what an array is a part of, if it lies in an arena; warns once if the system refuses."""
+    arena = _core.arena_of(array)
+    if arena is None:
+        return
+    span = _span(array)
+    locked = _arenas.get(arena.address)
+    if locked is not None and locked.has(span):
+        return
+    with _changing:
+        error = _locked_of(arena).add(arena, span)
+    if error is not None:
+        warnings.warn(
+            f"the pool's shared memory could not be page-locked: {error}; copies to the GPU go on, but are slower, "
+            "and calls wait for them",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _locked_of(arena: _core.Arena) -> Locked:
+    if arena.address not in _arenas:
+        arena.before_end(partial(_end, arena.address, os.getpid()))
+        _arenas[arena.address] = Locked(import_torch().cuda.cudart())
+    return _arenas[arena.address]
+
+
+def unlock(arena: _core.Arena) -> None:
+    """Unlocks all of an arena before memory of it goes, after all copies; what is copied next is locked again.
+
+    A pool does this when it takes memory for more rollouts than before.
     """
-
-    def __init__(self) -> None:
-        self._arenas: dict[int, Locked] = {}  # by address
-        self._changing = fork_safe_lock()  # a signal handler may copy something, too
-
-    def lock(self, array: Any) -> None:
-        """Sees to it that what an array is a part of is page-locked, if it lies in an arena; warns once where it cannot
-        be."""
-        arena = _core.arena_of(array)
-        if arena is None:
-            return
-        span = _span(array)
-        locked = self._arenas.get(arena.address)
-        if locked is not None and locked.has(span):
-            return
-        with self._changing:
-            error = self._locked_of(arena).add(arena, span)
-        if error is not None:
-            warnings.warn(
-                f"the pool's shared memory could not be page-locked: {error}; copies to the GPU go on, but are slower, "
-                "and calls wait for them",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-
-    def _locked_of(self, arena: _core.Arena) -> Locked:
-        if arena.address not in self._arenas:
-            arena.before_end(partial(self._end, arena.address, os.getpid()))
-            self._arenas[arena.address] = Locked(import_torch().cuda.cudart())
-        return self._arenas[arena.address]
-
-    def unlock(self, arena: _core.Arena) -> None:
-        """Before memory of it may go. What is copied next is locked again. Waits for all copies that are under way: so
-        it is while a pool takes memory for more rollouts than before, and not from then on."""
-        with self._changing:
-            if (locked := self._arenas.get(arena.address)) is not None and locked.spans:
-                finish_all()
-                locked.clear()
-
-    def _end(self, address: int, owner: int) -> None:
-        """Called when the memory goes, by whoever has it last."""
-        locked = self._arenas.pop(address)
-        if os.getpid() == owner:  # a forked child may not call CUDA, nor has it locked anything
+    with _changing:
+        if (locked := _arenas.get(arena.address)) is not None and locked.spans:
+            finish_all()
             locked.clear()
 
 
+def _end(address: int, owner: int) -> None:
+    """Is called when the memory goes, by its last user."""
+    locked = _arenas.pop(address)
+    if os.getpid() == owner:  # a forked child may not call CUDA, nor has it locked anything
+        locked.clear()
+
+
 class Locked:
-    """What of one arena is page-locked: whole pages, none of them twice.
+    """The page-locked pieces of one arena: whole pages, none of them twice.
 
-    CUDA does not copy what lies only partly in one such piece, so pieces that meet become one.
-
-    Attributes:
-        spans: The pieces.
-        is_refused: The system would not have it: nobody asks again.
+    CUDA does not copy what lies only partly in a piece, so pieces that meet become one.
     """
 
     def __init__(self, cudart: Any) -> None:
         """`cudart`: the runtime of CUDA, as torch has it."""
         self.spans: list[Span] = []
-        self.is_refused = False
+        self.is_refused = False  # by the system: then no more are tried
         self._cudart = cudart
 
     def has(self, span: Span) -> bool:
-        """Whether there is nothing more to be done for it."""
+        """Whether it is locked, or cannot be."""
         return self.is_refused or any(first <= span[0] and span[1] <= end for first, end in self.spans)
 
     def add(self, arena: _core.Arena, span: Span) -> str | None:
-        """What is wrong, if anything is."""
+        """Locks a span; returns an error of CUDA, or None."""
         if not self.spans:
-            for address, size in _whole_pages(arena.lasting):
-                if (error := self._register((address, address + size))) is not None:
+            for pages in _whole_pages([(address, address + size) for address, size in arena.lasting]):
+                if (error := self._register(pages)) is not None:
                     return error
         return None if self.has(span) else self._join(span)
 
     def _join(self, span: Span) -> str | None:
-        first, size = _whole_pages([(span[0], span[1] - span[0])])[0]
-        end = first + size
-        if met := [one for one in self.spans if one[0] < end and first < one[1]]:
+        [pages] = _whole_pages([span])
+        if met := [one for one in self.spans if one[0] < pages[1] and pages[0] < one[1]]:
             finish_all()
         for one in met:
             self._unregister(one)
-        return self._register((min([first, *(one[0] for one in met)]), max([end, *(one[1] for one in met)])))
+        first, end = zip(pages, *met, strict=True)
+        return self._register((min(first), max(end)))
 
     def clear(self) -> None:
         for span in list(self.spans):
@@ -131,7 +127,7 @@ class Locked:
 
 
 def _span(array: Any) -> Span:
-    """The addresses of the whole array of a pool's that this is, or is a view of."""
+    """The addresses of the whole array of a pool that this array is, or is a view of."""
     whole = array.base if isinstance(array.base, np.ndarray) else array
     first = whole.__array_interface__["data"][0]
     if whole.flags.c_contiguous:
@@ -140,22 +136,18 @@ def _span(array: Any) -> Span:
     return first + sum(s for s in steps if s < 0), first + sum(s for s in steps if s > 0) + whole.itemsize
 
 
-def _whole_pages(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(address, bytes) of the pages that these have a part in, those of neighbours as one: none is locked twice."""
-    pages: list[tuple[int, int]] = []
-    for address, size in stretches:
-        first, end = address - address % mmap.PAGESIZE, address + size + -(address + size) % mmap.PAGESIZE
-        if pages and first <= sum(pages[-1]):
-            first = pages.pop()[0]
-        pages.append((first, end - first))
+def _whole_pages(spans: list[Span]) -> list[Span]:
+    """Returns the pages that these lie in, neighbours as one, so that no page is locked twice."""
+    pages: list[Span] = []
+    for first, end in spans:
+        begin = first - first % mmap.PAGESIZE
+        if pages and begin <= pages[-1][1]:
+            begin = pages.pop()[0]
+        pages.append((begin, end + -end % mmap.PAGESIZE))
     return pages
 
 
 def _forget_error() -> None:
-    """CUDA tells an error that was returned once more, to the next who launches a kernel: here, that is nobody."""
+    """Launches a kernel: CUDA reports an error that a call has returned again, to the next launch."""
     with suppress(RuntimeError):
         import_torch().zeros(1, device="cuda").add_(1)
-
-
-PAGE_LOCKS = PageLocks()
-"""Of this process."""

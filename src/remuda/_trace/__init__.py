@@ -1,1 +1,1 @@
-"""Files of traces: how they are opened, and merged."""
+"""Files of traces: opens, writes and merges them."""

@@ -5,67 +5,42 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from remuda._videos import picture_file
-
-_Picture = np.ndarray[Any, np.dtype[np.uint8]]
+from remuda._videos.picture_file import pictures
 
 
-class Tile:
-    """What one env shows, picture after picture; when its episode is over, the last one, darkened."""
+def make_video(reels: Sequence[Path], path: Path, fps: float) -> None:
+    """Writes a video that lasts until the longest episode is over; it gets its name when it is whole.
 
-    def __init__(self, reel: Path) -> None:
-        self._rest = picture_file.pictures(reel) if reel.exists() else iter(())
-        self._next = next(self._rest, None)
-        self.is_over = self._next is None
-        self.picture: _Picture | None = self._next
-
-    def advance(self) -> None:
-        self._next = None if self.is_over else next(self._rest, None)
-        if self._next is not None:
-            self.picture = self._next
-        elif not self.is_over:
-            assert self.picture is not None
-            self.is_over, self.picture = True, self.picture // 2
-
-
-def shape_of(count: int) -> tuple[int, int]:
-    """(rows, columns) of so many tiles: as square as can be, rather wide than high."""
-    columns = math.ceil(math.sqrt(count))
-    return math.ceil(count / columns), columns
-
-
-def make_video(reel_files: Sequence[Path], path: Path, fps: float) -> None:
-    """`reel_files`: one for each tile, row by row; where there is none its tile stays black.
-
-    The video goes on until the longest episode is over. It has its name only when it is whole.
+    `reels`: one for each tile, row by row. A tile without a file stays black; one whose episode is over stays at the
+    last picture, darkened. The tiles are as square as can be, wide rather than high.
     """
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter  # what Gymnasium writes videos with, too
 
-    tiles = [Tile(file) for file in reel_files]
-    height, width = (max(tile.picture.shape[axis] for tile in tiles if tile.picture is not None) for axis in (0, 1))
-    rows, columns = shape_of(len(tiles))
+    frames = zip_longest(*(pictures(reel) if reel.exists() else () for reel in reels))
+    first = next(frames, ())
+    height, width = (max(picture.shape[axis] for picture in first if picture is not None) for axis in (0, 1))
+    columns = math.ceil(math.sqrt(len(reels)))
+    rows = math.ceil(len(reels) / columns)
     canvas = np.zeros((_even(rows * height), _even(columns * width), 3), np.uint8)
-    unfinished = reel_files[0].with_suffix(".unfinished.mp4")
+    unfinished, over = reels[0].with_suffix(".unfinished.mp4"), set[int]()
     with FFMPEG_VideoWriter(str(unfinished), (canvas.shape[1], canvas.shape[0]), fps) as writer:
-        while not all(tile.is_over for tile in tiles):
-            for number, tile in enumerate(tiles):
-                _paint(canvas, tile.picture, number // columns * height, number % columns * width)
+        for frame in chain([first], frames):
+            for tile, picture in enumerate(frame):
+                top, left = tile // columns * height, tile % columns * width
+                if picture is not None:
+                    canvas[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+                elif tile not in over:
+                    over.add(tile)
+                    canvas[top : top + height, left : left + width] //= 2
             writer.write_frame(canvas)
-            for tile in tiles:
-                tile.advance()
     os.replace(unfinished, path)
 
 
-def _paint(canvas: _Picture, picture: _Picture | None, top: int, left: int) -> None:
-    if picture is not None:
-        canvas[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
-
-
 def _even(length: int) -> int:
-    """What players everywhere can show is of even size."""
+    """Rounds up, because some players show only videos of even size."""
     return length + length % 2

@@ -15,32 +15,32 @@ from remuda._videos.video_folder import VideoFolder
 from remuda._worker.measuring import is_being_measured
 
 _logger = logging.getLogger("remuda")
-_FPS = 30  # where neither the caller nor the env says
+_FPS = 30  # if neither the caller nor the env names another rate
 
 
 class Recorder:
-    """Is told when episodes of one env begin, go on and end, and takes pictures of those that are chosen.
+    """Takes pictures of the chosen episodes of one env, when it is notified that an episode begins, goes on or ends.
 
-    An episode that a reset, or the death of its worker, cuts off is whole at that. One that is under way when its env
-    is closed is not shown. Whoever hands in the last part of a video makes it, in a thread beside its env.
+    An episode that a reset or the death of its worker cuts off is recorded up to there. One that is under way when its
+    env is closed is dropped. The recorder that hands in the last part of a video makes the video, in a thread.
     """
 
     def __init__(
         self, video_folder: VideoFolder, env_id: int, take: Callable[[], Any], fps: float | None = None
     ) -> None:
-        """`take`: makes a picture of the env. Nothing is touched before the first episode: an env may be built to be
-        looked at only.
+        """`take`: makes a picture of the env. No file is touched before the first episode, because an env may be built
+        only to be measured.
         """
         self._video_folder, self._env_id, self._take = video_folder, env_id, take
         self._fps = float(video_folder.fps or fps or _FPS)
         self._has_begun = False
-        self._reel: tuple[int, Path] | None = None
+        self._recorded: tuple[int, Path] | None = None  # the episode that is being recorded, and its reel
         self._makers: list[threading.Thread] = []
 
     def begin(self, episode: int | None = None) -> None:
-        """The env was reset. `episode`: that is recorded; None: the next one, if it is one of those chosen.
+        """Notes that the env was reset. Episodes of a trial do not count.
 
-        Episodes that are played for a trial are nobody's.
+        `episode`: its number, and it is recorded; None: it is the next, and is recorded if it is one of those chosen.
         """
         if is_being_measured():
             return
@@ -53,73 +53,73 @@ class Recorder:
         if episode is None:
             episode = self._video_folder.next_episode(self._env_id)
         if is_chosen or self._video_folder.trigger(episode):
-            self._reel = episode, self._video_folder.reel(self._env_id, episode)
-            self._add_picture()
+            self._recorded = episode, self._video_folder.reel(self._env_id, episode)
+            self._add_picture(self._recorded[1])
 
     def step(self, is_over: bool) -> None:
-        """The env has made a step, which may have been the last of its episode."""
-        if self._reel is not None:
-            self._add_picture()
+        """Notes that the env has made a step. `is_over`: it was the last one of its episode."""
+        if self._recorded is not None:
+            self._add_picture(self._recorded[1])
             if is_over:
                 self.end()
 
     def end(self) -> None:
-        """The episode is over."""
-        if self._reel is not None:
-            ended, self._reel = self._reel, None
+        """Hands in the episode that is being recorded, if there is one."""
+        if self._recorded is not None:
+            ended, self._recorded = self._recorded, None
             self._hand_in(*ended)
 
     def drop(self) -> None:
-        """The episode is not to be shown."""
-        if self._reel is not None:
-            self._reel[1].unlink(missing_ok=True)
-            self._reel = None
+        """Removes what there is of the episode that is being recorded."""
+        if self._recorded is not None:
+            self._recorded[1].unlink(missing_ok=True)
+            self._recorded = None
 
     def close(self) -> None:
-        """The env is closed. Returns when all that this recorder makes is made."""
+        """Notes that the env is closed. Returns when all videos that this recorder makes are made."""
         if not self._has_begun:
             return
         self._has_begun = False
         self.drop()
         self._video_folder.leave(self._env_id)
-        self._make(self._video_folder.waiting())
+        for episode in self._video_folder.waiting():
+            self._make_if_complete(episode)
         while self._makers:
             self._makers.pop().join()
 
-    def _add_picture(self) -> None:
-        assert self._reel is not None
-        picture_file.append(self._reel[1], self._take())
+    def _add_picture(self, reel: Path) -> None:
+        picture_file.append(reel, self._take())
 
     def _take_over(self) -> None:
-        """What the env before has left, whose worker has died."""
+        """Finishes the work of this env's last recorder, after the death of its worker."""
         for episode, folder in self._video_folder.claimed(self._env_id):
-            self._start(episode, folder)
+            self._make(episode, folder)
         for episode, reel in self._video_folder.open_reels(self._env_id):
             self._hand_in(episode, reel)
 
     def _hand_in(self, episode: int, reel: Path) -> None:
         self._video_folder.hand_in(self._env_id, episode, reel)
-        self._make([episode])
+        self._make_if_complete(episode)
 
-    def _make(self, episodes: list[int]) -> None:
-        for episode, folder in self._video_folder.claim(self._env_id, episodes):
-            self._start(episode, folder)
+    def _make_if_complete(self, episode: int) -> None:
+        if (folder := self._video_folder.claim(self._env_id, episode)) is not None:
+            self._make(episode, folder)
 
-    def _start(self, episode: int, folder: Path) -> None:
+    def _make(self, episode: int, folder: Path) -> None:
         arguments = (self._video_folder, episode, folder, self._fps)
-        maker = threading.Thread(target=_make_one, args=arguments, name="remuda video")
+        maker = threading.Thread(target=_make_video, args=arguments, name="remuda video")
         self._makers = [one for one in self._makers if one.is_alive()]
         self._makers.append(maker)
         maker.start()
 
 
 def recorder_of(env: Any, video_folder: VideoFolder, env_id: int) -> Recorder:
-    """A recorder of one of Gymnasium's envs, which renders itself."""
+    """Returns a recorder of an env of Gymnasium's, which renders itself."""
     return Recorder(video_folder, env_id, env.render, (env.metadata or {}).get("render_fps"))
 
 
-def _make_one(video_folder: VideoFolder, episode: int, folder: Path, fps: float) -> None:
-    """Makes a video. What goes wrong with it is no reason to end training."""
+def _make_video(video_folder: VideoFolder, episode: int, folder: Path, fps: float) -> None:
+    """Makes a video. If that fails, training continues."""
     try:
         make_video([folder / str(env_id) for env_id in video_folder.env_ids], video_folder.video(episode), fps)
     except Exception as error:

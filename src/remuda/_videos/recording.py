@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,30 +31,31 @@ def record_video(
     name_prefix: str = "remuda",
     fps: float | None = None,
 ) -> list[EnvFn]:
-    """Factories of envs that are recorded: `Pool(record_video(env_fns, "videos"))`, or any face in the place of `Pool`.
+    """Makes factories of envs that are recorded: `Pool(record_video(env_fns, "videos"))`, or a face in place of `Pool`.
 
-    A video shows one whole episode of each chosen env, side by side: `<folder>/<name_prefix>-episode-<k>.mp4` the k-th
-    of each, counted from 0. An env whose episode is over stays at its last picture, darkened, until the longest is.
-    Terminal pictures are there in every autoreset mode. An episode that ends by a fault is shown as far as it came, and
-    the env built anew goes on with the next number.
+    A video shows one whole episode of each chosen env, side by side: `<folder>/<name_prefix>-episode-<k>.mp4` shows the
+    k-th of each, counted from 0. An env whose episode is over stays at its last picture, darkened, until the longest
+    episode is over. Terminal pictures are shown in every autoreset mode. An episode that a fault ends is shown up to
+    there, and the env that is built next continues with the next number.
 
-    Pictures are what `env.render()` returns, in the env's own process, in the chosen episodes alone: other envs are as
-    they were, and the pool sends nothing more. A video is written, in a thread of the worker that was the last to get
-    there, as soon as its episode is over in all chosen envs; what is complete of the others, when the pool is closed.
-    Closing waits for that.
+    Pictures are what `env.render()` returns, in the env's own process, in the chosen episodes alone. Other envs are not
+    changed, and the pool sends nothing more. A video is written as soon as its episode is over in all chosen envs, in a
+    thread of the worker that was the last. When the pool is closed, the other videos are written with the envs whose
+    episode is over; closing waits for that.
 
     Args:
-        env_fns: Of all the envs of a pool. They are returned in their order. Those chosen must make Gymnasium's envs
-            with `render_mode="rgb_array"`, whose pictures are (height, width, 3) uint8.
-        folder: Made, if there is none. Videos of the same name are overwritten.
-        envs: The first so many, or the numbers of the envs.
-        episode_trigger: Every n-th episode, from 0 on; or a function that says of an episode's number whether to record
-            it, the same in every process; None: Gymnasium's `capped_cubic_video_schedule`.
-        name_prefix: What the names of the files begin with.
-        fps: Pictures a second; None: what `env.metadata["render_fps"]` says, or 30.
+        env_fns: The factories of all envs of a pool. They are returned in their order. Those chosen must make
+            Gymnasium's envs with `render_mode="rgb_array"`, whose pictures are (height, width, 3) uint8.
+        folder: Is made if it does not exist. Videos of the same name are overwritten.
+        envs: The number of envs, from the first on, or the numbers of the envs.
+        episode_trigger: An int n: every n-th episode, from 0 on. A function: it returns whether to record the episode
+            of a number, the same in every process. None: Gymnasium's `capped_cubic_video_schedule`.
+        name_prefix: The beginning of the files' names.
+        fps: Pictures a second; None: `env.metadata["render_fps"]`, or 30.
 
     Raises:
-        ValueError, TypeError: An argument that cannot be. What an env cannot do is told when it is built or rendered.
+        ValueError, TypeError: An argument is not as described. What an env cannot do is raised when it is built or
+            rendered.
         MissingFrameworkError: moviepy is not installed.
         OSError: The folder cannot be made.
     """
@@ -65,24 +68,21 @@ def record_video(
     if fps is not None and not fps > 0:
         raise ValueError(f"expected fps above 0, or None, got {fps!r}")
     video_folder = VideoFolder(Path(folder).absolute(), new_scratch(folder), chosen, trigger, name_prefix, fps)
-    return [_Recorded(fn, video_folder, i) if i in chosen else fn for i, fn in enumerate(factories)]
+    return [partial(_recorded, fn, video_folder, i) if i in chosen else fn for i, fn in enumerate(factories)]
 
 
 def check_moviepy() -> None:
     """Raises MissingFrameworkError without it."""
-    if not _has_moviepy():
+    try:
+        is_installed = find_spec("moviepy") is not None
+    except ValueError:  # it is being kept away
+        is_installed = False
+    if not is_installed:
         raise MissingFrameworkError("videos need moviepy, which is not installed: pip install moviepy", name="moviepy")
 
 
-def _has_moviepy() -> bool:
-    try:
-        return find_spec("moviepy") is not None
-    except ValueError:  # it is being kept away
-        return False
-
-
 class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An env whose chosen episodes are recorded."""
+    """An env with a recorder."""
 
     __slots__ = ("_recorder",)  # not among the attributes: it is no part of the env's state
 
@@ -99,7 +99,7 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             stepped = self.env.step(action)
         except BaseException:
-            self._recorder.end()  # as far as it came: who builds the env anew closes this one, which drops the rest
+            self._recorder.end()  # as far as it came, because closing the env drops what is not handed in
             raise
         self._recorder.step(stepped[2] or stepped[3])
         return stepped
@@ -111,33 +111,28 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._recorder.close()
 
 
-class _Recorded:
-    """A factory of recorded envs."""
-
-    def __init__(self, env_fn: EnvFn, video_folder: VideoFolder, env_id: int) -> None:
-        self._env_fn, self._video_folder, self._env_id = env_fn, video_folder, env_id
-
-    def __call__(self) -> RecordedEnv:
-        env = self._env_fn()
-        if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"expected a gymnasium.Env to record, got {type(env).__name__}; choose others by envs=")
-        if env.render_mode != "rgb_array":
-            env.close()
-            raise ValueError(
-                f"expected an env with render_mode='rgb_array' to record, got {env.render_mode!r}: "
-                "gymnasium.make(..., render_mode='rgb_array'); or choose others by envs="
-            )
-        return RecordedEnv(env, self._video_folder, self._env_id)
+def _recorded(env_fn: EnvFn, video_folder: VideoFolder, env_id: int) -> RecordedEnv:
+    """Builds an env that is recorded."""
+    env = env_fn()
+    if not isinstance(env, gymnasium.Env):
+        raise TypeError(f"expected a gymnasium.Env to record, got {type(env).__name__}; choose others by envs=")
+    if env.render_mode != "rgb_array":
+        env.close()
+        raise ValueError(
+            f"expected an env with render_mode='rgb_array' to record, got {env.render_mode!r}: "
+            "gymnasium.make(..., render_mode='rgb_array'); or choose others by envs="
+        )
+    return RecordedEnv(env, video_folder, env_id)
 
 
+@dataclass(frozen=True)
 class EveryNth:
-    """Episodes 0, n, 2n, ..."""
+    """Chooses the episodes 0, n, 2n, ..."""
 
-    def __init__(self, n: int) -> None:
-        self._n = n
+    n: int
 
     def __call__(self, episode: int) -> bool:
-        return episode % self._n == 0
+        return episode % self.n == 0
 
 
 def _trigger(given: int | Callable[[int], bool] | None) -> Callable[[int], bool]:
@@ -153,7 +148,7 @@ def _trigger(given: int | Callable[[int], bool] | None) -> Callable[[int], bool]
 
 
 def _chosen(envs: int | Iterable[int], count: int) -> tuple[int, ...]:
-    """The numbers of the envs that are recorded."""
+    """Returns the numbers of the envs that are recorded."""
     if count == 0:
         raise ValueError("expected env_fns of one env or more, got none")
     if isinstance(envs, bool):

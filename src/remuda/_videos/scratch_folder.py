@@ -1,9 +1,10 @@
-"""Folders for what videos are made of: each is removed when its owner's process ends, or by the next owner."""
+"""Folders for the parts of videos: each is removed when its owner's process ends, or by the next owner."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import socket
 import sys
@@ -18,9 +19,9 @@ _owned: dict[Path, int] = {}  # and the process that made it, since a forked cop
 
 
 def new_scratch(folder: str | os.PathLike[str]) -> Path:
-    """Makes a hidden folder in that one, and removes those whose owner was killed.
+    """Makes a hidden folder in a folder, and removes those of killed owners.
 
-    The name has the owner in it: a folder is never without one.
+    The owner is part of the name, so no folder is ever without one.
 
     Raises:
         OSError: The folder cannot be made.
@@ -35,7 +36,7 @@ def new_scratch(folder: str | os.PathLike[str]) -> Path:
 
 
 def remove_scratch(scratch: Path) -> None:
-    """Removes the folder. If a worker still writes into it, what is left goes when this process ends."""
+    """Removes the folder. If a worker still writes into it, the rest is removed when this process ends."""
     shutil.rmtree(scratch, ignore_errors=True)
     if not scratch.exists():
         _owned.pop(scratch, None)
@@ -54,12 +55,10 @@ def _remove_orphans(home: Path) -> None:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _is_orphan(name: str) -> bool:
+def _is_orphan(owner: str) -> bool:
     """Whether the owner is known to be dead. Processes of other machines and containers cannot be looked up."""
-    pid, _, rest = name.partition("-")
-    start, _, rest = rest.partition("-")
-    is_ours = rest.partition("-")[0] == _place() and pid.isdecimal() and start.isdecimal() and start != "0"
-    return is_ours and start_of(int(pid)) != int(start)
+    known = re.match(rf"(\d+)-([1-9]\d*)-{_place()}-", owner)
+    return known is not None and start_of(int(known[1])) != int(known[2])
 
 
 def _place() -> str:

@@ -1,1 +1,1 @@
-"""Looks at the running pools of this user from another process: nothing of theirs is written to or asked for."""
+"""Looks at the running pools of this user from another process, by reading their memory alone."""

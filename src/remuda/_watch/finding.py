@@ -5,64 +5,42 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
+from remuda._watch.open_pool import OpenPool
+from remuda._watch.seen_pool import SeenPool
 from remuda._watch.starting_pool import StartingPool
-from remuda._watch.watched_pool import WatchedPool
 from remuda._wire.build_board import NAME, NoBoardError
 from remuda._wire.card import NoCardError, start_of
 
-_ARENA, _BOARD = "/memfd:remuda", f"/memfd:{NAME}"  # as /proc shows their descriptors
-
-_Kind = TypeVar("_Kind", StartingPool, WatchedPool)
+_KINDS: dict[str, type[OpenPool | StartingPool]] = {  # by the name of the memory file, as /proc shows descriptors
+    "/memfd:remuda": OpenPool,
+    f"/memfd:{NAME}": StartingPool,
+}
 
 
 class NotFoundError(Exception):
-    """There is no pool to be looked at; says why."""
+    """No pool was found, for the reason in the message."""
 
 
-@dataclass
-class Found:
-    """Pools, those of one process in the order of their making.
+def find(pid: int | None = None) -> list[SeenPool]:
+    """Returns the pools of a process, or of all processes of this user: those that are being started first.
 
-    Attributes:
-        starting: Those whose envs are still being built.
-        pools: Those that are open.
-    """
-
-    starting: list[StartingPool] = field(default_factory=list)
-    pools: list[WatchedPool] = field(default_factory=list)
-
-    @property
-    def all(self) -> list[StartingPool | WatchedPool]:
-        return [*self.starting, *self.pools]
-
-    def close(self) -> None:
-        """Lets go of all of them."""
-        for pool in self.all:
-            pool.close()
-
-
-def find(pid: int | None = None) -> Found:
-    """The pools of a process, or of all of this user's.
+    Those of one process and kind are in the order in which they were made. The caller closes them.
 
     Raises:
-        NotFoundError: There is none, or the process is another user's.
+        NotFoundError: There is no pool, or the process is another user's.
     """
-    found = Found()
-    if pid is not None:
+    if pid is None:
+        pools = [pool for one in _own_processes() for pool in _pools_of(one)]
+        advice = "expected a program with an open remuda.Pool, found none of this user's on this machine"
+    else:
         _check_is_ours(pid)
-        _add_those_of(pid, found)
-        if not found.all:
-            raise NotFoundError(f"expected a process with an open remuda.Pool, got {pid}, which has none")
-        return found
-    for one in _own_processes():
-        _add_those_of(one, found)
-    if not found.all:
-        raise NotFoundError("expected a program with an open remuda.Pool, found none of this user's on this machine")
-    return found
+        pools = list(_pools_of(pid))
+        advice = f"expected a process with an open remuda.Pool, got {pid}, which has none"
+    if not pools:
+        raise NotFoundError(advice)
+    return sorted(pools, key=lambda pool: isinstance(pool, OpenPool))
 
 
 def _check_is_ours(pid: int) -> None:
@@ -81,27 +59,32 @@ def _own_processes() -> Iterator[int]:
                 yield int(entry.name)
 
 
-def _add_those_of(pid: int, found: Found) -> None:
+def _pools_of(pid: int) -> Iterator[SeenPool]:
     try:
         links = sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda link: int(link.name))
     except OSError:
         return
-    started, boards = start_of(pid), set[tuple[int, int]]()
+    started, files = start_of(pid), set[tuple[int, int]]()
     for link in links:
-        with suppress(OSError, NoCardError, NoBoardError):  # it was closed just now, or is of another version
-            match os.readlink(link).removesuffix(" (deleted)"):
-                case name if name == _ARENA:
-                    _add_if_its(pid, started, WatchedPool.open(link), found.pools)
-                case name if name == _BOARD:
-                    file = link.stat()
-                    if (file.st_dev, file.st_ino) not in boards:  # its mapping has a descriptor, too
-                        boards.add((file.st_dev, file.st_ino))
-                        _add_if_its(pid, started, StartingPool.open(link), found.starting)
+        if (pool := _seen_through(link)) is None:
+            continue
+        is_copy = (pool.card.owner, pool.card.started) != (pid, started)  # in a child of the pool's process
+        if is_copy or pool.file in files:  # a mapping of a board has a descriptor, too
+            pool.close()
+        else:
+            files.add(pool.file)
+            yield pool
 
 
-def _add_if_its(pid: int, started: int | None, pool: _Kind, those: list[_Kind]) -> None:
-    """A copy, in a child of its process, is none."""
-    if (pool.card.owner, pool.card.started) == (pid, started):
-        those.append(pool)
-    else:
-        pool.close()
+def _seen_through(link: Path) -> SeenPool | None:
+    """Maps the pool that a descriptor of a process leads to; None if it leads to none that can be read."""
+    # It may be closed or truncated at this moment, or be of another version.
+    with suppress(OSError, RuntimeError, ValueError, NoCardError, NoBoardError):
+        kind = _KINDS.get(os.readlink(link).removesuffix(" (deleted)"))
+        if kind is not None:
+            fd = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return kind(fd)
+            finally:
+                os.close(fd)  # other searches would find the pool with this process, too
+    return None

@@ -1,8 +1,9 @@
-"""Reads keys from a terminal, one by one and without waiting for a line's end."""
+"""Reads keys from a terminal, one by one and without waiting for the end of a line."""
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 import termios
@@ -10,21 +11,23 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SEQUENCES = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
-_SINGLE = {b"\r": "enter", b"\n": "enter", b"\x1b": "escape", b"\t": "tab", b"\x03": "q"}
+_KEY = re.compile(rb"\x1b[\[O][AB]|.", re.DOTALL)  # an arrow, or one byte
+_ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
+_OTHERS = {b"\r": "enter", b"\n": "enter", b"\x1b": "escape", b"\t": "tab", b"\x03": "q"}
+_NAMES = _ARROWS | _OTHERS
 
 
 @contextmanager
 def terminal_keys() -> Iterator[Keys]:
-    """The keys of standard input, if that is a terminal, which is as before afterwards."""
+    """Gives the keys of standard input; no keys if that is not a terminal. Restores the terminal's mode."""
     fd = sys.stdin.fileno()
     if not os.isatty(fd):
-        yield Keys(None)
+        yield Keys([])
         return
     before = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd)
-        yield Keys(fd)
+        yield Keys([fd])
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
@@ -32,24 +35,19 @@ def terminal_keys() -> Iterator[Keys]:
 class Keys:
     """Names the keys that are pressed: "up", "down", "enter", "escape", "tab", or the character."""
 
-    def __init__(self, fd: int | None) -> None:
-        """`fd`: of a terminal; None: there are none."""
-        self._fd = fd
+    def __init__(self, fds: list[int]) -> None:
+        """`fds`: the descriptor of a terminal, or none."""
+        self._fds = fds
 
     def wait(self, seconds: float) -> list[str]:
-        """Those that are pressed until then; as soon as there are any."""
-        fds = [] if self._fd is None else [self._fd]
-        if not select.select(fds, [], [], seconds)[0] or self._fd is None:
+        """Returns as soon as keys are pressed; an empty list if none is pressed within these seconds."""
+        ready = select.select(self._fds, [], [], seconds)[0]
+        if not ready:
             return []
-        data = os.read(self._fd, 1024)
+        data = os.read(ready[0], 1024)
         return names_of(data) if data else ["q"]  # the terminal is gone
 
 
 def names_of(data: bytes) -> list[str]:
-    """Of what a terminal sends for keys."""
-    names = []
-    while data:
-        length = 3 if data[:3] in _SEQUENCES else 1
-        part, data = data[:length], data[length:]
-        names.append(_SEQUENCES.get(part) or _SINGLE.get(part) or part.decode("latin-1"))
-    return names
+    """Returns the names of keys, from the bytes that a terminal sends for them."""
+    return [_NAMES.get(key) or key.decode("latin-1") for key in _KEY.findall(data)]

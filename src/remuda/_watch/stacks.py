@@ -1,4 +1,4 @@
-"""What every worker of a pool is in right now: of whom it takes longest first."""
+"""Stacks of the workers of a pool, as they are at this moment; the one that has been at work longest comes first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pathlib import Path
 from remuda._engine.stats.durations import span
 from remuda._engine.stats.snapshot import WorkerStats
 from remuda._relay.stacks import Stack, stack_of
-from remuda._watch import start_page
-from remuda._watch.owner import name_of
+from remuda._watch.seen_pool import SeenPool
 from remuda._watch.starting_pool import StartingPool
-from remuda._watch.watched_pool import WatchedPool
+from remuda._wire.build_board import EnvBuild
 
 _PATIENCE = 30.0  # seconds for py-spy, which reads the symbols of every library
 _INSTALL = 'pip install "remuda[stacks]" for the stacks of native code, and of the program itself'
@@ -22,84 +21,68 @@ _INSTALL = 'pip install "remuda[stacks]" for the stacks of native code, and of t
 
 @dataclass(frozen=True)
 class WorkerStack:
-    """What one worker is in.
+    """The calls that one worker is in; the fields are those of the command's JSON."""
 
-    Attributes:
-        worker: Its index, or None for the program.
-        pid: Of its process; None where it has none of its own.
-        doing: In words.
-        seconds: For how long.
-        stack: The calls, as text; empty where it waits for something to do, or they are not known.
-        problem: Why not; else empty.
-        is_busy: Whether it is at something.
-    """
-
-    worker: int | None
-    pid: int | None
+    worker: int | None  # None: the program
+    pid: int | None  # None: it has no process of its own
     doing: str
-    seconds: float
-    stack: str = ""
-    problem: str = ""
+    seconds: float  # since it began with that
+    stack: str = ""  # empty if it waits for a command, or the calls are not known
+    problem: str = ""  # why they are not known
     is_busy: bool = False
 
 
-def stacks_of(pool: WatchedPool | StartingPool, *, native: bool) -> list[WorkerStack]:
-    """Of the program first, where py-spy is there; then of the workers, those that are at something longest first.
+def stacks_of(pool: SeenPool, *, native: bool) -> list[WorkerStack]:
+    """Returns the stacks of the workers, the longest at work first. `native`: by py-spy, if there is one, which shows
+    native code and the program too."""
+    if isinstance(pool, StartingPool):
+        workers = _starting(pool.look(), pool.pid)
+    else:
+        workers = [_working(worker) for worker in sorted(pool.look().workers, key=lambda one: -one.doing_since)]
+    spy = py_spy() if native else None
+    busy = [worker.pid for worker in workers if worker.pid is not None and worker.is_busy]
+    stacks = _spied(spy, [pool.pid, *busy]) if spy else {pid: stack_of(pid) for pid in busy}
+    program = [_with_stack(WorkerStack(None, pool.pid, "", 0.0), stacks)] if spy else []
+    return program + [_with_stack(worker, stacks) if worker.is_busy else worker for worker in workers]
 
-    `native`: with the calls of native code, by py-spy.
-    """
-    workers = _starting(pool) if isinstance(pool, StartingPool) else _working(pool)
-    owner, spy = pool.card.owner, py_spy() if native else None
-    wanted = [owner] if spy else []
-    wanted += [worker.pid for worker in workers if worker.pid is not None and worker.is_busy]
-    dumps = _spied(spy, wanted) if spy else {pid: stack_of(pid) for pid in wanted}
-    of_program = [WorkerStack(None, owner, "", 0.0, dumps[owner].text, dumps[owner].problem)] if spy else []
-    return of_program + [_with_stack(worker, dumps) for worker in workers]
 
-
-def _with_stack(worker: WorkerStack, dumps: dict[int, Stack]) -> WorkerStack:
-    if not worker.is_busy:
-        return worker
+def _with_stack(worker: WorkerStack, stacks: dict[int, Stack]) -> WorkerStack:
     if worker.pid is None:
         return replace(worker, problem="it has no process: see the program's threads")
-    dump = dumps.get(worker.pid, Stack())
-    return replace(worker, stack=dump.text, problem=dump.problem)
+    stack = stacks[worker.pid]
+    return replace(worker, stack=stack.text, problem=stack.problem)
 
 
-def _working(pool: WatchedPool) -> list[WorkerStack]:
-    """What the workers of an open pool do, those that have been at it longest first."""
-    return [_of_worker(one) for one in sorted(pool.stats().workers, key=lambda worker: -worker.doing_since)]
-
-
-def _of_worker(worker: WorkerStats) -> WorkerStack:
+def _working(worker: WorkerStats) -> WorkerStack:
+    """Describes a worker of an open pool."""
     if worker.doing is None:
         return WorkerStack(worker.index, worker.pid, "waits for something to do", 0.0)
-    whose = "" if worker.doing_env is None else f" env {worker.doing_env}"
-    return WorkerStack(worker.index, worker.pid, f"{worker.doing}{whose}", worker.doing_since, is_busy=True)
+    env = "" if worker.doing_env is None else f" env {worker.doing_env}"
+    return WorkerStack(worker.index, worker.pid, f"{worker.doing}{env}", worker.doing_since, is_busy=True)
 
 
-def _starting(pool: StartingPool) -> list[WorkerStack]:
-    """What the workers of a pool do that is being started. Those that have built all their envs come last."""
-    told: dict[int, WorkerStack] = {}
-    for build in pool.builds():
-        pid = None if build.pid == pool.card.owner else build.pid
+def _starting(builds: list[EnvBuild], owner: int) -> list[WorkerStack]:
+    """Describes the workers of a starting pool. Those that have built all their envs come last."""
+    workers: dict[int, WorkerStack] = {}
+    for build in builds:
+        pid = None if build.pid == owner else build.pid
         if build.seconds is not None and not build.is_built:
             doing = f"builds env {build.env_id}"
-            told[build.worker] = WorkerStack(build.worker, pid, doing, build.seconds, is_busy=True)
+            workers[build.worker] = WorkerStack(build.worker, pid, doing, build.seconds, is_busy=True)
         else:
             doing = "has built its envs" if build.is_built else "has not begun to build: it is being started"
-            told.setdefault(build.worker, WorkerStack(build.worker, pid, doing, 0.0))
-    return list(told.values())
+            workers.setdefault(build.worker, WorkerStack(build.worker, pid, doing, 0.0))
+    return list(workers.values())
 
 
 def py_spy() -> str | None:
-    """The program, beside this Python or anywhere on the path."""
+    """Returns the path of py-spy, beside this Python or anywhere on the path; None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
 def _spied(spy: str, pids: list[int]) -> dict[int, Stack]:
-    """Side by side. Where py-spy does not know this Python, or may not look, workers answer for themselves."""
+    """Runs py-spy for all of them side by side. If py-spy fails, workers answer for themselves."""
     command = [spy, "dump", "--native", "--pid"]
     started = {
         pid: subprocess.Popen([*command, str(pid)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -115,19 +98,14 @@ def _answer(process: subprocess.Popen[str], pid: int) -> Stack:
         process.kill()
         out, err = process.communicate()
     if process.returncode == 0:
-        return Stack("\n".join(line.rstrip() for line in out.splitlines()[3:]))  # without what is told of the process
+        return Stack("\n".join(line.rstrip() for line in out.splitlines()[3:]))  # without the lines about the process
     own, why = stack_of(pid), " ".join(err.split())[-200:]
     return Stack(own.text, "" if own.text else f"py-spy: {why}")
 
 
-def as_text(pool: WatchedPool | StartingPool, stacks: list[WorkerStack]) -> str:
-    """As a terminal shows them."""
-    if isinstance(pool, StartingPool):
-        what = start_page.title(pool)
-    else:
-        setup = pool.stats().setup
-        what = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
-    lines = [f"pool {name_of(pool.card)} of process {pool.card.owner}: {what}"]
+def as_text(pool: SeenPool, stacks: list[WorkerStack]) -> str:
+    """Returns the stacks as a terminal shows them."""
+    lines = [f"pool {pool.name} of process {pool.pid}: {pool.title}"]
     for stack in stacks:
         lines += ["", _heading(stack)]
         lines += [f"    {line}" for line in (stack.stack or stack.problem).splitlines()]

@@ -2,57 +2,70 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import time
+from typing import Any
 
-from remuda._watch.owner import Owner, name_of
-from remuda._wire.build_board import BuildBoard, EnvBuild, NoBoardError
+from remuda._engine.stats.durations import span
+from remuda._watch.pages import Page, Row, View
+from remuda._watch.seen_pool import SeenPool
+from remuda._wire.build_board import BuildBoard, BuildCard, EnvBuild
+
+_HEADINGS = ("env", "worker", "pid", "state", "takes")
+_KEYS = "q quit  up down  tab next pool  j JSON"
+_LATE = 3  # times as long as the slowest env that is built: then an env is marked
+_LEAST_LATE = 1.0  # seconds
 
 
-class StartingPool:
-    """Reads the board that its workers write on.
+class StartingPool(SeenPool):
+    """Reads the board that the pool's workers write on."""
 
-    Attributes:
-        card: Whose envs are built.
-        owner: The process.
-    """
+    card: BuildCard
+    _WHEN_CLOSED = "is not being started any more"
 
-    def __init__(self, board: BuildBoard, file: os.stat_result) -> None:
-        self.card, self._board = board.card, board
-        self.owner = Owner(board.card.owner, board.card.started, file)
+    def __init__(self, fd: int) -> None:
+        """Raises NoBoardError, OSError or ValueError if the file is not a board that can be mapped."""
+        super().__init__(fd)
+        self._board = BuildBoard.open(fd, writes=False)
+        self.card = card = self._board.card
+        num_envs, num_workers = sum(card.envs_of_worker), len(card.envs_of_worker)
+        self.title = f"{num_envs} envs in {num_workers} {card.backend} workers, being started"
 
-    @classmethod
-    def open(cls, path: Path) -> StartingPool:
-        """Raises OSError or NoBoardError."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            file = os.fstat(fd)
-            return cls(BuildBoard.open(fd, writes=False), file)
-        except ValueError as error:  # it was made shorter just now
-            raise NoBoardError(str(error)) from error
-        finally:
-            os.close(fd)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its envs are still being built."""
-        return self.owner.has_file
-
-    def end_in_words(self) -> str:
-        """Of one that is not being started any more."""
-        return self.owner.end_in_words(name_of(self.card), "is not being started any more")
-
-    def builds(self) -> list[EnvBuild]:
-        """How far each env is: first those that are being built, the longest ahead, then those that have not begun."""
+    def look(self) -> list[EnvBuild]:
+        """Returns the state of each env: those being built, the longest first; those not begun; those built."""
         return sorted(self._board.builds(), key=lambda build: (build.is_built, -(build.seconds or 0.0)))
 
+    def page(self, first: list[EnvBuild], last: list[EnvBuild], view: View) -> Page:
+        """Returns what a screen shows of the last snapshot; there is one view of it."""
+        slowest = max((build.seconds or 0.0 for build in last if build.is_built), default=float("inf"))
+        late = max(_LEAST_LATE, _LATE * slowest)
+        rows = [
+            Row(build.env_id, _texts(build), is_late=not build.is_built and (build.seconds or 0.0) > late)
+            for build in last
+        ]
+        return Page(self._summary(last), _KEYS, _HEADINGS, rows)
+
+    def as_json(self, first: list[EnvBuild], last: list[EnvBuild]) -> dict[str, Any]:
+        """Returns the state of each env in the last snapshot."""
+        return {"name": self.name, "pid": self.pid, "starting": [vars(build) for build in last]}
+
     def close(self) -> None:
-        """Lets go of the memory."""
+        """Unmaps the board."""
         self._board.close()
 
+    def _summary(self, builds: list[EnvBuild]) -> tuple[str, str]:
+        built = sum(build.is_built for build in builds)
+        under_way = [build for build in builds if build.seconds is not None and not build.is_built]
+        since = span((time.monotonic_ns() - self.card.begin) / 1e9)
+        shares = f"{built} of {len(builds)} envs are built, {len(under_way)} are being built, for {since} so far"
+        if not under_way:
+            return shares, "" if built else "its workers are being started: they import what they need first"
+        in_factory = f"env {under_way[0].env_id} has been in its factory for {span(under_way[0].seconds or 0.0)}"
+        return shares, f"{in_factory}: remuda stacks {self.pid} shows where it is"
 
-def state_of(build: EnvBuild) -> str:
-    """In a word or two."""
+
+def _texts(build: EnvBuild) -> tuple[str, ...]:
     if build.seconds is None:
-        return "has not begun"
-    return "is built" if build.is_built else "is being built"
+        state, takes = "has not begun", "-"
+    else:
+        state, takes = "is built" if build.is_built else "is being built", span(build.seconds)
+    return str(build.env_id), str(build.worker), str(build.pid or "-"), state, takes

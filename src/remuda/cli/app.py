@@ -1,7 +1,7 @@
 """The entry point of the ``remuda`` command.
 
-It needs nothing but the standard library, for errors tell people to run it; a subcommand imports what it needs when it
-runs. So a worker process started by ``spawn``, which imports the main script again, carries no command along either.
+It needs nothing but the standard library, because errors advise users to run it. A subcommand imports what it needs
+when it runs. So a worker process started by ``spawn``, which imports the main script again, does not load a command.
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ _OF_A_CLOSED_PIPE = 128 + 13  # as shells have it of a program that SIGPIPE ende
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, and exit with its status.
-
-    Args:
-        arguments: those of the command line, if not given.
-    """
+    """Run the command, and exit with its status. `arguments`: None for those of the command line."""
     try:
         try:
             status = _run(sys.argv[1:] if arguments is None else arguments)
         finally:
             if not sys.stdout.closed:  # `remuda trace` runs programs, which may close it
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough, as `head` has
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more as it ends
         status = _OF_A_CLOSED_PIPE
     sys.exit(status)

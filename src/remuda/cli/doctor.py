@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remuda._bench import workloads
 from remuda.errors import RemudaError
 
-from .options import add_subcommand, at_least, refuse
-
-if TYPE_CHECKING:
-    from .options import Subcommands
+from .options import Subcommands, add_subcommand, at_least, refuse
 
 
 def add_to(subcommands: Subcommands) -> None:

@@ -1,14 +1,16 @@
-"""Options that subcommands share: their descriptions, and how texts become values."""
+"""Shared parts of the subcommands: descriptions of options, conversions of their values, and refusals."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    Subcommands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from remuda._watch.seen_pool import SeenPool
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_subcommand(subcommands: Subcommands, run: Callable[[Any], int], name: str) -> argparse.ArgumentParser:
@@ -41,3 +43,30 @@ def refuse(message: str) -> int:
     """Say on one line why nothing was run, and return the exit status for that."""
     print(f"error: {message}", file=sys.stderr)
     return 2
+
+
+def add_pid(parser: argparse.ArgumentParser) -> None:
+    """Describe the option that names a running program."""
+    parser.add_argument(
+        "pid", type=at_least(1), nargs="?", metavar="PID", help="of the program; all of this user's, if none is named"
+    )
+
+
+def show_pools(pid: int | None, show: Callable[[list[SeenPool]], int]) -> int:
+    """Show the pools of a program, or of all of this user's, those that start too.
+
+    Return the exit status of `show`, or of a refusal. Pools that are in the list when `show` returns are closed.
+    """
+    if sys.platform != "linux":
+        return refuse(f"expected Linux, whose /proc tells of processes, got {sys.platform}")
+    from remuda._watch.finding import NotFoundError, find
+
+    try:
+        pools = find(pid)
+    except NotFoundError as error:
+        return refuse(str(error))
+    try:
+        return show(pools)
+    finally:
+        for pool in pools:
+            pool.close()

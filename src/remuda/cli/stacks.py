@@ -7,13 +7,10 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
-from .options import add_subcommand
-from .running import add_pid, show_pools
+from .options import Subcommands, add_pid, add_subcommand, show_pools
 
 if TYPE_CHECKING:
-    from remuda._watch.finding import Found
-
-    from .options import Subcommands
+    from remuda._watch.seen_pool import SeenPool
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -31,20 +28,19 @@ def stacks(options: argparse.Namespace) -> int:
     Python and native calls where py-spy is installed, which stops each process for a moment; else Python calls, for
     which workers answer themselves, wherever they hang.
     """
-    return show_pools(options.pid, lambda found: _show(found, options))
+    return show_pools(options.pid, lambda pools: _show(pools, options))
 
 
-def _show(found: Found, options: argparse.Namespace) -> int:
-    from remuda._watch.owner import name_of
+def _show(pools: list[SeenPool], options: argparse.Namespace) -> int:
     from remuda._watch.stacks import as_text, stacks_of
 
-    looked_at = [(pool, stacks_of(pool, native=not options.python)) for pool in found.all]
+    found = [(pool, stacks_of(pool, native=not options.python)) for pool in pools]
     if options.json:
-        told = [
-            {"name": name_of(pool.card), "pid": pool.card.owner, "stacks": [dataclasses.asdict(one) for one in its]}
-            for pool, its in looked_at
+        shown = [
+            {"name": pool.name, "pid": pool.pid, "stacks": [dataclasses.asdict(stack) for stack in stacks]}
+            for pool, stacks in found
         ]
-        print(json.dumps(told, indent=2))
+        print(json.dumps(shown, indent=2))
     else:
-        print("\n\n".join(as_text(pool, its) for pool, its in looked_at))
+        print("\n\n".join(as_text(pool, stacks) for pool, stacks in found))
     return 0

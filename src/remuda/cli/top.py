@@ -9,13 +9,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from .options import add_subcommand, at_least, refuse
-from .running import add_pid, show_pools
+from .options import Subcommands, add_pid, add_subcommand, at_least, refuse, show_pools
 
 if TYPE_CHECKING:
-    from remuda._watch.finding import Found
-
-    from .options import Subcommands
+    from remuda._watch.seen_pool import SeenPool
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -32,14 +29,35 @@ def top(options: argparse.Namespace) -> int:
 
     Nothing is asked of the programs, and none is slowed down: their memory is read. Keys are told in the last line.
     """
-    return show_pools(options.pid, lambda found: _show(found, options))
+    show = _print_json if options.json else _draw
+    return show_pools(options.pid, lambda pools: show(pools, options.interval))
 
 
-def _show(found: Found, options: argparse.Namespace) -> int:
-    if options.json:
-        return _print_json(found, options.interval)
-    reason = _reason_not_to_draw()
-    return _draw(found, options.interval) if reason is None else refuse(reason)
+def _print_json(pools: list[SeenPool], interval: float) -> int:
+    first = [pool.look() for pool in pools]
+    time.sleep(interval)
+    last = [pool.look() for pool in pools]
+    shown = [pool.as_json(*snapshots) for pool, *snapshots in zip(pools, first, last, strict=True)]
+    print(json.dumps(shown, indent=2))
+    return 0
+
+
+def _draw(pools: list[SeenPool], interval: float) -> int:
+    if reason := _reason_not_to_draw():
+        return refuse(reason)
+    from rich.console import Console
+
+    from remuda._watch.keys import terminal_keys
+    from remuda._watch.top import Top
+
+    try:
+        with terminal_keys() as keys:
+            ended = Top(pools, Console(), interval).run(keys)
+    except KeyboardInterrupt:
+        return 0
+    if ended:
+        print(ended)
+    return 0
 
 
 def _reason_not_to_draw() -> str | None:
@@ -52,35 +70,3 @@ def _reason_not_to_draw() -> str | None:
     if (kind := os.environ.get("TERM", "dumb")) in ("dumb", "unknown"):
         return f"expected a terminal that can be drawn on, got TERM={kind}; use --json, or TERM=xterm if it can"
     return None
-
-
-def _print_json(found: Found, interval: float) -> int:
-    from remuda._watch import start_page
-    from remuda._watch.dump import dump
-
-    pools = found.pools
-    before = [pool.stats() for pool in pools]
-    time.sleep(interval)
-    after = [pool.stats() for pool in pools]
-    told = [dump(pool, last, last - first) for pool, first, last in zip(pools, before, after, strict=True)]
-    print(json.dumps([*(start_page.dump(pool) for pool in found.starting), *told], indent=2))
-    return 0
-
-
-def _draw(found: Found, interval: float) -> int:
-    from rich.console import Console
-
-    from remuda._watch.keys import terminal_keys
-    from remuda._watch.top import Top
-
-    top = Top(found.all, Console(), interval)
-    try:
-        with terminal_keys() as keys:
-            ended = top.run(keys)
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        top.close()
-    if ended:
-        print(ended)
-    return 0

@@ -9,14 +9,10 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import remuda
 
-from .options import add_subcommand, at_least, refuse
-
-if TYPE_CHECKING:
-    from .options import Subcommands
+from .options import Subcommands, add_subcommand, at_least, refuse
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -64,8 +60,8 @@ def trace(options: argparse.Namespace) -> int:
 class _End:
     """Writes the trace when the program ends, by SIGTERM too, as Slurm and Docker send it.
 
-    SIGTERM ends the program at once, as it does without us, but the trace is written before. A program that handles it
-    by itself, or ignores it, has its way.
+    SIGTERM ends the program at once, as it does without this command, but the trace is written before. A handler of the
+    program's own replaces this one.
     """
 
     def __init__(self, recording: remuda.Trace) -> None:
@@ -75,7 +71,7 @@ class _End:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def write(self) -> bool:
-        """Whether it could be; where it could not, the program still ends as it has ended."""
+        """Returns whether it could be written; if not, the program still ends as it has ended."""
         self._is_writing = True
         try:
             print(f"the trace: {self._recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
@@ -90,9 +86,9 @@ class _End:
 
     def _on_sigterm(self, *_: object) -> None:
         self._is_due = True
-        if os.getpid() != self._owner:  # a forked child of the program: its trace is its parent's affair
+        if os.getpid() != self._owner:  # a forked child of the program: its parent writes the trace
             self._die()
-        if not self._is_writing:  # else that comes to its end
+        if not self._is_writing:  # else `write` ends the program
             self.write()
 
     def _die(self) -> None:
@@ -109,7 +105,7 @@ def _is_module(name: str) -> bool:
 
 
 def _merge(paths: list[Path], merged: Path) -> int:
-    from remuda._trace.merge import merge_traces
+    from remuda._trace.file import merge_traces
 
     if len(paths) < 2:
         return refuse(f"expected two traces or more to merge, got {len(paths)}")

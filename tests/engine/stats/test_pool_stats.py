@@ -318,8 +318,8 @@ def test_what_the_machine_had_done_before_the_pool_was_is_not_counted() -> None:
         pool.reset()
         for _ in range(20):
             pool.step([0] * 4)
-        (watched,) = find(os.getpid()).pools
-        both = pool.stats(), watched.stats()
+        (watched,) = find(os.getpid())
+        both = pool.stats(), watched.look()
         watched.close()
     after, lasted = usage_of_cores(os.sched_getaffinity(0)), time.monotonic() - began
     for stats in both:

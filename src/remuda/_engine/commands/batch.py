@@ -21,7 +21,7 @@ from remuda.errors import EnvError
 if TYPE_CHECKING:
     import torch
 
-    from remuda._tensors.batch import TensorBatch
+    from remuda._tensors.tensors import TensorBatch
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Batch(_core.Batch, InPlural):
             TypeError: torch has no such dtype.
             ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
         """
-        from remuda._tensors.batch import TensorBatch  # workers do not need it
+        from remuda._tensors.tensors import TensorBatch  # workers do not need it
 
         return TensorBatch._of(self, device, non_blocking, out)
 

@@ -29,7 +29,7 @@ from remuda._engine.supervision.supervisor import Supervisor
 from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._engine.tracing.tracer import PoolTracer
 from remuda._system.exiting import hold_daemon_thread
-from remuda._tensors.under_way import finish_all
+from remuda._tensors.cuda import finish_all
 from remuda._wire.card import Card, start_of
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import ClosedError, StateError

@@ -16,13 +16,13 @@ from remuda._engine.running.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._error_frames import holds_nothing
 from remuda._spellings import InSingular
 from remuda._system.memory import check_memory
-from remuda._tensors.page_locks import PAGE_LOCKS
+from remuda._tensors import page_locks
 from remuda.errors import Fault, StateError
 
 if TYPE_CHECKING:
     import torch
 
-    from remuda._tensors.rollout import TensorRollout
+    from remuda._tensors.tensors import TensorRollout
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
@@ -83,7 +83,7 @@ class Rollout(HasAdvantages, InSingular):
         missing = self._engine.hub.bytes_for_rollout(rows)
         check_memory(missing, what=what, remedy=_REMEDY)
         if missing:  # what is not held is given back first
-            PAGE_LOCKS.unlock(self._engine.running.arena)
+            page_locks.unlock(self._engine.running.arena)
         try:
             return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._pickled)
         except OSError as error:
@@ -316,7 +316,7 @@ class Rollout(HasAdvantages, InSingular):
             TypeError: torch has no such dtype.
             ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
         """
-        from remuda._tensors.rollout import TensorRollout  # workers have no need of it
+        from remuda._tensors.tensors import TensorRollout  # workers have no need of it
 
         self._check_filled()
         return TensorRollout._of(self, device, non_blocking, out)

@@ -17,15 +17,13 @@ from remuda import Pool
 if sys.platform != "linux":
     pytest.skip("it reads /proc", allow_module_level=True)
 
-from remuda._watch.dump import dump
 from remuda._watch.finding import NotFoundError, find
-from remuda._watch.owner import name_of
-from remuda._watch.watched_pool import output_of
+from remuda._watch.pages import output_of
 from remuda._wire.card import Card, NoCardError, start_of
 
 
 def only(pid: int) -> Any:
-    (pool,) = find(pid).pools
+    (pool,) = find(pid)
     return pool
 
 
@@ -37,7 +35,7 @@ def test_its_figures_are_those_that_it_has_itself(backend: Any) -> None:
         for _ in range(10):
             pool.step(np.zeros(4, np.int64))
         watched = only(os.getpid())
-        ours, theirs = pool.stats(), watched.stats()
+        ours, theirs = pool.stats(), watched.look()
         assert (watched.card.name, theirs.setup) == ("herd", ours.setup)
         assert [env.steps for env in theirs.envs] == [env.steps for env in ours.envs]
         assert [env.episodes for env in theirs.envs] == [env.episodes for env in ours.envs] != [0] * 4
@@ -56,8 +54,8 @@ def test_a_pool_without_a_name_is_called_as_its_program(tmp_path: Path) -> None:
         assert program.stdout is not None
         program.stdout.readline()
         pool = only(program.pid)
-        stats = pool.stats()
-        told = name_of(pool.card), dump(pool, stats, stats)["name"]
+        stats = pool.look()
+        told = pool.name, pool.as_json(stats, stats)["name"]
         pool.close()
         program.communicate(b"\n")
     assert told == ("train.py", "train.py")
@@ -76,7 +74,7 @@ def test_its_memory_is_mapped_to_be_read_alone() -> None:
 def test_several_pools_of_a_process_come_in_the_order_of_their_making() -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
     with Pool([CountingEnv], name="first", **options), Pool([CountingEnv], name="second", **options):
-        pools = find(os.getpid()).pools
+        pools = find(os.getpid())
         assert [pool.card.name for pool in pools] == ["first", "second"]
         for pool in pools:
             pool.close()

@@ -1,0 +1,109 @@
+"""Batches and rollouts as torch tensors, for the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remuda._spellings import InPlural, InSingular
+from remuda._tensors.moving import to_torch
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class TensorBatch(InPlural):
+    """A batch whose arrays are torch tensors, as `Batch.to` returns it.
+
+    On the CPU they share the batch's memory; elsewhere they are copies, and keep nothing of the pool. Names in the
+    plural, as rollouts have them, work too.
+
+    Attributes:
+        env_ids: (n,) int64.
+        obs: The observations: an (n, ...) tensor, or a dict or tuple of such. Objects without an array stay objects.
+        reward: (n,) float64.
+        terminated, truncated: (n,) bool.
+        valid: (n,) bool, which rows are an env's: all of them but what `recv(pad_to=...)` has added.
+        extras: What `extras=` has computed, by name, as in `Batch.extras`.
+        final_obs: With same-step autoreset the terminal observations, like `obs`; or None, see `Batch.final_obs`.
+    """
+
+    env_ids: torch.Tensor
+    obs: Any
+    reward: torch.Tensor
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+    valid: torch.Tensor
+    extras: dict[str, torch.Tensor]
+    final_obs: Any = None
+
+    @classmethod
+    def _of(cls, batch: Any, device: Any, non_blocking: bool, out: TensorBatch | None) -> TensorBatch:
+        """`batch`: any object that has these attributes, as arrays."""
+        final_obs = to_torch(batch.final_obs, device, non_blocking)  # not in every batch, so `out` has no place for it
+        names = ("env_ids", "obs", "reward", "terminated", "truncated", "valid", "extras")
+        return cls(**_moved(names, batch, device, non_blocking, out), final_obs=final_obs)
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.reward)
+
+    def __repr__(self) -> str:
+        return f"<TensorBatch of {len(self)} envs on {self.reward.device}>"
+
+
+@dataclass
+class TensorRollout(InSingular):
+    """A rollout whose arrays are torch tensors, as `Rollout.to` returns it.
+
+    On the CPU they share the rollout's memory, but for `valid` and `episode_starts`; elsewhere they are copies, and
+    keep nothing of the pool. Names in the singular, as batches have them, work too.
+
+    Attributes:
+        obs: (T + 1, n, ...), or a dict or tuple of such.
+        actions: (T, n, ...), or a dict or tuple of such.
+        rewards: (T, n) float64.
+        terminations, truncations: (T, n) bool.
+        valid: (T, n) bool, which rows are steps.
+        episode_starts: (T + 1, n) bool.
+        extras: dict of (T + 1, n, ...): what `extras=` has computed.
+        columns: dict of (T, n, ...): what was given to `act` besides.
+        final_obs: (T, n, ...) with same-step autoreset; or None, see `Rollout`.
+    """
+
+    obs: Any
+    actions: Any
+    rewards: torch.Tensor
+    terminations: torch.Tensor
+    truncations: torch.Tensor
+    valid: torch.Tensor
+    episode_starts: torch.Tensor
+    extras: dict[str, torch.Tensor]
+    columns: dict[str, torch.Tensor]
+    final_obs: Any = None
+
+    @classmethod
+    def _of(cls, rollout: Any, device: Any, non_blocking: bool, out: TensorRollout | None) -> TensorRollout:
+        """`rollout`: any object that has these attributes, as arrays."""
+        # First the memory that is not the pool's: while it is copied, the call waits for the copies before it.
+        own = ("columns", "valid", "episode_starts")
+        pools = ("obs", "actions", "rewards", "terminations", "truncations", "extras", "final_obs")
+        return cls(**_moved(own + pools, rollout, device, non_blocking, out))
+
+    def __len__(self) -> int:
+        """T, the number of steps."""
+        return len(self.rewards)
+
+    def __repr__(self) -> str:
+        steps, envs = self.rewards.shape
+        return f"<TensorRollout of {steps} steps of {envs} envs on {self.rewards.device}>"
+
+
+def _moved(names: Sequence[str], source: Any, device: Any, non_blocking: bool, out: Any) -> dict[str, Any]:
+    """Returns these attributes as tensors, by name. `out`: has tensors under these names that are written to."""
+    arrays = {name: getattr(source, name) for name in names}
+    targets = None if out is None else {name: getattr(out, name) for name in names}
+    tensors: dict[str, Any] = to_torch(arrays, device, non_blocking, targets)
+    return tensors

@@ -1,0 +1,94 @@
+"""An open pool of another process: its figures, as JSON too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from remuda import _core
+from remuda._engine.stats.durations import Durations
+from remuda._engine.stats.figures import Figures
+from remuda._engine.stats.origin import Origin
+from remuda._engine.stats.pool_stats import PoolStats
+from remuda._engine.stats.reading import read_stats
+from remuda._engine.stats.snapshot import Setup
+from remuda._watch.pages import Page, View, open_page
+from remuda._watch.seen_pool import SeenPool
+from remuda._wire.card import Card, start_of
+
+_OF_DURATIONS = ("count", "total", "mean", "p50", "p99", "max")
+
+
+class OpenPool(SeenPool):
+    """Maps a pool's arena, to be read only."""
+
+    card: Card
+    _WHEN_CLOSED = "was closed"
+
+    def __init__(self, fd: int) -> None:
+        """Raises NoCardError, OSError or RuntimeError if the file is not an arena that can be mapped."""
+        super().__init__(fd)
+        self.card = Card.read(fd)
+        self._plan = _core.Plan(**self.card.plan)
+        self._arena: _core.Arena | None = _core.Arena.look_at(fd, self._plan.bytes)
+        tuples = {
+            "envs_of_worker": tuple(self.card.setup["envs_of_worker"]),
+            "options": tuple(map(tuple, self.card.setup["options"])),
+        }
+        self._setup = setup = Setup(**{**self.card.setup, **tuples})
+        self.title = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
+
+    def look(self) -> PoolStats:
+        """Returns what `Pool.stats()` does; the workers' processes are those that have built their envs."""
+        assert self._arena is not None  # it is not closed
+        figures = Figures.read(self._arena, self._plan)
+        is_own = self._setup.backend == "process"
+        pids = [int(pid) if is_own and start_of(int(pid)) else None for pid in figures.meters["pid"]]
+        return read_stats(figures, self._setup, pids, self.pid, Origin(**self.card.origin))
+
+    def page(self, first: PoolStats, last: PoolStats, view: View) -> Page:
+        """Returns what a screen shows of the figures between two snapshots."""
+        page = open_page(last, _between(first, last), view)
+        if self.is_stopped:
+            stopped = "the program is stopped: by SIGSTOP, Ctrl-Z or a debugger"
+            return replace(page, summary=(stopped, f"kill -CONT {self.pid} lets it go on"))
+        return page
+
+    def as_json(self, first: PoolStats, last: PoolStats) -> dict[str, Any]:
+        """Returns the figures of the last snapshot, and those between the two."""
+        late = _between(first, last)
+        return {
+            "name": self.name,
+            "pid": self.pid,
+            "is_stopped": self.is_stopped,
+            "setup": asdict(last.setup),
+            "verdict": {"cause": late.verdict.cause, "text": late.verdict.text, "code": late.verdict.code},
+            "so_far": _figures(last),
+            "late": _figures(late),
+        }
+
+    def close(self) -> None:
+        """Unmaps the arena."""
+        self._arena = None
+
+
+def _between(first: PoolStats, last: PoolStats) -> PoolStats:
+    return last if first is last else last - first
+
+
+def _figures(stats: PoolStats) -> dict[str, Any]:
+    return {
+        "seconds": stats.seconds,
+        "envs": [_flat(vars(env)) for env in stats.envs],
+        "workers": [_flat(vars(worker)) for worker in stats.workers],
+        "caller": asdict(stats.caller),
+    }
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _durations(value) if isinstance(value, Durations) else value for name, value in values.items()}
+
+
+def _durations(durations: Durations) -> dict[str, float]:
+    return {name: getattr(durations, name) for name in _OF_DURATIONS}
