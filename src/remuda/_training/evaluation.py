@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from remuda._training.episodes import Episodes
+import numpy as np
+
+from remuda.errors import Fault
+
+if TYPE_CHECKING:
+    from remuda._reports.report import Report, Table
+
+_RESAMPLES = 10_000
+_MOST_ROWS = 1000  # of the table on a page: a browser takes long over more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation(Episodes):
+class Evaluation:
     """What `remuda.evaluate` returns. Row k of each array is the k-th of N episodes, in the order of their starts.
 
     Attributes:
@@ -24,6 +34,43 @@ class Evaluation(Episodes):
         videos: The files that were written.
     """
 
+    seed: int
+    returns: np.ndarray[Any, np.dtype[np.float64]]
+    lengths: np.ndarray[Any, np.dtype[np.int64]]
+    terminated: np.ndarray[Any, np.dtype[np.bool_]]
+    seeds: np.ndarray[Any, np.dtype[np.int64]]
+    env_ids: np.ndarray[Any, np.dtype[np.int64]]
+    infos: tuple[dict[str, Any], ...]
+    faults: tuple[Fault, ...] = ()
+    videos: tuple[Path, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """Of the returns."""
+        return float(self.returns.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns (of these N, not an estimate for all: `numpy.std`)."""
+        return float(self.returns.std())
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """The interval that the mean return of all episodes lies in with this confidence.
+
+        It is the percentile bootstrap of the mean (Efron, "Bootstrap methods: another look at the jackknife", 1979),
+        with 10,000 resamples that are the same every time. It knows of the episodes' spread, and not that another
+        training run would give another policy.
+
+        Raises:
+            ValueError: `confidence` is not between 0 and 1.
+        """
+        if not 0 < confidence < 1:
+            raise ValueError(f"expected confidence to be between 0 and 1, got {confidence}")
+        generator, n = np.random.default_rng(0), len(self.returns)
+        means = [self.returns[generator.integers(n, size=n)].mean() for _ in range(_RESAMPLES)]
+        low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+        return float(low), float(high)
+
     def to_html(self, path: str | os.PathLike[str], title: str = "Evaluation") -> None:
         """Writes a page of it: the mean and its interval, the spread of returns and lengths, every episode, the videos.
 
@@ -35,12 +82,15 @@ class Evaluation(Episodes):
             title: What the page is headed with: the name of the policy, say.
 
         Raises:
+            MissingFrameworkError: Jinja2 or matplotlib, which `remuda[bench]` brings, is not installed.
             OSError: It cannot be written.
         """
-        from remuda._reports.origin import Origin  # few programs write a page
-        from remuda._training.evaluation_page import page
+        from remuda._reports import page  # few programs write a page
 
-        page(self, title, Origin.here()).save(path)
+        page.save(_report_on(self, title), page.Origin.here(), path)
+
+    def __len__(self) -> int:
+        return len(self.returns)
 
     def __repr__(self) -> str:
         low, high = self.interval()
@@ -49,3 +99,55 @@ class Evaluation(Episodes):
             f"<Evaluation of {len(self)} episodes: mean return {self.mean:.6g} (95 %: {low:.6g} to {high:.6g}), "
             f"mean length {self.lengths.mean():.6g}{again}>"
         )
+
+
+def _report_on(evaluation: Evaluation, title: str) -> Report:
+    from remuda._reports.charts import Histogram
+    from remuda._reports.report import Report, Table
+
+    low, high = evaluation.interval()
+    lead = (
+        f"Mean return {evaluation.mean:.6g} in {len(evaluation)} episodes (95 %: {low:.6g} to {high:.6g}). "
+        f"Mean length {evaluation.lengths.mean():.6g}. Seed {evaluation.seed}."
+    )
+    charts, rows = [], []
+    for name, values in (("return", evaluation.returns), ("length", evaluation.lengths)):
+        figures = (values.mean(), values.std(), values.min(), np.median(values), values.max())
+        rows.append([name, *(f"{figure:.6g}" for figure in figures)])
+        if len(finite := values[np.isfinite(values)]):
+            mean = values.mean()
+            charts.append(Histogram(heading=f"{name.title()}s", values=finite, mark=(mean, f"mean {mean:.6g}")))
+    summary = Table("In figures", ("", "mean", "std", "least", "median", "most"), rows)
+    return Report(
+        title,
+        lead,
+        [summary, _table_of_episodes(evaluation)],
+        charts,
+        failures=[str(fault) for fault in evaluation.faults],
+        failures_heading="Played again after a fault",
+        videos=evaluation.videos,
+    )
+
+
+def _table_of_episodes(evaluation: Evaluation) -> Table:
+    from remuda._reports.report import Table
+
+    count = min(len(evaluation), _MOST_ROWS)
+    rows = [
+        (
+            episode,
+            f"{evaluation.returns[episode]:.6g}",
+            evaluation.lengths[episode],
+            "terminated" if evaluation.terminated[episode] else "truncated",
+            evaluation.seeds[episode],
+            evaluation.env_ids[episode],
+        )
+        for episode in range(count)
+    ]
+    left_out = len(evaluation) - count
+    which = (
+        f"The first {count:,} to start; {left_out:,} more are not shown"
+        if left_out
+        else f"All {count:,}, in the order of their starts"
+    )
+    return Table("Episodes", ("episode", "return", "length", "ended", "seed", "env"), rows, summary=which)

@@ -43,7 +43,7 @@ def _show(found: Found, options: argparse.Namespace) -> int:
 
 
 def _reason_not_to_draw() -> str | None:
-    from .bench import is_installed
+    from remuda._reports.packages import is_installed
 
     if not is_installed("rich"):
         return 'remuda top needs rich: pip install "remuda[top]"; or use --json'
