@@ -19,8 +19,8 @@ from remuda import Batch, Part
 
 from .workloads import EnvFactory, Workload, touch
 
-NumWorkers: TypeAlias = int | Literal["auto"] | None
-"""As options of a pool; None: one for each env."""
+Workers: TypeAlias = Literal["planned", "all but one", "one", "one an env", "auto", "auto or none"]
+"""How a contender of ours chooses its workers. "auto or none": the caller steps the envs if that is faster."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,18 @@ class Plan:
     def env_fns(self) -> list[EnvFactory]:
         return [self.workload.make_env] * self.num_envs
 
-    @property
-    def open_backend(self) -> str:
-        """remuda's backend for those that leave it to a measurement whether there are to be workers."""
-        return "auto" if self.backend == "process" else self.backend
+    def pool_options(self, workers: Workers) -> dict[str, Any]:
+        """Returns the options that all of ours have: of a pool, and of a face on one."""
+        numbers = {
+            "planned": self.num_workers,
+            "all but one": max(1, self.num_workers - 1),
+            "one": 1,
+            "one an env": None,
+            "auto": "auto",
+            "auto or none": "auto",
+        }
+        backend = "auto" if workers == "auto or none" and self.backend == "process" else self.backend
+        return {"num_workers": numbers[workers], "backend": backend, "advise": False}  # the table is the advice
 
 
 class Contender(ABC):
@@ -195,23 +203,15 @@ class Remuda(Contender):
 
     name = "remuda"
     module = package = "remuda"
+    workers: ClassVar[Workers] = "planned"
 
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
-        self._pool: Any = self.load().Pool(
-            plan.env_fns,
-            num_workers=self._num_workers(plan),
-            backend=plan.backend,
-            start_method=plan.start_method,
-            advise=False,  # the table is the advice
-            **self._more(plan),
-        )
+        options = {**plan.pool_options(self.workers), **self._more(plan)}
+        self._pool: Any = self.load().Pool(plan.env_fns, start_method=plan.start_method, **options)
 
     def _more(self, plan: Plan) -> dict[str, Any]:
         return {}
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return plan.num_workers
 
     def reset(self, seed: int) -> None:
         self.obs = self._pool.reset(seed=seed).obs
@@ -234,32 +234,13 @@ class Remuda(Contender):
         return [worker.pid for worker in self._pool.workers if worker.pid is not None]
 
 
-class RemudaPerEnv(Remuda):
-    """`remuda.Pool` as it is by default: one env a worker."""
-
-    name = "remuda-per-env"
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return None
-
-
-class RemudaAuto(Remuda):
-    """`remuda.Pool` that measures an env to choose the number of workers."""
-
-    name = "remuda-auto"
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return "auto"
-
-
 class InHalves(Contender):
     """A contender in two halves, one of which steps while the policy has the other: one core is left to that."""
 
     _halves: Sequence[Any]
     """Contenders with `env_ids`, which can also `send` actions and `finish` a step, by its rewards."""
 
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return max(1, plan.num_workers - 1)
+    workers: ClassVar[Workers] = "all but one"
 
     @property
     def parts(self) -> Sequence[Contender]:

@@ -1,11 +1,9 @@
-"""Contenders: Gymnasium's and Stable-Baselines3's vector envs, and remuda's face of the latter."""
+"""Contenders: Gymnasium's and Stable-Baselines3's vector envs."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
@@ -108,41 +106,6 @@ class Sb3Dummy(Sb3):
 
     def worker_pids(self) -> list[int]:
         return []
-
-
-class RemudaSb3(Sb3):
-    """`remuda.sb3.SubprocVecEnv` with several envs a worker, in the same program."""
-
-    name = "remuda-sb3"
-
-    @classmethod
-    def load(cls) -> Any:
-        super().load()
-        return importlib.import_module("remuda.sb3.subproc_vec_env")
-
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {"num_workers": plan.num_workers, "backend": plan.backend, "advise": False}
-
-    def prepare(self, space: Space[Any], batch: Any) -> Any:
-        return batch if isinstance(batch, np.ndarray) else super().prepare(space, batch)
-
-
-class RemudaSb3PerEnv(RemudaSb3):
-    """`remuda.sb3.SubprocVecEnv` as it is by default: one env a worker."""
-
-    name = "remuda-sb3-per-env"
-
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {**super()._more(plan), "num_workers": None}
-
-
-class RemudaSb3Auto(RemudaSb3):
-    """The same with as many workers as a measurement says, or none: then the caller steps the envs."""
-
-    name = "remuda-sb3-auto"
-
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {**super()._more(plan), "num_workers": "auto", "backend": plan.open_backend}
 
 
 def pids(processes: Any) -> list[int]:

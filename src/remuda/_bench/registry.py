@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .contenders import Contender, PlainLoop, Remuda, RemudaAuto, RemudaPerEnv, RemudaSplit, RemudaSupervised
-from .faces import (
-    RemudaGymnasium,
-    RemudaGymnasiumAuto,
-    RemudaGymnasiumOne,
-    RemudaGymnasiumPerEnv,
-    RemudaGymnasiumSplit,
-)
+from .contenders import Contender, PlainLoop, Remuda, RemudaSplit, RemudaSupervised, Workers
+from .faces import RemudaGymnasium, RemudaGymnasiumSplit, RemudaSb3
 from .loops import LoopsAtOnce
-from .peers import (
-    GymnasiumAsync,
-    GymnasiumSync,
-    RemudaSb3,
-    RemudaSb3Auto,
-    RemudaSb3PerEnv,
-    Sb3,
-    Sb3Dummy,
-)
+from .peers import GymnasiumAsync, GymnasiumSync, Sb3, Sb3Dummy
 from .workloads import Workload
 
 
@@ -29,19 +15,24 @@ def by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
     return {contender.name: contender for contender in contenders}
 
 
+def _with(workers: Workers, contender: type[Contender], name: str) -> type[Contender]:
+    """Returns a contender that chooses its workers in another way."""
+    return type(name, (contender,), {"name": name, "workers": workers})
+
+
 PEERS = by_name(
-    RemudaPerEnv,
+    _with("one an env", Remuda, "remuda-per-env"),
     RemudaSupervised,
-    RemudaAuto,
+    _with("auto", Remuda, "remuda-auto"),
     RemudaSplit,
     RemudaGymnasium,
-    RemudaGymnasiumPerEnv,
-    RemudaGymnasiumOne,
-    RemudaGymnasiumAuto,
+    _with("one an env", RemudaGymnasium, "remuda-gymnasium-per-env"),
+    _with("one", RemudaGymnasium, "remuda-gymnasium-1"),
+    _with("auto or none", RemudaGymnasium, "remuda-gymnasium-auto"),
     RemudaGymnasiumSplit,
     RemudaSb3,
-    RemudaSb3PerEnv,
-    RemudaSb3Auto,
+    _with("one an env", RemudaSb3, "remuda-sb3-per-env"),
+    _with("auto or none", RemudaSb3, "remuda-sb3-auto"),
     GymnasiumAsync,
     GymnasiumSync,
     Sb3,

@@ -6,6 +6,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from .contenders import Contender, Plan
 from .env_exits import exits_raise
 from .processes import busy_seconds, mean_pss_mb, total_cpu_seconds, wait_until_idle
 from .results import Entry, Result, Turn
-from .workloads import Actions, one_line, probe_action_space, sample_actions
+from .workloads import Actions, one_line, probe_spaces, sample_actions
 
 ACTION_BATCHES = 256
 """Batches of actions sampled beforehand and then taken in turn."""
@@ -61,19 +62,14 @@ class Runner:
 
     def build(self, actions: Actions) -> None:
         """Import the library, then start the workers and reset the envs, timed."""
-        plan = self._plan
-        try:
-            with exits_raise():
-                self._kind.load()
-                begin = self._clock()
-                self._contender = contender = self._kind(plan)
-                contender.reset(plan.seed)
-                self.entry.startup_seconds = self._clock() - begin
-                self._pids = contender.worker_pids()
-                prepared = [contender.prepare(actions.space, batch) for batch in actions.batches]
-                self._batches = itertools.cycle(prepared)
-        except Exception as error:
-            self._drop_out(error)
+        with self._dropping_out():
+            self._kind.load()
+            begin = self._clock()
+            self._contender = contender = self._kind(self._plan)
+            contender.reset(self._plan.seed)
+            self.entry.startup_seconds = self._clock() - begin
+            self._pids = contender.worker_pids()
+            self._batches = itertools.cycle([contender.prepare(actions.space, batch) for batch in actions.batches])
         self.entry.num_workers = len(self._pids)
 
     def warm_up(self, seconds: float) -> None:
@@ -110,40 +106,40 @@ class Runner:
     def close(self) -> None:
         contender, self._contender, self._pids = self._contender, None, []
         if contender is not None:
-            try:
-                with exits_raise():
-                    contender.close()
-            except Exception as error:
-                self.entry.error = self.entry.error or one_line(error)
+            with self._dropping_out():
+                contender.close()
+
+    @contextmanager
+    def _dropping_out(self) -> Iterator[None]:
+        """Takes the contender out of the race if the block raises. The first error stays in the record."""
+        try:
+            with exits_raise():
+                yield
+        except Exception as error:
+            self.entry.error = self.entry.error or one_line(error)
+            self.close()
 
     def _begin_turn(self, lead_in: float) -> None:
         """Have the contender ready for a turn, and step it for ``lead_in`` seconds."""
         if self._contender is not None:
-            try:
-                with exits_raise():
-                    self._contender.begin_turn(self._plan.seed)
-            except Exception as error:
-                self._drop_out(error)
+            with self._dropping_out():
+                self._contender.begin_turn(self._plan.seed)
         self._step_for(lead_in)
 
     def _step_for(self, seconds: float) -> tuple[int, float]:
         """Step until ``seconds`` are over, at least once; how many env steps, and in what time."""
         contender, batches, clock, count_of = self._contender, self._batches, self._clock, self._count_of
-        count = 0
         if contender is None:
             return 0, 0.0
-        begin = clock()
-        try:
-            with exits_raise():
-                while True:
-                    count += count_of(contender.step(next(batches)))
-                    self._num_batches += 1
-                    elapsed = clock() - begin
-                    if elapsed >= seconds:
-                        return count, elapsed
-        except Exception as error:
-            self._drop_out(error)
-            return 0, 0.0
+        count, begin = 0, clock()
+        with self._dropping_out():
+            while True:
+                count += count_of(contender.step(next(batches)))
+                self._num_batches += 1
+                elapsed = clock() - begin
+                if elapsed >= seconds:
+                    return count, elapsed
+        return 0, 0.0
 
     def _all_envs(self, rewards: Any) -> int:
         return self._plan.num_envs
@@ -157,10 +153,6 @@ class Runner:
     def _settle(self) -> None:
         if self._pids:
             wait_until_idle(self.workers_cpu)
-
-    def _drop_out(self, error: Exception) -> None:
-        self.entry.error = one_line(error)
-        self.close()
 
 
 def race(
@@ -177,7 +169,7 @@ def race(
     ``kinds`` begins with the plain loop and remuda. Raises `WorkloadError` when the env cannot be built at
     all; a contender that raises only loses its own turns. All are closed when this returns or is interrupted.
     """
-    space = probe_action_space(plan.workload)
+    space = probe_spaces(plan.workload).action_space
     actions = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)
     runners = [Runner(kind, plan, clock) for kind in kinds]
     result = _blank_result(plan, rounds, seconds, [runner.entry for runner in runners])

@@ -7,9 +7,9 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 from gymnasium.vector.utils import batch_space
@@ -77,14 +77,8 @@ def _make_drawing(env_id: str) -> Env:
     return gymnasium.make(env_id, render_mode="rgb_array")
 
 
-def probe_action_space(workload: Workload) -> gymnasium.Space[Any]:
-    """The action space of its envs. Raises as `probe_spaces`."""
-    return probe_spaces(workload).action_space
-
-
-@dataclass(frozen=True)
-class Spaces:
-    """Of an env."""
+class Spaces(NamedTuple):
+    """The spaces of an env."""
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
@@ -108,8 +102,7 @@ def probe_spaces(workload: Workload) -> Spaces:
     return spaces
 
 
-@dataclass(frozen=True)
-class Actions:
+class Actions(NamedTuple):
     """Batches of actions sampled beforehand, so that sampling is not measured."""
 
     space: gymnasium.Space[Any]
@@ -126,14 +119,7 @@ def sample_actions(space: gymnasium.Space[Any], num_envs: int, count: int, seed:
 
 def touch(obs: Any) -> None:
     """Reach every leaf of a batch of observations, so that none can be left undelivered."""
-    if isinstance(obs, dict):
-        _touch_all(obs.values())
-    elif isinstance(obs, tuple):
-        _touch_all(obs)
-
-
-def _touch_all(parts: Iterable[Any]) -> None:
-    for part in parts:
+    for part in obs.values() if isinstance(obs, dict) else obs if isinstance(obs, tuple) else ():
         touch(part)
 
 

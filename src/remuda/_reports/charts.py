@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remuda._system import machine
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -111,11 +113,11 @@ def as_svg(chart: Chart) -> str:
 
 
 def save_picture(chart: Chart, title: str, path: Path) -> None:
-    """Writes a picture with a title, in the format of the path's suffix (``.png``, ``.svg``)."""
+    """Writes a picture with a title and the machine, in the format of the path's suffix (``.png``, ``.svg``)."""
     with _style():
         figure = _draw(chart)
         figure.axes[0].set_title(title, loc="left", pad=18)
-        figure.axes[0].set_xlabel("\n".join(filter(None, (chart.heading, chart.note))))
+        figure.axes[0].set_xlabel("\n".join(filter(None, (chart.heading, chart.note, machine.describe()))))
         figure.savefig(path, dpi=160)
 
 

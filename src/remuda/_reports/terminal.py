@@ -36,7 +36,7 @@ def as_rich(report: Report) -> RenderableType:
     failures = [Text(line, style="red") for line in report.failures]
     notes = [Text(line, style="dim") for line in report.notes]
     code = [Text(f"\n{report.code}", no_wrap=True, overflow="ignore")] if report.code else []
-    return Group(Text(report.lead, style="bold"), _rich_table(report.tables[0]), *failures, *notes, *code)
+    return Group(Text(f"{report.lead}\n", style="bold"), _rich_table(report.tables[0]), *failures, *notes, *code)
 
 
 def _lines(table: Table) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError, WorkerDiedError
+from remuda._progress import bar
 from remuda._seeds import derive_seed
 from remuda._training.arguments import (
     check_count,
@@ -23,7 +24,6 @@ from remuda._training.arguments import (
     check_videos,
 )
 from remuda._training.evaluation import Evaluation
-from remuda._training.progress import Progress, progress_of
 from remuda._training.videos import Videos
 from remuda._wire.codec import SpaceCodec
 
@@ -91,8 +91,11 @@ def evaluate(
     entropy = secrets.randbits(64) if given is None else given
     with Videos(video_folder, shown) as videos, _pool_of(source, count, options) as pool:
         videos.attach(pool)
-        with progress_of(count, progress) as bar:
-            return _Play(pool, policy, count, entropy, videos, bar).play()
+        play = _Play(pool, policy, count, entropy, videos, _bar_of(count, progress))
+        try:
+            return play.play()
+        finally:
+            play.end_progress()
 
 
 def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
@@ -106,6 +109,13 @@ def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolO
     return Pool(factories, **options)
 
 
+def _bar_of(episodes: int, shown: bool | None) -> bar.Bar | None:
+    """Returns the progress bar, or None for no bar. `shown` as `evaluate` has it: None means after a while."""
+    if shown is False or (shown is None and not bar.is_watched()):
+        return None
+    return bar.Bar("episodes", episodes, 0.0 if shown else bar.PATIENCE, stays=True)
+
+
 class _Play:
     """Plays the episodes: in every round each env steps, begins its next episode, or rests, having played all."""
 
@@ -116,10 +126,10 @@ class _Play:
         episodes: int,
         entropy: int,
         videos: Videos,
-        progress: Progress,
+        progress_bar: bar.Bar | None,
     ) -> None:
-        self._pool, self._policy, self._entropy = pool, policy, entropy
-        self._videos, self._progress = videos, progress
+        self._pool, self._policy, self._entropy, self._videos = pool, policy, entropy, videos
+        self._bar, self._num_done = progress_bar, 0
         self._seeds = np.array([derive_seed(entropy, episode) for episode in range(episodes)], np.int64)
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
@@ -150,13 +160,23 @@ class _Play:
             self._videos.written,
         )
 
+    def end_progress(self) -> None:
+        """Leaves the last state of the progress bar in the terminal."""
+        if self._bar is not None:
+            self._bar.finish(self._num_done)
+
+    def _show_progress(self) -> None:
+        if self._bar is not None:
+            self._bar.show(lambda: self._num_done)
+
     def _play_all(self) -> None:
+        self._show_progress()
         obs = self._observations.of(self._begin_all())
         while self._stepping or self._beginning:
             batch = self._advance(self._policy(obs) if self._stepping else None)
             obs = self._observations.of(batch)
             self._note(batch)
-            self._progress.note_round()
+            self._show_progress()
 
     def _begin_all(self) -> Batch:
         """The first observations, also of envs that have nothing to play."""
@@ -216,7 +236,7 @@ class _Play:
         self._ahead[env].popleft()
         self._terminated[episode], self._infos[episode] = terminated, info
         self._videos.note_end(episode)
-        self._progress.note_episode()
+        self._num_done += 1
 
     def _again(self, episode: int, fault: Fault) -> None:
         """The episode is played once more. It is given up for the faults of its own env alone."""
