@@ -50,7 +50,7 @@ def test_an_env_is_named_as_it_is() -> None:
 def test_tuning_says_what_to_paste_and_why() -> None:
     slow, fast = (
         Outcome(Trial(8, 2), "process", 1000.0),
-        Outcome(Trial(8, 4, parts=2), "process", 4000.0, told="policy: <yours>"),
+        Outcome(Trial(8, 4, parts=2), "process", 4000.0, finding="policy: <yours>"),
     )
     alone = Outcome(Trial(8), "serial", 2000.0)
     tuned = Tuned(fast, (slow, fast, alone), ("two halves: 4.00 times as fast",))

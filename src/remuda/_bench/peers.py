@@ -13,7 +13,7 @@ from .workloads import touch
 
 
 class GymnasiumVector(Contender):
-    """Whatever speaks Gymnasium's vector interface."""
+    """A vector env with Gymnasium's interface."""
 
     module = package = "gymnasium"
     _envs: VectorEnv[Any, Any, Any]
@@ -109,12 +109,12 @@ class Sb3Dummy(Sb3):
 
 
 def pids(processes: Any) -> list[int]:
-    """As `Contender.worker_pids` has it, of objects with a ``pid``: None where the caller steps the envs."""
+    """Returns the pids of objects with a ``pid``, which is None if the caller steps the envs."""
     return [process.pid for process in processes if process.pid is not None]
 
 
 def read_each(infos: Any, info_key: str | None) -> None:
-    """Looks the key up in each info, as a learner does."""
+    """Looks up the key in each info, as a learner does."""
     if info_key is not None:
         for info in infos:
             info.get(info_key)

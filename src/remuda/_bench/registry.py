@@ -42,18 +42,18 @@ PEERS = by_name(
 
 
 class UnavailableError(Exception):
-    """A contender that was asked for is unknown, or its library is not installed."""
+    """A named contender is unknown, or its library is not installed."""
 
 
 def line_up(peers: Iterable[str], among: Mapping[str, type[Contender]] = PEERS) -> list[type[Contender]]:
-    """The plain loop, remuda, and the named peers, each once. Raises `UnavailableError`."""
+    """Returns the plain loop, remuda, and the named peers, each once. Raises `UnavailableError`."""
     return [PlainLoop, Remuda, *(find(name, among) for name in dict.fromkeys(peers))]
 
 
 def available(
     names: Iterable[str], among: Mapping[str, type[Contender]], workload: Workload | None = None
 ) -> tuple[list[type[Contender]], list[str]]:
-    """The named contenders that are there, and why the others are not: not installed, or without these envs."""
+    """Returns the contenders that are installed and have the env, and a line about each of the others."""
     kinds, left_out = [], []
     for name in names:
         try:
@@ -69,7 +69,7 @@ def available(
 
 
 def find(name: str, among: Mapping[str, type[Contender]] = PEERS) -> type[Contender]:
-    """The contender of that name, ready to be built. Raises `UnavailableError`."""
+    """Returns the contender of that name. Raises `UnavailableError`."""
     if name not in among:
         raise UnavailableError(f"unknown peer {name!r}: expected one of {', '.join(among)}")
     contender = among[name]

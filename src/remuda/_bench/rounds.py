@@ -21,17 +21,17 @@ from .results import Entry, Result, Turn
 from .workloads import Actions, one_line, probe_spaces, sample_actions
 
 ACTION_BATCHES = 256
-"""Batches of actions sampled beforehand and then taken in turn."""
+"""Number of batches of actions, sampled beforehand and used in turn."""
 WARM_UP_SECONDS = 0.5
 LEAD_IN = 0.1
-"""Share of a turn that is stepped first and not counted: it fills the caches the others emptied."""
+"""Share of a turn that is stepped first without counting: it refills the caches."""
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a race stands: shown to the caller before each thing it does."""
+    """The state of a race, reported before each start, warm-up and turn."""
 
     doing: str
     done: int
@@ -40,9 +40,9 @@ class Progress:
 
 
 class Runner:
-    """A contender in the race, its record, and what it is stepped with.
+    """A contender in the race, with its record and its actions.
 
-    Whatever it raises takes it out of the race and goes into its record; the others go on.
+    An exception takes it out of the race and goes into its record; the others go on.
     """
 
     def __init__(self, kind: type[Contender], plan: Plan, clock: Clock) -> None:
@@ -61,7 +61,7 @@ class Runner:
         return self._contender is not None
 
     def build(self, actions: Actions) -> None:
-        """Import the library, then start the workers and reset the envs, timed."""
+        """Imports the library, then starts the workers and resets the envs, timed."""
         with self._dropping_out():
             self._kind.load()
             begin = self._clock()
@@ -73,13 +73,13 @@ class Runner:
         self.entry.num_workers = len(self._pids)
 
     def warm_up(self, seconds: float) -> None:
-        """Step for a while, so that caches, allocators and spin budgets settle; then weigh the workers."""
+        """Steps for a while, so that caches, allocators and spin budgets settle; then measures the workers' memory."""
         self._begin_turn(seconds)
         self._settle()
         self.entry.worker_mb = mean_pss_mb(self._pids)
 
     def take_turn(self, seconds: float, others: Sequence[Runner]) -> None:
-        """Step for ``seconds`` and record it, along with what the others' idle workers used meanwhile."""
+        """Steps for ``seconds``, and records the turn and the CPU time of the others' idle workers meanwhile."""
         gc.collect()
         self._begin_turn(max(seconds * LEAD_IN, self._plan.lead_in))
         idle_before = [other.workers_cpu() for other in others]
@@ -100,7 +100,7 @@ class Runner:
         self._settle()
 
     def workers_cpu(self) -> float:
-        """CPU seconds its workers have used so far; 0.0 when it has none, or has dropped out."""
+        """Returns the CPU seconds of its workers so far: 0.0 if it has none or has dropped out."""
         return total_cpu_seconds(self._pids)
 
     def close(self) -> None:
@@ -120,14 +120,14 @@ class Runner:
             self.close()
 
     def _begin_turn(self, lead_in: float) -> None:
-        """Have the contender ready for a turn, and step it for ``lead_in`` seconds."""
+        """Prepares the contender for a turn, and steps it for ``lead_in`` seconds."""
         if self._contender is not None:
             with self._dropping_out():
                 self._contender.begin_turn(self._plan.seed)
         self._step_for(lead_in)
 
     def _step_for(self, seconds: float) -> tuple[int, float]:
-        """Step until ``seconds`` are over, at least once; how many env steps, and in what time."""
+        """Steps for ``seconds``, at least once; returns the number of env steps and the seconds they took."""
         contender, batches, clock, count_of = self._contender, self._batches, self._clock, self._count_of
         if contender is None:
             return 0, 0.0
@@ -164,10 +164,10 @@ def race(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     clock: Clock = time.perf_counter,
 ) -> Result:
-    """Measure the contenders side by side: ``seconds`` for each, divided over the rounds.
+    """Measures the contenders side by side: ``seconds`` for each, divided over the rounds.
 
-    ``kinds`` begins with the plain loop and remuda. Raises `WorkloadError` when the env cannot be built at
-    all; a contender that raises only loses its own turns. All are closed when this returns or is interrupted.
+    ``kinds`` begins with the plain loop and remuda. Raises `WorkloadError` if the env cannot be built at all. A
+    contender that raises only loses its own turns. All are closed when this function returns or is interrupted.
     """
     space = probe_spaces(plan.workload).action_space
     actions = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)

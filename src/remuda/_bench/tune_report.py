@@ -39,7 +39,7 @@ def report_on(tuned: Tuned, env: str) -> Report:
         f"{best.rate:,.0f} env steps per second with {_name(best)}.",
         [Table("All trials", _COLUMNS, rows, marked)],
         [Bars(heading="Env steps per second", bars=bars)],
-        [*tuned.reasons, *([f"What holds the best back: {best.told}"] if best.told else [])],
+        [*tuned.reasons, *([f"What holds the best back: {best.finding}"] if best.finding else [])],
         code=code(best, env),
     )
 
@@ -107,5 +107,5 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "spares": trial.spares,
         "parts": trial.parts,
         "steps_per_second": outcome.rate,
-        "verdict": outcome.told,
+        "verdict": outcome.finding,
     }

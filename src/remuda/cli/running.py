@@ -1,4 +1,4 @@
-"""What subcommands that look at running programs share: which program, and its pools."""
+"""Finds the running program, and its pools, for the subcommands that look at them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remuda tune``: finds how a pool is to be made for an env and a policy."""
+"""``remuda tune``: finds the best pool for an env and a policy."""
 
 from __future__ import annotations
 
