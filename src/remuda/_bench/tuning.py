@@ -154,7 +154,7 @@ class _Search:
 
 
 def _sizes(cores: int) -> list[int]:
-    doubling = (max(8, cores) << times for times in range(_MOST_ENVS.bit_length()))
+    doubling = (min(max(8, cores), _MOST_ENVS) << times for times in range(_MOST_ENVS.bit_length()))
     return [size for size in doubling if size <= _MOST_ENVS]
 
 

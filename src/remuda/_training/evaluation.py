@@ -20,17 +20,17 @@ _MOST_ROWS = 1000  # of the table on a page: a browser takes long over more
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What `remuda.evaluate` returns. Row k of each array is the k-th of N episodes, in the order of their starts.
+    """The result of `remuda.evaluate`. Row k of each array is the k-th of N episodes, in the order of their starts.
 
     Attributes:
-        seed: What the seeds of the episodes were derived from: the same one gives the same episodes.
+        seed: The seed from which the seeds of the episodes were derived: the same one gives the same episodes.
         returns: (N,) float64: sums of rewards, as the envs gave them.
-        lengths: (N,) int64: steps.
+        lengths: (N,) int64: numbers of steps.
         terminated: (N,) bool: whether the episode ended in a terminal state; else it was cut off.
-        seeds: (N,) int64: what the env was reset with.
-        env_ids: (N,) int64: which env played it.
-        infos: The last info of each episode: where envs tell of success, say.
-        faults: Why episodes were played once more, in the order in which that happened.
+        seeds: (N,) int64: the seeds that the env was reset with.
+        env_ids: (N,) int64: the env that played the episode.
+        infos: The last info of each episode, which may report success.
+        faults: The faults after which episodes were played again, in order.
         videos: The files that were written.
     """
 
@@ -46,7 +46,7 @@ class Evaluation:
 
     @property
     def mean(self) -> float:
-        """Of the returns."""
+        """Mean of the returns."""
         return float(self.returns.mean())
 
     @property
@@ -55,10 +55,10 @@ class Evaluation:
         return float(self.returns.std())
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """The interval that the mean return of all episodes lies in with this confidence.
+        """Returns the interval that contains the mean return of all possible episodes with this confidence.
 
         It is the percentile bootstrap of the mean (Efron, "Bootstrap methods: another look at the jackknife", 1979),
-        with 10,000 resamples that are the same every time. It knows of the episodes' spread, and not that another
+        with 10,000 resamples that are the same every time. It reflects the spread of the episodes, but not that another
         training run would give another policy.
 
         Raises:
@@ -72,18 +72,18 @@ class Evaluation:
         return float(low), float(high)
 
     def to_html(self, path: str | os.PathLike[str], title: str = "Evaluation") -> None:
-        """Writes a page of it: the mean and its interval, the spread of returns and lengths, every episode, the videos.
+        """Writes a page: the mean and its interval, the spread of returns and lengths, every episode, the videos.
 
-        It is one file, which fetches nothing and can be sent by mail: videos of up to 8 MiB are in it. It also says how
-        the program was run, on what machine, and the versions of what is installed.
+        The page is one file, which fetches nothing and can be sent by mail: it contains videos of up to 8 MiB. It also
+        has the command that started the program, the machine, and the versions of installed packages.
 
         Args:
-            path: Overwritten, if there is such a file; its folder is made, if there is none.
-            title: What the page is headed with: the name of the policy, say.
+            path: A file to write or overwrite. Its folder is made if needed.
+            title: The heading of the page: the name of the policy, for example.
 
         Raises:
             MissingFrameworkError: Jinja2 or matplotlib, which `remuda[bench]` brings, is not installed.
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         from remuda._reports import page  # few programs write a page
 
