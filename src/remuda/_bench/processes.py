@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from remuda._system.cgroups import ROOT
+from remuda._system.processes import usage_of_cores
+
 _IDLE_SHARE = 0.02
 _IDLE_WINDOW = 0.02
 
@@ -24,21 +27,13 @@ def total_cpu_seconds(pids: Iterable[int]) -> float:
     return sum(map(cpu_seconds, pids))
 
 
-def busy_seconds(proc: Path = Path("/proc")) -> float | None:
+def busy_seconds(root: Path = ROOT) -> float:
     """Returns the busy time of the CPUs that this process may run on, since the machine was started.
 
-    It includes time that the machine's host took for other machines. None: the system does not report it.
+    It includes time that the machine's host took for other machines. 0.0: the system does not report it.
     """
-    try:
-        lines = (proc / "stat").read_text().splitlines()
-        ours = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
-    except (OSError, AttributeError):
-        return None
-    ticks = 0
-    for name, *fields in (line.split() for line in lines if line.startswith("cpu")):
-        user, nice, system, _idle, _iowait, irq, softirq, steal = [int(field) for field in (*fields, *"00000000")][:8]
-        ticks += user + nice + system + irq + softirq + steal if name in ours else 0
-    return ticks / os.sysconf("SC_CLK_TCK")
+    usage = usage_of_cores(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else (), root)
+    return usage.busy + usage.stolen
 
 
 def pss_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:

@@ -91,9 +91,8 @@ class Runner:
         if not self.is_running:
             return
         idle = [other.workers_cpu() - before for other, before in zip(others, idle_before, strict=True)]
-        known = cpu + sum(idle)
-        unknown = 0.0 if busy is None or busy_before is None else max(0.0, busy - busy_before - known)
-        self.entry.turns.append(Turn(env_steps, elapsed, cpu, unknown, parent, self._num_batches, learning))
+        others_cpu = max(0.0, busy - busy_before - cpu - sum(idle))
+        self.entry.turns.append(Turn(env_steps, elapsed, cpu, others_cpu, parent, self._num_batches, learning))
         for other, used in zip(others, idle, strict=True):
             other.entry.idle_seconds += elapsed
             other.entry.idle_cpu_seconds += used

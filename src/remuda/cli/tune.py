@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda._bench import tune_report, workloads
+from remuda._bench.report import plural
 from remuda._bench.trials import Policy, Trials
 from remuda._bench.tuning import Outcome, Trial, Tuned, tune
 from remuda._reports import terminal
@@ -69,11 +70,11 @@ def _tune(trials: Trials, options: argparse.Namespace) -> Tuned:
     with display() as show_progress:
 
         def measure(trial: Trial) -> Outcome:
-            workers = "auto" if trial.num_workers is None else trial.num_workers
+            workers = "workers by auto" if trial.num_workers is None else plural(trial.num_workers, "worker")
             best = max(outcomes, key=lambda outcome: outcome.rate, default=None)
             so_far = None if best is None else tune_report.report_on(Tuned(best, tuple(outcomes), ()), options.env)
             total = max(_USUAL_TRIALS, len(outcomes) + 1)
-            show_progress(f"{trial.num_envs} envs, {workers} workers", len(outcomes), total, so_far)
+            show_progress(f"{plural(trial.num_envs, 'env')}, {workers}", len(outcomes), total, so_far)
             outcomes.append(trials.measure(trial))
             return outcomes[-1]
 
