@@ -60,9 +60,9 @@ def _lead(result: Result) -> str:
     if rate is None:
         return size
     peers = [entry for entry in result.entries if entry not in (result.plain, result.remuda)]
-    times = [(entry.name, result.advantage_over(entry)) for entry in peers if entry.error is None]
-    faster = [f", {times:.3g} times as fast as {name}" for name, times in times if times is not None]
-    return f"{size}. remuda: {rate:,.0f} env steps per second{''.join(faster)}."
+    ratios = {entry.name: result.advantage_over(entry) for entry in peers if entry.error is None}
+    compared = [f", {ratio:.3g} times as fast as {name}" for name, ratio in ratios.items() if ratio is not None]
+    return f"{size}. remuda: {rate:,.0f} env steps per second{''.join(compared)}."
 
 
 def _size(result: Result) -> str:
