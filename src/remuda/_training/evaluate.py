@@ -136,8 +136,8 @@ class _Play:
         self._faults = list[Fault]()
         self._own_faults = [list[Fault]() for _ in range(episodes)]  # by episode: those that its own env caused
         n = pool.num_envs
-        self._ahead = [deque(range(env, episodes, n)) for env in range(n)]  # by env: episodes, the current one first
-        self._stepping, self._beginning = list[int](), [env for env in range(n) if self._ahead[env]]
+        self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # by env: episodes, the current one first
+        self._stepping, self._beginning = list[int](), [env for env in range(n) if self._queues[env]]
         self._actions = SpaceCodec(pool.single_action_space)
         self._observations = _Observations(pool)
 
@@ -171,11 +171,11 @@ class _Play:
 
     def _play_all(self) -> None:
         self._show_progress()
-        obs = self._observations.of(self._begin_all())
+        obs = self._observations.updated_by(self._begin_all())
         while self._stepping or self._beginning:
             batch = self._advance(self._policy(obs) if self._stepping else None)
-            obs = self._observations.of(batch)
-            self._note(batch)
+            obs = self._observations.updated_by(batch)
+            self._count(batch)
             self._show_progress()
 
     def _begin_all(self) -> Batch:
@@ -186,10 +186,10 @@ class _Play:
         return batch
 
     def _next_seed(self, env: int) -> int | None:
-        return int(self._seeds[self._ahead[env][0]]) if self._ahead[env] else None
+        return int(self._seeds[self._queues[env][0]]) if self._queues[env] else None
 
     def _expect_videos(self) -> None:
-        self._videos.begin({env: self._ahead[env][0] for env in self._beginning})
+        self._videos.begin({env: self._queues[env][0] for env in self._beginning})
 
     def _note_begun(self) -> None:
         self._stepping = sorted(self._stepping + self._beginning)
@@ -212,11 +212,11 @@ class _Play:
             [array[envs] for array in arrays], [] if objects is None else [objects[env] for env in envs]
         )
 
-    def _note(self, batch: Batch) -> None:
+    def _count(self, batch: Batch) -> None:
         """Adds the step to the episodes of the envs that were stepped."""
         row_of = {env: row for row, env in enumerate(batch.env_ids.tolist())}
         stepped = self._stepping
-        rows, episodes = [row_of[env] for env in stepped], [self._ahead[env][0] for env in stepped]
+        rows, episodes = [row_of[env] for env in stepped], [self._queues[env][0] for env in stepped]
         self._returns[episodes] += batch.reward[rows]
         self._lengths[episodes] += 1
         over = (batch.terminated | batch.truncated)[rows]
@@ -225,20 +225,20 @@ class _Play:
         for env in ended:
             self._end(env, bool(batch.terminated[row_of[env]]), batch.infos[row_of[env]])
         self._note_begun()
-        self._beginning = [env for env in ended if self._ahead[env]]
+        self._beginning = [env for env in ended if self._queues[env]]
 
     def _end(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
         """Ends the current episode of an env. It counts unless a fault has ended it."""
-        episode = self._ahead[env][0]
+        episode = self._queues[env][0]
         info = info.get("final_info", info)  # of same-step autoreset
         if (fault := info.get("fault")) is not None:
-            return self._again(episode, fault)
-        self._ahead[env].popleft()
+            return self._play_again(episode, fault)
+        self._queues[env].popleft()
         self._terminated[episode], self._infos[episode] = terminated, info
         self._videos.note_end(episode)
         self._num_done += 1
 
-    def _again(self, episode: int, fault: Fault) -> None:
+    def _play_again(self, episode: int, fault: Fault) -> None:
         """Plays the episode again. Only faults of its own env lead to giving up."""
         self._faults.append(fault)
         if not _is_of_a_neighbour(fault):
@@ -264,7 +264,7 @@ class _Observations:
         self._n, self._codec = pool.num_envs, SpaceCodec(pool.single_observation_space)
         self._latest: Any = None
 
-    def of(self, batch: Batch) -> Any:
+    def updated_by(self, batch: Batch) -> Any:
         """Returns the observations of all envs, updated by the batch."""
         self._latest = batch.obs if len(batch) == self._n else self._merged(batch)
         return self._latest
