@@ -11,7 +11,7 @@ from gymnasium import Space
 import remuda.gymnasium
 
 from .contenders import InHalves, Plan, Workers
-from .peers import GymnasiumVector, Sb3, pids
+from .peers import GymnasiumVector, Sb3
 from .workloads import Workload, touch
 
 
@@ -28,9 +28,6 @@ class RemudaGymnasium(GymnasiumVector):
         self._envs = remuda.gymnasium.AsyncVectorEnv(
             plan.env_fns, shared_memory=False, context=plan.start_method, **options
         )
-
-    def worker_pids(self) -> list[int]:
-        return pids(self._envs.processes)
 
 
 class RemudaGymnasiumSplit(InHalves, RemudaGymnasium):

@@ -32,6 +32,9 @@ class GymnasiumVector(Contender):
         self.forget()
         self._envs.close()
 
+    def worker_pids(self) -> list[int]:
+        return pids(getattr(self._envs, "processes", ()))
+
 
 class GymnasiumAsync(GymnasiumVector):
     """Gymnasium's AsyncVectorEnv: one process an env, shared memory for observations."""
@@ -45,9 +48,6 @@ class GymnasiumAsync(GymnasiumVector):
 
     def close(self) -> None:
         self._envs.close(terminate=True)  # an orderly close waits for workers that may have died
-
-    def worker_pids(self) -> list[int]:
-        return pids(self._envs.processes)
 
 
 class GymnasiumSync(GymnasiumVector):
@@ -92,7 +92,7 @@ class Sb3(Contender):
         return list(iterate(space, batch))
 
     def worker_pids(self) -> list[int]:
-        return pids(self._envs.processes)
+        return pids(getattr(self._envs, "processes", ()))
 
 
 class Sb3Dummy(Sb3):
@@ -103,9 +103,6 @@ class Sb3Dummy(Sb3):
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
         self._envs = self.load().DummyVecEnv(plan.env_fns)
-
-    def worker_pids(self) -> list[int]:
-        return []
 
 
 def pids(processes: Any) -> list[int]:
