@@ -64,7 +64,7 @@ def measure_here(options: argparse.Namespace) -> Sample:
     workload = workloads.resolve(options.env)
     plan = Plan(workload, options.num_envs, options.num_envs, start_method=options.start_method)
     runner = Runner(registry.find(options.contender, PEERS), plan, time.perf_counter)
-    actions = workloads.sample_actions(workloads.probe_action_space(workload), options.num_envs, 16, seed=0)
+    actions = workloads.sample_actions(workloads.probe_spaces(workload).action_space, options.num_envs, 16, seed=0)
     try:
         runner.build(actions)
         runner.warm_up(WARM_UP_SECONDS)

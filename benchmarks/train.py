@@ -29,6 +29,7 @@ from remuda._bench.loops import LoopsAtOnce
 from remuda._bench.results import Entry, Result, paired_ratio
 from remuda._bench.rounds import race
 from remuda._bench.workloads import Workload
+from remuda._reports.charts import save_picture
 from remuda._system import machine
 from remuda._system.cores import usable_cores
 
@@ -196,11 +197,10 @@ def conditions(result: Result) -> str:
 
 
 def draw(cases: Sequence[Case], results: Sequence[Result], folder: Path) -> None:
-    from remuda._bench import plot  # it needs matplotlib
-
     folder.mkdir(parents=True, exist_ok=True)
     for case, result in zip(cases, results, strict=True):
-        plot.save(result, folder / f"train-{case.workload}-{case.num_envs}-{case.trainer}.png")
+        path = folder / f"train-{case.workload}-{case.num_envs}-{case.trainer}.png"
+        save_picture(report.chart(result), result.env, path)
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:

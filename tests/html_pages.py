@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 VOID = {"meta"}
-FETCHING = {"href", "src", "srcset", "action", "data", "poster", "background"}
+FETCHING = {"href", "xlink:href", "src", "srcset", "action", "data", "poster", "background"}
 
 
 class Read(HTMLParser):
@@ -50,7 +50,9 @@ class Read(HTMLParser):
         for tag, attributes in self.elements:
             assert not any(name.startswith("on") for name in attributes), tag
             fetched = [value or "" for name, value in attributes.items() if name in FETCHING]
-            assert all(value.startswith("data:") for value in fetched), (tag, fetched)
+            assert all(value.startswith(("data:", "#")) for value in fetched), (tag, fetched)  # "#": in the page itself
+            urls = [part for value in attributes.values() for part in (value or "").split("url(")[1:]]
+            assert all(url.startswith("#") for url in urls), (tag, urls)
         style = "".join(self.texts["style"])
         assert "url(" not in style and "@import" not in style
         assert any("default-src 'none'" in (meta.get("content") or "") for meta in self.of("meta"))

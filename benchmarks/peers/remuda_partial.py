@@ -11,13 +11,12 @@ from remuda._bench.contenders import Plan, Remuda
 class RemudaPartial(Remuda):
     """`remuda.Pool`, one env a worker: `recv` of at least so many, and `send` to those."""
 
+    workers = "one an env"
+
     def __init__(self, plan: Plan) -> None:
         super().__init__(replace(plan, num_envs=plan.num_envs + plan.spares))  # it counts the spares among its envs
         self._min_envs = plan.min_envs
         self._resets_itself = plan.background_resets
-
-    def _num_workers(self, plan: Plan) -> int | None:
-        return None
 
     def _more(self, plan: Plan) -> dict[str, Any]:
         resets = {"autoreset": "background"} if plan.background_resets else {}

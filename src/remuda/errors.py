@@ -18,7 +18,7 @@
     ├── TraceError             a file that is no trace, or traces that cannot be merged
     ├── CloseTimeoutError      a worker would not die
     ├── ResourceError          the system allows too few descriptors or processes
-    └── MissingFrameworkError  an optional package is not installed: the framework of a face, torch, Ray, rich, moviepy
+    └── MissingFrameworkError  an optional package is not installed: a face's framework, torch, Ray, rich, Jinja2, ...
 
 The classes that are mistakes of the caller also derive from the built-in exception one would expect
 (`ValueError`, `TypeError`, `RuntimeError`); those of time, of the system and of what is installed too (`TimeoutError`,

@@ -8,16 +8,17 @@ from datetime import datetime, timezone
 from bench_fakes import entry, result, sample_result
 from html_pages import Read
 
-from remuda._bench import page, tune_page, tune_report
+from remuda._bench import report, tune_report
 from remuda._bench.results import Entry
 from remuda._bench.tuning import Outcome, Trial, Tuned
-from remuda._reports.origin import Origin
+from remuda._reports.charts import Bars
+from remuda._reports.page import Origin, as_html
 
 ORIGIN = Origin("remuda it", datetime(2026, 1, 2, tzinfo=timezone.utc), (), ())
 
 
 def test_a_benchmark_is_told_drawn_and_tabled() -> None:
-    read = Read(page.page(sample_result(), ORIGIN).as_text())
+    read = Read(as_html(report.report_on(sample_result()), ORIGIN))
     read.check_self_contained()
     assert read.texts["h1"] == ["remuda bench CartPole-v1"]
     assert read.texts["p"][0] == (
@@ -25,8 +26,9 @@ def test_a_benchmark_is_told_drawn_and_tabled() -> None:
     )
     names = [text for text in read.texts["text"] if text in {"plain loop", "remuda", "slow", "broken"}]
     assert names == ["plain loop", "remuda", "slow"]  # who failed has no bar
-    assert [rect["class"] for rect in read.of("rect")] == ["bar", "best", "bar"]
-    assert len(read.of("circle")) == 9 and "ideal: 2 x plain loop" in read.texts["text"]
+    assert "ideal: 2 x plain loop" in read.texts["text"]
+    drawn = report.chart(sample_result()).bars
+    assert [(bar.is_best, len(bar.dots)) for bar in drawn] == [(False, 3), (True, 3), (False, 3)]
     rows = read.texts["tr"]
     assert len(rows) == 5 and rows[2].startswith("remuda210,000")
     assert [row.get("class") for row in read.of("tr")] == [None, None, "best", None, None]
@@ -34,29 +36,31 @@ def test_a_benchmark_is_told_drawn_and_tabled() -> None:
 
 
 def test_a_benchmark_that_nobody_came_through_has_no_bars() -> None:
-    read = Read(page.page(result(Entry("plain loop", error="a"), Entry("remuda", error="<b>")), ORIGIN).as_text())
+    found = result(Entry("plain loop", error="a"), Entry("remuda", error="<b>"))
+    read = Read(as_html(report.report_on(found), ORIGIN))
     assert read.texts["p"][0].endswith("remuda failed.") and not read.of("svg")
     assert "remuda failed: <b>" in read.texts["li"]
 
 
 def test_an_env_is_named_as_it_is() -> None:
     named = replace(result(entry("plain loop", [1.0]), entry("remuda", [2.0])), env="a<b>:make")
-    assert Read(page.page(named, ORIGIN).as_text()).texts["h1"] == ["remuda bench a<b>:make"]
+    assert Read(as_html(report.report_on(named), ORIGIN)).texts["h1"] == ["remuda bench a<b>:make"]
 
 
 def test_tuning_says_what_to_paste_and_why() -> None:
     slow, fast = (
         Outcome(Trial(8, 2), "process", 1000.0),
-        Outcome(Trial(8, 4, parts=2), "process", 4000.0, told="policy: <yours>"),
+        Outcome(Trial(8, 4, parts=2), "process", 4000.0, finding="policy: <yours>"),
     )
     alone = Outcome(Trial(8), "serial", 2000.0)
     tuned = Tuned(fast, (slow, fast, alone), ("two halves: 4.00 times as fast",))
-    read = Read(tune_page.page(tuned, "Cart-v1", ORIGIN).as_text())
+    found = tune_report.report_on(tuned, "Cart-v1")
+    read = Read(as_html(found, ORIGIN))
     read.check_self_contained()
     assert read.texts["p"][0] == "4,000 env steps per second with 8 envs, 4 workers, halves."
     assert read.texts["code"][0] == tune_report.code(fast, "Cart-v1")
-    assert read.texts["li"] == ["two halves: 4.00 times as fast"]
-    assert "What holds it back: policy: <yours>" in read.texts["p"]
-    assert [rect["class"] for rect in read.of("rect")] == ["bar", "best", "bar"]
+    assert read.texts["li"] == ["two halves: 4.00 times as fast", "What holds the best back: policy: <yours>"]
+    (chart,) = found.charts
+    assert isinstance(chart, Bars) and [bar.is_best for bar in chart.bars] == [False, True, False]
     assert {"8 envs, 2 workers", "8 envs, stepped by the caller"} <= set(read.texts["text"])
     assert [row.get("class") for row in read.of("tr")] == [None, None, "best", None]

@@ -23,7 +23,7 @@ from remuda._bench import registry
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.loops import LoopsAtOnce
 from remuda._bench.registry import UnavailableError
-from remuda._bench.workloads import Workload, probe_action_space, sample_actions
+from remuda._bench.workloads import Workload, probe_spaces, sample_actions
 
 NUM_ENVS = 3
 CARTPOLE = envs.WORKLOADS["cartpole"]()
@@ -59,7 +59,7 @@ def contender(kind: type[Contender]) -> Iterator[Contender]:
 
 
 def test_it_steps(contender: Contender) -> None:
-    actions = sample_actions(probe_action_space(contender.workload), NUM_ENVS, count=40, seed=0)
+    actions = sample_actions(probe_spaces(contender.workload).action_space, NUM_ENVS, count=40, seed=0)
     for batch in actions.batches:
         contender.step(contender.prepare(actions.space, batch))
 

@@ -12,16 +12,17 @@ import pytest
 from bench_fakes import entry, result, sample_result
 from rich.console import Console
 
-from remuda._bench import plot
-from remuda._bench.report import as_text, to_json
+from remuda._bench import report
+from remuda._bench.report import report_on, to_json
 from remuda._bench.results import Entry, Result, Turn
-from remuda._bench.rich_report import render
+from remuda._reports import terminal
+from remuda._reports.charts import save_picture
 from remuda._system.machine import cpu_model
 
 
 def text_of(found: Result, width: int = 80) -> str:
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(render(found))
+    console.print(terminal.as_rich(report_on(found)))
     return console.export_text()
 
 
@@ -45,7 +46,7 @@ def test_a_failed_row_says_so_and_its_error_follows() -> None:
 
 
 def test_where_there_is_no_rich_the_table_is_plain_text() -> None:
-    text = as_text(sample_result())
+    text = terminal.as_text(report_on(sample_result()))
     assert row_of(text, "remuda") == row_of(text_of(sample_result(), 200), "remuda")
     assert "broken failed: ValueError: no [hay] left" in text
     header, line = text.splitlines()[2:4]
@@ -136,19 +137,21 @@ def test_json_of_a_contender() -> None:
 
 def test_a_png(tmp_path: Path) -> None:
     path = tmp_path / "bench.png"
-    plot.save(sample_result(), path)
+    save_picture(report.chart(sample_result()), "title", path)
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
 
 
 def test_an_svg(tmp_path: Path) -> None:
     path = tmp_path / "bench.svg"
-    plot.save(sample_result(), path)
+    save_picture(report.chart(sample_result()), "title", path)
     assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
 def test_a_plot_without_a_plain_loop_has_no_ideal(tmp_path: Path) -> None:
     path = tmp_path / "bench.png"
-    plot.save(result(Entry("plain loop", error="gone"), entry("remuda", [1.0])), path)
+    chart = report.chart(result(Entry("plain loop", error="gone"), entry("remuda", [1.0])))
+    save_picture(chart, "title", path)
+    assert chart.mark is None
     assert path.stat().st_size > 0
 
 

@@ -103,7 +103,7 @@ class Sleeping(CountingEnv):
 
 def test_what_is_told_of_a_trial_suggests_nothing() -> None:
     """What a verdict would suggest is tried."""
-    told = Trials(Sleeping, Policy(0.015), seconds=0.3).measure(Trial(2, num_workers=2)).told
+    told = Trials(Sleeping, Policy(0.015), seconds=0.3).measure(Trial(2, num_workers=2)).finding
     assert ": " in told
     assert not re.search("step one half|try more|should be faster|let .auto. see|see what a step", told), told
 

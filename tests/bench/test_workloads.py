@@ -13,7 +13,7 @@ from gymnasium import spaces
 from remuda._bench.workloads import (
     Workload,
     WorkloadError,
-    probe_action_space,
+    probe_spaces,
     resolve,
     sample_actions,
     touch,
@@ -30,7 +30,7 @@ def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "my_ranch.py").write_text("import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["elsewhere"])
-    assert probe_action_space(resolve("my_ranch:make")) == spaces.Discrete(2)
+    assert probe_spaces(resolve("my_ranch:make")).action_space == spaces.Discrete(2)
 
 
 def test_an_id_that_imports_a_module_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_factories_that_do_not_exist(target: str, message: str) -> None:
 )
 def test_envs_that_cannot_be_built(target: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
-        probe_action_space(resolve(target))
+        probe_spaces(resolve(target))
 
 
 def test_actions_are_the_same_for_the_same_seed() -> None:

@@ -158,6 +158,9 @@ def test_what_is_not_installed_is_named_before_anything_runs(tmp_path: Path, mon
     run = invoke("CartPole-v1", "--plot", str(tmp_path / "bench.png"))
     message = "error: --plot needs matplotlib: pip install matplotlib\n"
     assert (run.exit_code, run.stdout, run.stderr) == (2, "", message)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    run = invoke("CartPole-v1", "--html", str(tmp_path / "bench.html"))
+    assert run.stderr == "error: --html needs jinja2 and matplotlib: pip install jinja2 matplotlib\n"
 
 
 def test_without_rich_it_prints_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +172,6 @@ def test_without_rich_it_prints_plain_text(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_entry_point_brings_nothing_heavy_into_workers() -> None:
-    code = "import sys, remuda.cli.app; print(sorted({'rich', 'matplotlib'} & set(sys.modules)))"
+    code = "import sys, remuda.cli.app; print(sorted({'rich', 'matplotlib', 'jinja2'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
     assert run.stdout == "[]\n"

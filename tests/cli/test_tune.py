@@ -6,6 +6,7 @@ import ast
 import html
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def test_end_to_end(tmp_path: Path) -> None:
     written = html.unescape(page.read_text())
     assert found["code"] in written
     assert shlex.join(["remuda", "tune", *arguments, "--html", str(page)]) in written
+
+
+def test_without_rich_it_prints_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    run = invoke("CartPole-v1", *QUICK)
+    assert run.exit_code == 0, run.output
+    lead, _, header, *_ = run.stdout.splitlines()
+    assert "env steps per second with 2 envs, " in lead and header.split()[:3] == ["envs", "workers", "spares"]
+    assert "\n\nimport gymnasium\nimport remuda\n\npool = remuda.Pool(" in run.stdout
+    assert run.stderr.startswith("[0/10] 2 envs, workers by auto\n[1/10] ")
 
 
 def test_an_env_that_cannot_be_stepped_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import pytest
 from html_pages import Read
 
 from remuda import CorruptReplyError, EnvProgress, Evaluation, Fault
-from remuda._training import evaluation_page
+from remuda._reports import page
+from remuda._training import evaluation
 
 
 def made(n: int = 4, **more: Any) -> Evaluation:
@@ -37,11 +38,11 @@ def test_what_a_policy_has_brought(tmp_path: Path) -> None:
 
 
 def test_of_very_many_episodes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(evaluation_page, "_MOST_ROWS", 3)
+    monkeypatch.setattr(evaluation, "_MOST_ROWS", 3)
     made(5).to_html(tmp_path / "page.html")
     read = Read(tmp_path / "page.html")
-    assert read.texts["tr"][-1].startswith("22") and "2 more are not shown." in read.texts["p"]
-    assert read.texts["summary"] == ["The first 3 to start"]
+    assert read.texts["tr"][-1].startswith("22")
+    assert read.texts["summary"] == ["The first 3 to start; 2 more are not shown"]
 
 
 def test_returns_that_are_no_numbers_do_not_keep_the_page_from_being_written(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_videos_are_in_the_page_unless_they_are_large_or_gone(tmp_path: Path, mo
     small, large, gone = (tmp_path / f"{name}.mp4" for name in ("small", "large", "gone"))
     small.write_bytes(b"abc")
     large.write_bytes(b"abcd")
-    monkeypatch.setattr(evaluation_page, "_LARGEST_VIDEO", 3)
+    monkeypatch.setattr(page, "_LARGEST_VIDEO", 3)
     made(videos=(small, large, gone)).to_html(tmp_path / "page.html")
     read = Read(tmp_path / "page.html")
     assert [video["src"] for video in read.of("video")] == ["data:video/mp4;base64,YWJj"]

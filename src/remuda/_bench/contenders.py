@@ -19,13 +19,13 @@ from remuda import Batch, Part
 
 from .workloads import EnvFactory, Workload, touch
 
-NumWorkers: TypeAlias = int | Literal["auto"] | None
-"""As options of a pool; None: one for each env."""
+Workers: TypeAlias = Literal["planned", "all but one", "one", "one an env", "auto", "auto or none"]
+"""How a pool gets its number of workers. With "auto or none" the caller steps the envs if that is faster."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What every contender is asked to do."""
+    """The conditions of a race, the same for every contender."""
 
     workload: Workload
     num_envs: int
@@ -34,58 +34,66 @@ class Plan:
     backend: str = "process"
     """remuda's backend."""
     start_method: str | None = None
-    """How processes are started, where the contender lets one choose; None: each one's own default."""
+    """How processes are started, if the contender has a choice; None: its own default."""
     seed: int = 0
     min_envs: int | None = None
-    """How many results those wait for that can go on with some of the envs; None: all."""
+    """How many results a contender waits for, if it can go on with some of the envs; None: all."""
     background_resets: bool = False
-    """Finished envs reset while others step, where the contender can do that."""
+    """Whether finished envs reset while others step, if the contender can do that."""
     spares: int = 0
-    """Envs that stand in for those that reset, where the contender has such."""
+    """Envs that replace resetting ones for a while, if the contender has spares."""
     loops: int | None = None
-    """The ideal is so many plain loops at once; None: one for each core."""
+    """The number of plain loops that the ideal stands for; None: one for each core."""
     lead_in: float = 0.0
-    """Seconds, at least, that are stepped before each turn and not counted: until the envs are in their stride."""
+    """Seconds to step before each turn, at least, without counting: until the mix of steps and resets is steady."""
 
     @property
     def env_fns(self) -> list[EnvFactory]:
         return [self.workload.make_env] * self.num_envs
 
-    @property
-    def open_backend(self) -> str:
-        """remuda's backend for those that leave it to a measurement whether there are to be workers."""
-        return "auto" if self.backend == "process" else self.backend
+    def pool_options(self, workers: Workers) -> dict[str, Any]:
+        """Returns the options that a pool and the faces on it share."""
+        numbers = {
+            "planned": self.num_workers,
+            "all but one": max(1, self.num_workers - 1),
+            "one": 1,
+            "one an env": None,
+            "auto": "auto",
+            "auto or none": "auto",
+        }
+        backend = "auto" if workers == "auto or none" and self.backend == "process" else self.backend
+        return {"num_workers": numbers[workers], "backend": backend, "advise": False}  # the table is the advice
 
 
 class Contender(ABC):
     """One way to step a batch of envs. The constructor starts the workers and builds the envs."""
 
     name: ClassVar[str]
-    """As given to ``--against``."""
+    """The name for ``--against``."""
     module: ClassVar[str]
     """The module it needs."""
     package: ClassVar[str]
-    """What to give pip to have that module."""
+    """The package to install for that module."""
     workload: Workload
     obs: Any = None
-    """What was observed last: what `reset` and `step` have set."""
+    """The latest observations, set by `reset` and `step`."""
     ends: Sequence[Any] = ()
-    """Whose episodes the last `step` has ended: arrays of bool, any of which may say so."""
+    """Arrays of bool. An episode has ended in the latest `step` if any of them says so."""
     counts_steps: ClassVar[bool] = False
     """Whether `step` returns how many env steps it has made, instead of rewards."""
     learning_seconds: float = 0.0
-    """Spent so far on learning from what was collected."""
+    """Time spent on learning so far."""
 
     @abstractmethod
     def __init__(self, plan: Plan) -> None: ...
 
     @abstractmethod
     def reset(self, seed: int) -> None:
-        """Reset all envs, and return once all have."""
+        """Resets all envs, and returns when all have been reset."""
 
     @abstractmethod
     def step(self, actions: Any) -> Any:
-        """Make ``num_envs`` env steps, or fewer, and read what a learner reads: observations, rewards, one info key.
+        """Makes ``num_envs`` env steps or fewer, and reads what a learner reads: observations, rewards, an info key.
 
         Returns the rewards, or their sum: see `Workload.reward_is_steps`.
         """
@@ -94,46 +102,46 @@ class Contender(ABC):
     def close(self) -> None: ...
 
     def begin_turn(self, seed: int) -> None:  # noqa: B027 - most have nothing to do
-        """Called before each turn: for those whose envs go on by themselves when nobody steps them."""
+        """Prepares a turn, for contenders whose envs go on by themselves between turns."""
 
     def observations(self) -> Any:
-        """What a policy is asked about: a row for each env."""
+        """Returns the observations for a policy: a row for each env."""
         return self.obs
 
     def dones(self) -> npt.NDArray[np.bool_]:
-        """(n,): whose episodes the last `step` has ended."""
+        """Returns (n,): whether the latest `step` has ended the episode of each env."""
         dones: npt.NDArray[np.bool_] = np.logical_or.reduce([np.asarray(end, np.bool_) for end in self.ends])
         return dones
 
     @property
     def parts(self) -> Sequence[Contender]:
-        """Those that are stepped in turns: halves, where a contender overlaps the policy with its envs."""
+        """The parts to step in turns: halves, if the contender steps one while the policy has the other."""
         return (self,)
 
     def forget(self) -> None:
-        """Let go of what was observed: views of memory that is to be given back."""
+        """Drops the observations, which are views of memory that is about to be freed."""
         for part in (self, *self.parts):
             part.obs, part.ends = None, ()
 
     def send(self, actions: Any) -> None:
-        """Begin a step with what a policy returns: an array with a row for each env."""
+        """Begins a step with the actions of a policy: an array with a row for each env."""
         self._actions = actions
 
     def finish(self) -> Any:
-        """End it; the rest is as in `step`. Where a step cannot be left to go on by itself, all of it is here."""
+        """Ends the step, and returns as `step` does. Without a way to step in the background, all is done here."""
         return self.step(self._actions)
 
     @classmethod
     def is_for(cls, workload: Workload) -> bool:
-        """Whether it has the envs: those with envs of their own have not all."""
+        """Returns whether the contender has the env: one with envs of its own may not have it."""
         return True
 
     def prepare(self, space: Space[Any], batch: Any) -> Any:
-        """A batch of actions, an element of ``space``, in the form `step` takes; it is not timed."""
+        """Returns a batch of actions, an element of ``space``, in the form that `step` takes. It is not timed."""
         return batch
 
     def worker_pids(self) -> list[int]:
-        """The processes that step envs; empty when this one does it."""
+        """Returns the processes that step envs: none if this process does."""
         return []
 
     @classmethod
@@ -142,15 +150,15 @@ class Contender(ABC):
 
     @classmethod
     def load(cls) -> Any:
-        """Import the module, so that importing is not counted as start-up."""
+        """Imports the module, so that importing is not counted as start-up."""
         return importlib.import_module(cls.module)
 
 
 class PlainLoop(Contender):
-    """One env in a bare Python loop: the measure of all others, times the cores.
+    """One env in a bare Python loop. Times the cores, it is the ideal.
 
-    As in Gymnasium's default autoreset, the step after an episode's end is a reset, and counts as a step (but where the
-    rewards count: it takes them for granted, so that its pace does not suffer from adding them up).
+    As in Gymnasium's default autoreset, the step after the end of an episode is a reset. It counts as a step unless
+    `Workload.reward_is_steps`. The loop counts these steps itself, because adding up rewards would slow it down.
     """
 
     name = "plain loop"
@@ -184,7 +192,7 @@ class PlainLoop(Contender):
         self._env.close()
 
     def prepare(self, space: Space[Any], batch: Any) -> list[Any]:
-        """As many actions as whole periods have, and no fewer than the batch has."""
+        """Returns whole periods of actions, and at least as many as the batch has."""
         actions = list(iterate(space, batch))
         period = self.workload.period
         return list(itertools.islice(itertools.cycle(actions), -(-len(actions) // period) * period))
@@ -195,23 +203,15 @@ class Remuda(Contender):
 
     name = "remuda"
     module = package = "remuda"
+    workers: ClassVar[Workers] = "planned"
 
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
-        self._pool: Any = self.load().Pool(
-            plan.env_fns,
-            num_workers=self._num_workers(plan),
-            backend=plan.backend,
-            start_method=plan.start_method,
-            advise=False,  # the table is the advice
-            **self._more(plan),
-        )
+        options = {**plan.pool_options(self.workers), **self._more(plan)}
+        self._pool: Any = self.load().Pool(plan.env_fns, start_method=plan.start_method, **options)
 
     def _more(self, plan: Plan) -> dict[str, Any]:
         return {}
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return plan.num_workers
 
     def reset(self, seed: int) -> None:
         self.obs = self._pool.reset(seed=seed).obs
@@ -234,32 +234,13 @@ class Remuda(Contender):
         return [worker.pid for worker in self._pool.workers if worker.pid is not None]
 
 
-class RemudaPerEnv(Remuda):
-    """`remuda.Pool` as it is by default: one env a worker."""
-
-    name = "remuda-per-env"
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return None
-
-
-class RemudaAuto(Remuda):
-    """`remuda.Pool` that measures an env to choose the number of workers."""
-
-    name = "remuda-auto"
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return "auto"
-
-
 class InHalves(Contender):
-    """A contender in two halves, one of which steps while the policy has the other: one core is left to that."""
+    """A contender in two halves: one steps while the policy, which has a core to itself, works on the other."""
 
     _halves: Sequence[Any]
-    """Contenders with `env_ids`, which can also `send` actions and `finish` a step, by its rewards."""
+    """Contenders with `env_ids`."""
 
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return max(1, plan.num_workers - 1)
+    workers: ClassVar[Workers] = "all but one"
 
     @property
     def parts(self) -> Sequence[Contender]:
@@ -286,8 +267,6 @@ class RemudaSplit(InHalves, Remuda):
 
 
 class _Half(Remuda):
-    """One of them."""
-
     def __init__(self, workload: Workload, pool: Part) -> None:
         self.workload, self._pool, self.env_ids = workload, pool, pool.env_ids
 
@@ -299,7 +278,7 @@ class _Half(Remuda):
 
 
 class RemudaSupervised(Remuda):
-    """`remuda.Pool` that restarts what fails, and has deadlines: what supervision costs where nothing fails."""
+    """`remuda.Pool` with restarts and deadlines: shows the cost of supervision where nothing fails."""
 
     name = "remuda-supervised"
 

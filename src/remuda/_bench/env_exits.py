@@ -14,9 +14,9 @@ class EnvExitError(Exception):
 
 @contextmanager
 def exits_raise() -> Iterator[None]:
-    """Has `os._exit` and `sys.exit` raise EnvExitError in this process. Forked children end as ever.
+    """Makes `os._exit` and `sys.exit` raise EnvExitError in this process. Forked children still end.
 
-    What ends the process in other ways, as a signal does, is told by the shell.
+    If a signal ends the process, the shell reports it.
     """
     ours, leave = os.getpid(), os._exit
 

@@ -1,13 +1,17 @@
-"""Contenders: remuda's Gymnasium face, with all the numbers of workers that it may have, and in two halves."""
+"""Contenders: remuda's faces of Gymnasium and of Stable-Baselines3."""
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import Space
 
 import remuda.gymnasium
 
-from .contenders import InHalves, NumWorkers, Plan
-from .peers import GymnasiumVector, pids
+from .contenders import InHalves, Plan, Workers
+from .peers import GymnasiumVector, Sb3
 from .workloads import Workload, touch
 
 
@@ -15,61 +19,19 @@ class RemudaGymnasium(GymnasiumVector):
     """`remuda.gymnasium.AsyncVectorEnv` with several envs a worker."""
 
     name = "remuda-gymnasium"
+    workers: ClassVar[Workers] = "planned"
     _envs: Any
 
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
+        options = plan.pool_options(self.workers)
         self._envs = remuda.gymnasium.AsyncVectorEnv(
-            plan.env_fns,
-            shared_memory=False,
-            context=plan.start_method,
-            num_workers=self._num_workers(plan),
-            backend=self._backend(plan),  # type: ignore[arg-type]
-            advise=False,
+            plan.env_fns, shared_memory=False, context=plan.start_method, **options
         )
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return plan.num_workers
-
-    def _backend(self, plan: Plan) -> str:
-        return plan.backend
-
-    def worker_pids(self) -> list[int]:
-        return pids(self._envs.processes)
-
-
-class RemudaGymnasiumPerEnv(RemudaGymnasium):
-    """The same as it is by default: one env a worker."""
-
-    name = "remuda-gymnasium-per-env"
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return None
-
-
-class RemudaGymnasiumOne(RemudaGymnasium):
-    """The same with one worker, which leaves the other cores to the policy."""
-
-    name = "remuda-gymnasium-1"
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return 1
-
-
-class RemudaGymnasiumAuto(RemudaGymnasium):
-    """The same with as many workers as a measurement says, or none: then the caller steps the envs."""
-
-    name = "remuda-gymnasium-auto"
-
-    def _num_workers(self, plan: Plan) -> NumWorkers:
-        return "auto"
-
-    def _backend(self, plan: Plan) -> str:
-        return plan.open_backend
 
 
 class RemudaGymnasiumSplit(InHalves, RemudaGymnasium):
-    """The same in two halves."""
+    """`remuda.gymnasium.AsyncVectorEnv` in two halves."""
 
     name = "remuda-gymnasium-split"
 
@@ -79,8 +41,6 @@ class RemudaGymnasiumSplit(InHalves, RemudaGymnasium):
 
 
 class _Half(GymnasiumVector):
-    """One of them."""
-
     _envs: Any
 
     def __init__(self, workload: Workload, envs: Any) -> None:
@@ -93,3 +53,21 @@ class _Half(GymnasiumVector):
         self.obs, rewards, *self.ends, _ = self._envs.step_wait()
         touch(self.obs)
         return rewards
+
+
+class RemudaSb3(Sb3):
+    """`remuda.sb3.SubprocVecEnv` with several envs a worker, in the same program."""
+
+    name = "remuda-sb3"
+    workers: ClassVar[Workers] = "planned"
+
+    @classmethod
+    def load(cls) -> Any:
+        super().load()
+        return importlib.import_module("remuda.sb3.subproc_vec_env")
+
+    def _more(self, plan: Plan) -> dict[str, Any]:
+        return plan.pool_options(self.workers)
+
+    def prepare(self, space: Space[Any], batch: Any) -> Any:
+        return batch if isinstance(batch, np.ndarray) else super().prepare(space, batch)

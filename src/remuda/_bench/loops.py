@@ -11,7 +11,7 @@ from gymnasium.vector.utils import iterate
 import remuda
 from remuda._system.cores import usable_cores
 
-from .contenders import Contender, Plan
+from .contenders import Plan, Remuda
 from .workloads import Env, probe_spaces, sample_actions
 
 _SECONDS = 0.05
@@ -19,11 +19,10 @@ _SECONDS = 0.05
 _ACTIONS = 64
 
 
-class LoopsAtOnce(Contender):
+class LoopsAtOnce(Remuda):
     """A plain loop in each of several processes: `Plan.loops` of them, or as many as there are cores."""
 
     name = "loops at once"
-    module = package = "remuda"
     counts_steps = True
 
     def __init__(self, plan: Plan) -> None:
@@ -33,17 +32,8 @@ class LoopsAtOnce(Contender):
         self._actions = list(iterate(actions.space, actions.batches[0]))
         self._pool = remuda.Pool([plan.workload.make_env] * count, num_workers=None, advise=False)
 
-    def reset(self, seed: int) -> None:
-        self._pool.reset(seed=seed)
-
     def step(self, actions: Any) -> int:
         return sum(self._pool.apply(_loop, self._actions, _SECONDS))
-
-    def close(self) -> None:
-        self._pool.close()
-
-    def worker_pids(self) -> list[int]:
-        return [worker.pid for worker in self._pool.workers if worker.pid is not None]
 
 
 def _loop(env: Env, actions: Sequence[Any], seconds: float) -> int:

@@ -1,11 +1,9 @@
-"""Contenders: Gymnasium's and Stable-Baselines3's vector envs, and remuda's face of the latter."""
+"""Contenders: Gymnasium's and Stable-Baselines3's vector envs."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
@@ -15,7 +13,7 @@ from .workloads import touch
 
 
 class GymnasiumVector(Contender):
-    """Whatever speaks Gymnasium's vector interface."""
+    """A vector env with Gymnasium's interface."""
 
     module = package = "gymnasium"
     _envs: VectorEnv[Any, Any, Any]
@@ -34,6 +32,9 @@ class GymnasiumVector(Contender):
         self.forget()
         self._envs.close()
 
+    def worker_pids(self) -> list[int]:
+        return pids(getattr(self._envs, "processes", ()))
+
 
 class GymnasiumAsync(GymnasiumVector):
     """Gymnasium's AsyncVectorEnv: one process an env, shared memory for observations."""
@@ -47,9 +48,6 @@ class GymnasiumAsync(GymnasiumVector):
 
     def close(self) -> None:
         self._envs.close(terminate=True)  # an orderly close waits for workers that may have died
-
-    def worker_pids(self) -> list[int]:
-        return pids(self._envs.processes)
 
 
 class GymnasiumSync(GymnasiumVector):
@@ -94,7 +92,7 @@ class Sb3(Contender):
         return list(iterate(space, batch))
 
     def worker_pids(self) -> list[int]:
-        return pids(self._envs.processes)
+        return pids(getattr(self._envs, "processes", ()))
 
 
 class Sb3Dummy(Sb3):
@@ -106,52 +104,14 @@ class Sb3Dummy(Sb3):
         self.workload = plan.workload
         self._envs = self.load().DummyVecEnv(plan.env_fns)
 
-    def worker_pids(self) -> list[int]:
-        return []
-
-
-class RemudaSb3(Sb3):
-    """`remuda.sb3.SubprocVecEnv` with several envs a worker, in the same program."""
-
-    name = "remuda-sb3"
-
-    @classmethod
-    def load(cls) -> Any:
-        super().load()
-        return importlib.import_module("remuda.sb3.subproc_vec_env")
-
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {"num_workers": plan.num_workers, "backend": plan.backend, "advise": False}
-
-    def prepare(self, space: Space[Any], batch: Any) -> Any:
-        return batch if isinstance(batch, np.ndarray) else super().prepare(space, batch)
-
-
-class RemudaSb3PerEnv(RemudaSb3):
-    """`remuda.sb3.SubprocVecEnv` as it is by default: one env a worker."""
-
-    name = "remuda-sb3-per-env"
-
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {**super()._more(plan), "num_workers": None}
-
-
-class RemudaSb3Auto(RemudaSb3):
-    """The same with as many workers as a measurement says, or none: then the caller steps the envs."""
-
-    name = "remuda-sb3-auto"
-
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {**super()._more(plan), "num_workers": "auto", "backend": plan.open_backend}
-
 
 def pids(processes: Any) -> list[int]:
-    """As `Contender.worker_pids` has it, of objects with a ``pid``: None where the caller steps the envs."""
+    """Returns the pids of objects with a ``pid``, which is None if the caller steps the envs."""
     return [process.pid for process in processes if process.pid is not None]
 
 
 def read_each(infos: Any, info_key: str | None) -> None:
-    """Looks the key up in each info, as a learner does."""
+    """Looks up the key in each info, as a learner does."""
     if info_key is not None:
         for info in infos:
             info.get(info_key)

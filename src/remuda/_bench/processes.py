@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from remuda._system.cgroups import ROOT
+from remuda._system.processes import usage_of_cores
+
 _IDLE_SHARE = 0.02
 _IDLE_WINDOW = 0.02
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time the process has used, all its threads, in seconds; 0.0 once it is gone."""
+    """Returns the CPU time of all threads of a process in seconds, or 0.0 if the process has ended."""
     clock = (~pid << 3) | 2  # the kernel's number for that process's CPU clock: exact, unlike /proc's ticks
     try:
         return time.clock_gettime(clock)
@@ -24,25 +27,17 @@ def total_cpu_seconds(pids: Iterable[int]) -> float:
     return sum(map(cpu_seconds, pids))
 
 
-def busy_seconds(proc: Path = Path("/proc")) -> float | None:
-    """CPU time that anybody has used of the CPUs that we may run on, since the machine was started.
+def busy_seconds(root: Path = ROOT) -> float:
+    """Returns the busy time of the CPUs that this process may run on, since the machine was started.
 
-    None where the system does not tell. What the machine's host took for others counts too.
+    It includes time that the machine's host took for other machines. 0.0: the system does not report it.
     """
-    try:
-        lines = (proc / "stat").read_text().splitlines()
-        ours = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
-    except (OSError, AttributeError):
-        return None
-    ticks = 0
-    for name, *fields in (line.split() for line in lines if line.startswith("cpu")):
-        user, nice, system, _idle, _iowait, irq, softirq, steal = [int(field) for field in (*fields, *"00000000")][:8]
-        ticks += user + nice + system + irq + softirq + steal if name in ours else 0
-    return ticks / os.sysconf("SC_CLK_TCK")
+    usage = usage_of_cores(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else (), root)
+    return usage.busy + usage.stolen
 
 
 def pss_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """Proportional set size: private memory plus a fair share of what is shared. None once it is gone."""
+    """Returns the proportional set size: private memory plus a fair share of shared memory. None: it has ended."""
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:
@@ -52,15 +47,15 @@ def pss_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
 
 
 def mean_pss_mb(pids: Iterable[int]) -> float | None:
-    """Mean PSS of the processes in MB (1e6 bytes), None if none of them can be read."""
+    """Returns the mean proportional set size in MB (1e6 bytes), or None if no process can be read."""
     sizes = [size for size in map(pss_bytes, pids) if size is not None]
     return sum(sizes) / len(sizes) / 1e6 if sizes else None
 
 
 def wait_until_idle(used: Callable[[], float], limit: float = 1.0) -> None:
-    """Wait, at most ``limit`` seconds, until the CPU time that ``used`` reports stands still.
+    """Waits, at most ``limit`` seconds, until the CPU time that ``used`` returns no longer grows.
 
-    Some pools spin for a while after their last step; without this the next contender would pay for it.
+    Some pools spin for a while after their last step, which would slow the next contender down.
     """
     deadline = time.monotonic() + limit
     before = used()

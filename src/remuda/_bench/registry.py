@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .contenders import Contender, PlainLoop, Remuda, RemudaAuto, RemudaPerEnv, RemudaSplit, RemudaSupervised
-from .faces import (
-    RemudaGymnasium,
-    RemudaGymnasiumAuto,
-    RemudaGymnasiumOne,
-    RemudaGymnasiumPerEnv,
-    RemudaGymnasiumSplit,
-)
+from .contenders import Contender, PlainLoop, Remuda, RemudaSplit, RemudaSupervised, Workers
+from .faces import RemudaGymnasium, RemudaGymnasiumSplit, RemudaSb3
 from .loops import LoopsAtOnce
-from .peers import (
-    GymnasiumAsync,
-    GymnasiumSync,
-    RemudaSb3,
-    RemudaSb3Auto,
-    RemudaSb3PerEnv,
-    Sb3,
-    Sb3Dummy,
-)
+from .peers import GymnasiumAsync, GymnasiumSync, Sb3, Sb3Dummy
 from .workloads import Workload
 
 
@@ -29,19 +15,24 @@ def by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
     return {contender.name: contender for contender in contenders}
 
 
+def _with(workers: Workers, contender: type[Contender], name: str) -> type[Contender]:
+    """Returns a contender that chooses its workers in another way."""
+    return type(name, (contender,), {"name": name, "workers": workers})
+
+
 PEERS = by_name(
-    RemudaPerEnv,
+    _with("one an env", Remuda, "remuda-per-env"),
     RemudaSupervised,
-    RemudaAuto,
+    _with("auto", Remuda, "remuda-auto"),
     RemudaSplit,
     RemudaGymnasium,
-    RemudaGymnasiumPerEnv,
-    RemudaGymnasiumOne,
-    RemudaGymnasiumAuto,
+    _with("one an env", RemudaGymnasium, "remuda-gymnasium-per-env"),
+    _with("one", RemudaGymnasium, "remuda-gymnasium-1"),
+    _with("auto or none", RemudaGymnasium, "remuda-gymnasium-auto"),
     RemudaGymnasiumSplit,
     RemudaSb3,
-    RemudaSb3PerEnv,
-    RemudaSb3Auto,
+    _with("one an env", RemudaSb3, "remuda-sb3-per-env"),
+    _with("auto or none", RemudaSb3, "remuda-sb3-auto"),
     GymnasiumAsync,
     GymnasiumSync,
     Sb3,
@@ -51,18 +42,18 @@ PEERS = by_name(
 
 
 class UnavailableError(Exception):
-    """A contender that was asked for is unknown, or its library is not installed."""
+    """A named contender is unknown, or its library is not installed."""
 
 
 def line_up(peers: Iterable[str], among: Mapping[str, type[Contender]] = PEERS) -> list[type[Contender]]:
-    """The plain loop, remuda, and the named peers, each once. Raises `UnavailableError`."""
+    """Returns the plain loop, remuda, and the named peers, each once. Raises `UnavailableError`."""
     return [PlainLoop, Remuda, *(find(name, among) for name in dict.fromkeys(peers))]
 
 
 def available(
     names: Iterable[str], among: Mapping[str, type[Contender]], workload: Workload | None = None
 ) -> tuple[list[type[Contender]], list[str]]:
-    """The named contenders that are there, and why the others are not: not installed, or without these envs."""
+    """Returns the contenders that are installed and have the env, and a line about each of the others."""
     kinds, left_out = [], []
     for name in names:
         try:
@@ -78,7 +69,7 @@ def available(
 
 
 def find(name: str, among: Mapping[str, type[Contender]] = PEERS) -> type[Contender]:
-    """The contender of that name, ready to be built. Raises `UnavailableError`."""
+    """Returns the contender of that name. Raises `UnavailableError`."""
     if name not in among:
         raise UnavailableError(f"unknown peer {name!r}: expected one of {', '.join(among)}")
     contender = among[name]

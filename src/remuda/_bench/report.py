@@ -1,46 +1,87 @@
-"""What a benchmark's result says: as a table in plain text, as the cells of one, and as JSON."""
+"""The result of a benchmark as a report, and as JSON."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
+from remuda._reports.charts import Bar, Bars
+from remuda._reports.report import Report, Table
 from remuda._system import machine
 
-from .results import Entry, Result
+from .results import Entry, Result, paired_ratio
 
 SCHEMA = 1
 """Raised when a key of the JSON changes its meaning or goes away."""
 
 _NOTEWORTHY_IDLE_SHARE = 0.02
 _NOTEWORTHY_OTHERS_SHARE = 0.05
-COLUMNS = ("steps/s", "min-max", "of ideal", "remuda is", "start-up", "MB/worker", "CPU")
+_COLUMNS = ("", "steps/s", "min-max", "of ideal", "remuda is", "start-up", "MB/worker", "CPU")
 
 
-def as_text(result: Result) -> str:
-    """The table in plain characters, and under it what the figures mean on this machine."""
-    rows = [("", *COLUMNS), *((entry.name, *cells(result, entry)) for entry in result.entries)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
-    lines[1:1] = [["-" * width for width in widths]]
-    table = ["  ".join(line).rstrip() for line in lines]
-    return "\n".join([title(result), "", *table, "", *failures(result), *notes(result)])
+def report_on(result: Result) -> Report:
+    """Returns the report. It can be made at any time: of a race that has not begun, its figures are empty."""
+    rows = [[entry.name, *_cells(result, entry)] for entry in result.entries]
+    failed = {number for number, entry in enumerate(result.entries) if entry.error is not None}
+    best = next(number for number, entry in enumerate(result.entries) if entry is result.remuda)
+    return Report(
+        f"remuda bench {result.env}",
+        _lead(result),
+        [Table("All figures", _COLUMNS, rows, None if best in failed else best, failed)],
+        [chart(result)] if any(entry.turns for entry in result.entries) else [],
+        list(_notes(result)),
+        [f"{entry.name} failed: {entry.error}" for entry in result.entries if entry.error is not None],
+    )
 
 
-def notes(result: Result) -> Iterator[str]:
-    """What a reader has to know to judge the table."""
+def chart(result: Result) -> Bars:
+    """Returns the env steps per second of the contenders that had a turn, beside the ideal."""
+    return Bars(
+        heading="Env steps per second",
+        bars=[_bar(result, entry) for entry in result.entries if entry.turns],
+        mark=None if result.ideal is None else (result.ideal, f"ideal: {result.loops} x plain loop"),
+        note=f"{_size(result)}. A bar is the median of {result.rounds} rounds, a dot one of them.",
+    )
+
+
+def _bar(result: Result, entry: Entry) -> Bar:
+    rate = entry.steps_per_second or 0.0
+    loops = ratio(paired_ratio(entry, result.plain))
+    share = f" ({ratio(result.ratio_to_ideal(entry))} of the ideal, {loops} x a plain loop)" if loops else ""
+    return Bar(entry.name, rate, f"{rate:,.0f}{share}", entry.rates, is_best=entry is result.remuda)
+
+
+def _lead(result: Result) -> str:
+    size, rate = f"{result.env}: {_size(result)}", result.remuda.steps_per_second
+    if result.remuda.error is not None:
+        return f"{size}. remuda failed."
+    if rate is None:
+        return size
+    peers = [entry for entry in result.entries if entry not in (result.plain, result.remuda)]
+    ratios = {entry.name: result.advantage_over(entry) for entry in peers if entry.error is None}
+    compared = [f", {ratio:.3g} times as fast as {name}" for name, ratio in ratios.items() if ratio is not None]
+    return f"{size}. remuda: {rate:,.0f} env steps per second{''.join(compared)}."
+
+
+def _size(result: Result) -> str:
+    return f"{plural(result.num_envs, 'env')}, {plural(result.num_workers, 'worker')}"
+
+
+def _notes(result: Result) -> Iterator[str]:
+    """Yields the facts that a reader needs to judge the table."""
     if result.ideal is not None:
         yield (
             f"ideal: {result.loops} x the plain loop = {result.ideal:,.0f} env steps/s, on "
-            f"{_plural(result.cores, 'core')}"
+            f"{plural(result.cores, 'core')}"
         )
     yield "remuda is: so many times as fast as that row; CPU: of all cores, while it had its turns"
     yield (
         "of ideal, remuda is: the median of each round's ratio, in which what slows the machine cancels out; it may "
         "differ from the ratio of the medians under steps/s"
     )
-    yield f"medians of {_plural(result.rounds, 'interleaved round')} on {machine.describe()}"
+    yield f"medians of {plural(result.rounds, 'interleaved round')} on {machine.describe()}"
     if result.others_share > _NOTEWORTHY_OTHERS_SHARE:
         yield (
             f"the machine was busy: other programs took {result.others_share:.0%} of the CPU meanwhile, what is "
@@ -52,20 +93,8 @@ def notes(result: Result) -> Iterator[str]:
             yield f"{entry.name}: its idle workers took {share:.0%} of the CPU while others were measured"
 
 
-def failures(result: Result) -> Iterator[str]:
-    """Who did not come through, and why."""
-    for entry in result.entries:
-        if entry.error is not None:
-            yield f"{entry.name} failed: {entry.error}"
-
-
-def title(result: Result) -> str:
-    """What is raced, and with how many."""
-    return f"{result.env}: {_plural(result.num_envs, 'env')}, {_plural(result.num_workers, 'worker')}"
-
-
-def cells(result: Result, entry: Entry) -> Iterator[str]:
-    """A contender's row under `COLUMNS`."""
+def _cells(result: Result, entry: Entry) -> Iterator[str]:
+    """Yields a row of the table, without its name."""
     rates = entry.rates
     yield _format(entry.steps_per_second, "{:,.0f}") if entry.error is None else "failed"
     yield f"{_short(min(rates))}-{_short(max(rates))}" if rates else ""
@@ -77,12 +106,12 @@ def cells(result: Result, entry: Entry) -> Iterator[str]:
 
 
 def ratio(value: float | None) -> str:
-    """Two digits that count."""
+    """Returns a ratio with two significant digits, or an empty text for None."""
     return _format(value, "{:.2f}" if value is None or value >= 0.1 else "{:.3f}")
 
 
 def _short(rate: float) -> str:
-    """Three digits and a unit: 12345 is 12.3k."""
+    """Returns three digits and a unit: 12345 is 12.3k."""
     for unit in ("", "k", "M"):
         if rate < 999.5:
             return f"{rate:.3g}{unit}"
@@ -94,12 +123,13 @@ def _format(value: float | None, pattern: str) -> str:
     return "" if value is None else pattern.format(value)
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
+    """Returns "1 env" or "2 envs"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def to_json(result: Result) -> dict[str, Any]:
-    """The result with every round's figures; rates per second, times in seconds, memory in MB."""
+    """Returns all figures of every round: rates per second, times in seconds, memory in MB."""
     return {
         "schema": SCHEMA,
         "env": result.env,
@@ -136,16 +166,5 @@ def _entry_json(result: Result, entry: Entry) -> dict[str, Any]:
         "worker_mb": entry.worker_mb,
         "cpu_share": entry.cpu_share(result.cores),
         "idle_cpu_share": entry.idle_cpu_share(result.cores),
-        "rounds": [
-            {
-                "env_steps": turn.env_steps,
-                "seconds": turn.seconds,
-                "cpu_seconds": turn.cpu_seconds,
-                "others_cpu_seconds": turn.others_cpu_seconds,
-                "parent_cpu_seconds": turn.parent_cpu_seconds,
-                "batches": turn.batches,
-                "learning_seconds": turn.learning_seconds,
-            }
-            for turn in entry.turns
-        ],
+        "rounds": [asdict(turn) for turn in entry.turns],
     }

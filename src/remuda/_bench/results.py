@@ -9,20 +9,20 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Turn:
-    """One contender's share of one round."""
+    """The turn of one contender in one round."""
 
     env_steps: int
     seconds: float
     cpu_seconds: float
     """CPU time of this process and the contender's workers."""
     others_cpu_seconds: float = 0.0
-    """CPU time of everybody else on the same CPUs, but for the other contenders' workers."""
+    """CPU time of all other processes on the same CPUs, without the workers of other contenders."""
     parent_cpu_seconds: float = 0.0
     """CPU time of this process alone."""
     batches: int = 0
     """How many times the contender was stepped."""
     learning_seconds: float = 0.0
-    """What a contender that learns spent on that."""
+    """Time that the contender spent on learning."""
 
     @property
     def rate(self) -> float:
@@ -32,7 +32,7 @@ class Turn:
 
 @dataclass
 class Entry:
-    """A contender's record: filled in as the race goes on."""
+    """The figures of a contender, which grow during the race."""
 
     name: str
     num_workers: int = 0
@@ -43,11 +43,11 @@ class Entry:
     """Mean proportional set size of its workers, in MB."""
     turns: list[Turn] = field(default_factory=list)
     idle_seconds: float = 0.0
-    """How long others have had their turns since this one was built."""
+    """Duration of the turns of the other contenders."""
     idle_cpu_seconds: float = 0.0
-    """CPU time its workers used meanwhile: time stolen from the others."""
+    """CPU time of its workers during these turns, which slows the others down."""
     error: str | None = None
-    """Why it dropped out."""
+    """The reason if it dropped out."""
 
     @property
     def rates(self) -> list[float]:
@@ -55,28 +55,28 @@ class Entry:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Median over the rounds; None before the first."""
+        """Median over the rounds, or None before the first."""
         return median(self.rates) if self.turns else None
 
     @property
     def parent_us_a_batch(self) -> float | None:
-        """CPU time of this process for a batch, in us: the median over the rounds."""
+        """CPU time of this process for a batch in us: the median over the rounds."""
         each = [1e6 * turn.parent_cpu_seconds / turn.batches for turn in self.turns if turn.batches]
         return median(each) if each else None
 
     @property
     def learning_share(self) -> float:
-        """Of its time, what it spent on learning: what is left is all that faster envs could save."""
+        """Share of its time that it spent on learning. Faster envs could save the rest at most."""
         return sum(turn.learning_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns)
 
     def cpu_share(self, cores: int) -> float | None:
-        """CPU seconds per second and core while it had its turns: 1.0 is every core busy."""
+        """Returns CPU seconds per second and core during its turns: 1.0 means that every core was busy."""
         if not self.turns:
             return None
         return sum(turn.cpu_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns) / cores
 
     def idle_cpu_share(self, cores: int) -> float:
-        """The same while others had theirs; anything but 0.0 slowed them down."""
+        """Returns CPU seconds of its workers per second and core during the turns of others."""
         return self.idle_cpu_seconds / self.idle_seconds / cores if self.idle_seconds else 0.0
 
 
@@ -91,14 +91,14 @@ class Result:
     start_method: str | None
     rounds: int
     seconds: float
-    """Time each contender was given, all rounds together."""
+    """Time of each contender in all rounds together."""
     cores: int
-    """Cores this process may use."""
+    """Cores that this process may use."""
     loops: int
-    """The ideal is so many plain loops at once."""
+    """The number of plain loops that the ideal stands for."""
     entries: Sequence[Entry]
     cpus: int = 1
-    """CPUs that this process may run on: more than its cores, where its control group has a quota."""
+    """CPUs that this process may run on: more than its cores if its control group has a quota."""
 
     @property
     def plain(self) -> Entry:
@@ -110,12 +110,12 @@ class Result:
 
     @property
     def others_share(self) -> float:
-        """CPU seconds that other programs used per second and core while contenders had their turns."""
+        """CPU seconds of other programs per second and CPU during all turns."""
         return self._share([turn.others_cpu_seconds for entry in self.entries for turn in entry.turns])
 
     @property
     def own_share(self) -> float:
-        """The same of the contenders themselves."""
+        """CPU seconds of the contenders per second and CPU during their turns."""
         return self._share([turn.cpu_seconds for entry in self.entries for turn in entry.turns])
 
     def _share(self, cpu_seconds: Sequence[float]) -> float:
@@ -124,7 +124,7 @@ class Result:
 
     @property
     def ideal(self) -> float | None:
-        """Env steps per second if so many plain loops ran undisturbed."""
+        """Env steps per second of `loops` plain loops that do not disturb each other."""
         plain = self.plain.steps_per_second
         return None if plain is None else plain * self.loops
 
@@ -133,7 +133,7 @@ class Result:
         return None if ratio is None else ratio / self.loops
 
     def advantage_over(self, entry: Entry) -> float | None:
-        """How many times as fast as ``entry`` remuda is."""
+        """Returns how many times as fast as ``entry`` remuda is."""
         return paired_ratio(self.remuda, entry)
 
     def entry(self, name: str) -> Entry | None:
@@ -141,10 +141,10 @@ class Result:
 
 
 def paired_ratio(entry: Entry, base: Entry) -> float | None:
-    """Median over the rounds of ``entry``'s rate divided by ``base``'s in the same round.
+    """Returns the median over the rounds of ``entry``'s rate divided by ``base``'s rate in the same round.
 
-    Rates of one round were taken within seconds of each other, so whatever slows the whole machine for a
-    while cancels out. None when they have no round in common.
+    The rates of one round were measured within seconds, so that a slowdown of the whole machine cancels out.
+    None means that no round has both rates.
     """
     ratios = [rate / base_rate for rate, base_rate in zip(entry.rates, base.rates, strict=False)]
     return median(ratios) if ratios else None

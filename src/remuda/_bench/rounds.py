@@ -6,6 +6,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,20 +18,20 @@ from .contenders import Contender, Plan
 from .env_exits import exits_raise
 from .processes import busy_seconds, mean_pss_mb, total_cpu_seconds, wait_until_idle
 from .results import Entry, Result, Turn
-from .workloads import Actions, one_line, probe_action_space, sample_actions
+from .workloads import Actions, one_line, probe_spaces, sample_actions
 
 ACTION_BATCHES = 256
-"""Batches of actions sampled beforehand and then taken in turn."""
+"""Number of batches of actions, sampled beforehand and used in turn."""
 WARM_UP_SECONDS = 0.5
 LEAD_IN = 0.1
-"""Share of a turn that is stepped first and not counted: it fills the caches the others emptied."""
+"""Share of a turn that is stepped first without counting: it refills the caches."""
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a race stands: shown to the caller before each thing it does."""
+    """The state of a race, reported before each start, warm-up and turn."""
 
     doing: str
     done: int
@@ -39,9 +40,9 @@ class Progress:
 
 
 class Runner:
-    """A contender in the race, its record, and what it is stepped with.
+    """A contender in the race, with its record and its actions.
 
-    Whatever it raises takes it out of the race and goes into its record; the others go on.
+    An exception takes it out of the race and goes into its record; the others go on.
     """
 
     def __init__(self, kind: type[Contender], plan: Plan, clock: Clock) -> None:
@@ -60,30 +61,25 @@ class Runner:
         return self._contender is not None
 
     def build(self, actions: Actions) -> None:
-        """Import the library, then start the workers and reset the envs, timed."""
-        plan = self._plan
-        try:
-            with exits_raise():
-                self._kind.load()
-                begin = self._clock()
-                self._contender = contender = self._kind(plan)
-                contender.reset(plan.seed)
-                self.entry.startup_seconds = self._clock() - begin
-                self._pids = contender.worker_pids()
-                prepared = [contender.prepare(actions.space, batch) for batch in actions.batches]
-                self._batches = itertools.cycle(prepared)
-        except Exception as error:
-            self._drop_out(error)
+        """Imports the library, then starts the workers and resets the envs, timed."""
+        with self._dropping_out():
+            self._kind.load()
+            begin = self._clock()
+            self._contender = contender = self._kind(self._plan)
+            contender.reset(self._plan.seed)
+            self.entry.startup_seconds = self._clock() - begin
+            self._pids = contender.worker_pids()
+            self._batches = itertools.cycle([contender.prepare(actions.space, batch) for batch in actions.batches])
         self.entry.num_workers = len(self._pids)
 
     def warm_up(self, seconds: float) -> None:
-        """Step for a while, so that caches, allocators and spin budgets settle; then weigh the workers."""
+        """Steps for a while, so that caches, allocators and spin budgets settle; then measures the workers' memory."""
         self._begin_turn(seconds)
         self._settle()
         self.entry.worker_mb = mean_pss_mb(self._pids)
 
     def take_turn(self, seconds: float, others: Sequence[Runner]) -> None:
-        """Step for ``seconds`` and record it, along with what the others' idle workers used meanwhile."""
+        """Steps for ``seconds``, and records the turn and the CPU time of the others' idle workers meanwhile."""
         gc.collect()
         self._begin_turn(max(seconds * LEAD_IN, self._plan.lead_in))
         idle_before = [other.workers_cpu() for other in others]
@@ -95,55 +91,54 @@ class Runner:
         if not self.is_running:
             return
         idle = [other.workers_cpu() - before for other, before in zip(others, idle_before, strict=True)]
-        known = cpu + sum(idle)
-        unknown = 0.0 if busy is None or busy_before is None else max(0.0, busy - busy_before - known)
-        self.entry.turns.append(Turn(env_steps, elapsed, cpu, unknown, parent, self._num_batches, learning))
+        others_cpu = max(0.0, busy - busy_before - cpu - sum(idle))
+        self.entry.turns.append(Turn(env_steps, elapsed, cpu, others_cpu, parent, self._num_batches, learning))
         for other, used in zip(others, idle, strict=True):
             other.entry.idle_seconds += elapsed
             other.entry.idle_cpu_seconds += used
         self._settle()
 
     def workers_cpu(self) -> float:
-        """CPU seconds its workers have used so far; 0.0 when it has none, or has dropped out."""
+        """Returns the CPU seconds of its workers so far: 0.0 if it has none or has dropped out."""
         return total_cpu_seconds(self._pids)
 
     def close(self) -> None:
         contender, self._contender, self._pids = self._contender, None, []
         if contender is not None:
-            try:
-                with exits_raise():
-                    contender.close()
-            except Exception as error:
-                self.entry.error = self.entry.error or one_line(error)
+            with self._dropping_out():
+                contender.close()
+
+    @contextmanager
+    def _dropping_out(self) -> Iterator[None]:
+        """Takes the contender out of the race if the block raises. The first error stays in the record."""
+        try:
+            with exits_raise():
+                yield
+        except Exception as error:
+            self.entry.error = self.entry.error or one_line(error)
+            self.close()
 
     def _begin_turn(self, lead_in: float) -> None:
-        """Have the contender ready for a turn, and step it for ``lead_in`` seconds."""
+        """Prepares the contender for a turn, and steps it for ``lead_in`` seconds."""
         if self._contender is not None:
-            try:
-                with exits_raise():
-                    self._contender.begin_turn(self._plan.seed)
-            except Exception as error:
-                self._drop_out(error)
+            with self._dropping_out():
+                self._contender.begin_turn(self._plan.seed)
         self._step_for(lead_in)
 
     def _step_for(self, seconds: float) -> tuple[int, float]:
-        """Step until ``seconds`` are over, at least once; how many env steps, and in what time."""
+        """Steps for ``seconds``, at least once; returns the number of env steps and the seconds they took."""
         contender, batches, clock, count_of = self._contender, self._batches, self._clock, self._count_of
-        count = 0
         if contender is None:
             return 0, 0.0
-        begin = clock()
-        try:
-            with exits_raise():
-                while True:
-                    count += count_of(contender.step(next(batches)))
-                    self._num_batches += 1
-                    elapsed = clock() - begin
-                    if elapsed >= seconds:
-                        return count, elapsed
-        except Exception as error:
-            self._drop_out(error)
-            return 0, 0.0
+        count, begin = 0, clock()
+        with self._dropping_out():
+            while True:
+                count += count_of(contender.step(next(batches)))
+                self._num_batches += 1
+                elapsed = clock() - begin
+                if elapsed >= seconds:
+                    return count, elapsed
+        return 0, 0.0
 
     def _all_envs(self, rewards: Any) -> int:
         return self._plan.num_envs
@@ -158,10 +153,6 @@ class Runner:
         if self._pids:
             wait_until_idle(self.workers_cpu)
 
-    def _drop_out(self, error: Exception) -> None:
-        self.entry.error = one_line(error)
-        self.close()
-
 
 def race(
     kinds: Sequence[type[Contender]],
@@ -172,12 +163,12 @@ def race(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     clock: Clock = time.perf_counter,
 ) -> Result:
-    """Measure the contenders side by side: ``seconds`` for each, divided over the rounds.
+    """Measures the contenders side by side: ``seconds`` for each, divided over the rounds.
 
-    ``kinds`` begins with the plain loop and remuda. Raises `WorkloadError` when the env cannot be built at
-    all; a contender that raises only loses its own turns. All are closed when this returns or is interrupted.
+    ``kinds`` begins with the plain loop and remuda. Raises `WorkloadError` if the env cannot be built at all. A
+    contender that raises only loses its own turns. All are closed when this function returns or is interrupted.
     """
-    space = probe_action_space(plan.workload)
+    space = probe_spaces(plan.workload).action_space
     actions = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)
     runners = [Runner(kind, plan, clock) for kind in kinds]
     result = _blank_result(plan, rounds, seconds, [runner.entry for runner in runners])

@@ -1,4 +1,4 @@
-"""Makes the trials of `tuning`: a pool of the env, stepped for a moment beside something that takes a policy's time."""
+"""Makes the trials of `tuning`: steps a pool of the env for a moment, beside a stand-in for the policy."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _LEAST_BATCHES = 10
 
 @dataclass(frozen=True)
 class Policy:
-    """What takes as long as a policy.
+    """A stand-in that takes as long as a policy.
 
     Attributes:
-        seconds: A call takes.
-        on_gpu: Whether it leaves the core alone meanwhile.
+        seconds: Duration of a call.
+        on_gpu: Whether the core is free meanwhile.
     """
 
     seconds: float = 0.0
     on_gpu: bool = False
 
     def __call__(self) -> None:
-        """Takes its time."""
+        """Sleeps, or keeps the core busy."""
         if self.on_gpu:
             time.sleep(self.seconds)
             return
@@ -44,14 +44,14 @@ class Trials:
     """Makes trials of one env.
 
     Attributes:
-        seconds: Each gets, without the start of its pool and a moment to warm up.
+        seconds: Duration of each trial, without the start of its pool and the warm-up.
     """
 
     def __init__(self, make_env: Callable[[], gymnasium.Env[Any, Any]], policy: Policy, seconds: float) -> None:
         self._make_env, self._policy, self.seconds = make_env, policy, seconds
 
     def measure(self, trial: Trial) -> Outcome:
-        """Raises what the pool raises."""
+        """Makes a trial. Raises what the pool raises."""
         options: dict[str, Any] = {"advise": False}
         if trial.spares:
             options["spares"] = trial.spares
@@ -70,17 +70,17 @@ class Trials:
             return Outcome(made, pool.backend, rate, int(spares[1]) if spares else 0, verdict.found)
 
     def _play(self, pool: Pool, parts: int, seconds: float) -> float:
-        """Env steps per second of the usual loop."""
+        """Steps the pool in the usual loop, and returns env steps per second."""
         shares = pool.split(parts) if pool.num_envs >= parts else (pool,)
         actions = [_actions(pool, share) for share in shares]
         for share in shares:
             share.send_reset()
         steps, batches, begin = 0, 0, time.perf_counter()
         while time.perf_counter() - begin < seconds or batches < _LEAST_BATCHES:
-            for share, its in zip(shares, actions, strict=True):
+            for share, fixed in zip(shares, actions, strict=True):
                 batch = share.recv(order="slot")
                 self._policy()
-                share.send(its)
+                share.send(fixed)
                 steps += len(batch)
             batches += 1
         rate = steps / (time.perf_counter() - begin)

@@ -1,13 +1,16 @@
-"""What tuning has found, as text: the trials, the call to be pasted, and why."""
+"""The result of tuning as a report, with code to be pasted, and as JSON."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from remuda._bench.report import plural
 from remuda._bench.tuning import Outcome, Tuned
+from remuda._reports.charts import Bar, Bars
+from remuda._reports.report import Report, Table
 
-COLUMNS = ("envs", "workers", "spares", "halves", "env steps/s", "of the best")
+_COLUMNS = ("envs", "workers", "spares", "halves", "env steps/s", "of the best")
 
 _HALVES = """\
 halves = pool.split(2)
@@ -23,20 +26,34 @@ while True:
     batch = pool.step(policy(batch.obs))"""
 
 
-def name(outcome: Outcome) -> str:
-    """The pool of a trial in a few words."""
+def report_on(tuned: Tuned, env: str) -> Report:
+    """Returns the report: the best pool, every trial, and the reasons. `env`: a Gymnasium id, or module:factory."""
+    best = tuned.best
+    bars = [
+        Bar(_name(outcome), outcome.rate, f"{outcome.rate:,.0f}", is_best=outcome is best) for outcome in tuned.outcomes
+    ]
+    rows = [_cells(outcome, best) for outcome in tuned.outcomes]
+    marked = next(number for number, outcome in enumerate(tuned.outcomes) if outcome is best)
+    return Report(
+        f"remuda tune {env}",
+        f"{best.rate:,.0f} env steps per second with {_name(best)}.",
+        [Table("All trials", _COLUMNS, rows, marked)],
+        [Bars(heading="Env steps per second", bars=bars)],
+        [*tuned.reasons, *([f"What holds the best back: {best.finding}"] if best.finding else [])],
+        code=code(best, env),
+    )
+
+
+def _name(outcome: Outcome) -> str:
+    """Describes the pool of a trial in a few words."""
     trial = outcome.trial
-    workers = "stepped by the caller" if outcome.backend == "serial" else _plural(trial.num_workers or 1, "worker")
-    spares = f", {_plural(trial.spares, 'spare')}" if trial.spares else ""
-    return f"{_plural(trial.num_envs, 'env')}, {workers}{spares}{', halves' if trial.parts == 2 else ''}"
+    workers = "stepped by the caller" if outcome.backend == "serial" else plural(trial.num_workers or 1, "worker")
+    spares = f", {plural(trial.spares, 'spare')}" if trial.spares else ""
+    return f"{plural(trial.num_envs, 'env')}, {workers}{spares}{', halves' if trial.parts == 2 else ''}"
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def cells(outcome: Outcome, best: Outcome) -> list[str]:
-    """One row of the table."""
+def _cells(outcome: Outcome, best: Outcome) -> list[str]:
+    """Returns one row of the table."""
     trial = outcome.trial
     return [
         str(trial.num_envs),
@@ -49,7 +66,7 @@ def cells(outcome: Outcome, best: Outcome) -> list[str]:
 
 
 def code(best: Outcome, env: str) -> str:
-    """What to paste. `env`: a Gymnasium id, or module:factory."""
+    """Returns the program to be pasted."""
     trial = best.trial
     options = f"num_workers={trial.num_workers}"
     if trial.spares:
@@ -63,48 +80,32 @@ def code(best: Outcome, env: str) -> str:
 
 
 def _factory(env: str) -> tuple[str, str]:
-    """What is to be imported, and the factory."""
+    """Returns the import and the factory of the env."""
     module, colon, name = env.partition(":")
     if colon and not re.search(r"-v\d+$", env):
         return f"import {module}", f"{module}.{name}"
     return "import gymnasium", f'lambda: gymnasium.make("{env}")'
 
 
-def as_text(tuned: Tuned, env: str) -> str:
-    """All of it, in plain text."""
-    rows = [list(COLUMNS), *(cells(outcome, tuned.best) for outcome in tuned.outcomes)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ["  ".join(f"{text:>{width}}" for text, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([*lines, "", conclusion(tuned, env)])
-
-
-def conclusion(tuned: Tuned, env: str) -> str:
-    """The code, why, and what holds that back."""
-    code_lines = "\n".join(f"    {line}".rstrip() for line in code(tuned.best, env).splitlines())
-    reasons = "\n".join(f"- {reason}" for reason in tuned.reasons)
-    told = f"\n\nWhat holds the best back: {tuned.best.told}" if tuned.best.told else ""
-    return f"{tuned.best.rate:,.0f} env steps/s with\n\n{code_lines}\n\n{reasons}{told}"
-
-
 def to_json(tuned: Tuned, env: str) -> dict[str, Any]:
-    """All figures."""
-
-    def described(outcome: Outcome) -> dict[str, Any]:
-        trial = outcome.trial
-        return {
-            "num_envs": trial.num_envs,
-            "num_workers": trial.num_workers,
-            "backend": outcome.backend,
-            "spares": trial.spares,
-            "parts": trial.parts,
-            "steps_per_second": outcome.rate,
-            "verdict": outcome.told,
-        }
-
+    """Returns all figures."""
     return {
         "env": env,
-        "best": described(tuned.best),
-        "trials": [described(outcome) for outcome in tuned.outcomes],
+        "best": _outcome_json(tuned.best),
+        "trials": [_outcome_json(outcome) for outcome in tuned.outcomes],
         "reasons": list(tuned.reasons),
         "code": code(tuned.best, env),
+    }
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    trial = outcome.trial
+    return {
+        "num_envs": trial.num_envs,
+        "num_workers": trial.num_workers,
+        "backend": outcome.backend,
+        "spares": trial.spares,
+        "parts": trial.parts,
+        "steps_per_second": outcome.rate,
+        "verdict": outcome.finding,
     }

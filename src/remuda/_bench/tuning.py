@@ -1,15 +1,15 @@
-"""Finds how a pool is to be made for an env and a policy: which trials to make, and what follows from them.
+"""Searches for the best pool for an env and a policy: chooses trials, and draws conclusions from them.
 
-What a trial is worth is measured elsewhere (`trials`). Here it is a number, so the search can be looked at by itself.
+The trials are made elsewhere (`trials`). Here the worth of a trial is a number, so the search can be tested by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-_WORTH_MORE_ENVS = 1.1  # times as fast, for twice the envs: a larger batch has its price for who learns from it
-_WORTH_CHANGING = 1.05  # below, it may be noise
+_WORTH_MORE_ENVS = 1.1  # times as fast, for twice the envs: a larger batch may be worse for the learner
+_WORTH_CHANGING = 1.05  # times as fast: a smaller gain may be noise
 _MOST_ENVS = 256
 _ENOUGH = 2  # sizes in a row that did not pay
 
@@ -19,10 +19,10 @@ class Trial:
     """A way to make and use a pool.
 
     Attributes:
-        num_envs: In a batch.
-        num_workers: How many share them; None: "auto" chooses, and the caller may step them itself.
-        spares: Envs beside them, reset in advance; then each has a worker of its own.
-        parts: 1, or 2: one half steps while the policy deals with the other.
+        num_envs: Number of envs in a batch.
+        num_workers: Number of workers that share the envs; None: "auto" chooses, perhaps the caller itself.
+        spares: Number of further envs, reset in advance. Then each env has a worker of its own.
+        parts: 1, or 2: one half steps while the policy works on the other.
     """
 
     num_envs: int
@@ -33,21 +33,21 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has come of a trial.
+    """The result of a trial.
 
     Attributes:
-        trial: With the number of workers that there were.
-        backend: That there was: "serial" is the caller itself.
-        rate: Env steps per second, all told.
-        wanted_spares: How many spares its verdict asks for; 0: none.
-        told: What its verdict finds; what verdicts suggest is what is tried.
+        trial: The trial, with the number of workers that the pool had.
+        backend: The pool's backend. With "serial" the caller steps the envs.
+        rate: Env steps per second.
+        wanted_spares: The number of spares that the pool's verdict suggests.
+        finding: The finding of the verdict. What verdicts suggest is tried anyway.
     """
 
     trial: Trial
     backend: str
     rate: float
     wanted_spares: int = 0
-    told: str = ""
+    finding: str = ""
 
 
 Measure = Callable[[Trial], Outcome]
@@ -55,12 +55,12 @@ Measure = Callable[[Trial], Outcome]
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was found.
+    """The result of the search.
 
     Attributes:
-        best: What is recommended.
-        outcomes: Of all trials, in order.
-        reasons: Why, a sentence each.
+        best: The recommended pool.
+        outcomes: The outcomes of all trials, in order.
+        reasons: The reasons for the recommendation, a sentence each.
     """
 
     best: Outcome
@@ -69,12 +69,12 @@ class Tuned:
 
 
 def tune(measure: Measure, *, num_envs: int | None, cores: int, thinks: bool) -> Tuned:
-    """Makes trials, each time of what could be better than the best so far.
+    """Makes trials, each of a pool that could be better than the best so far.
 
     Args:
-        measure: Makes one. What it raises ends the search.
-        num_envs: Envs in a batch; None: as many as pay.
-        cores: That may be used.
+        measure: Makes a trial. An exception ends the search.
+        num_envs: Number of envs in a batch; None: as many as pay.
+        cores: Number of cores that may be used.
         thinks: Whether there is a policy that takes time.
     """
     search = _Search(measure)
@@ -88,7 +88,7 @@ def tune(measure: Measure, *, num_envs: int | None, cores: int, thinks: bool) ->
 
 
 class _Search:
-    """The best so far, and how it came to be that."""
+    """The best outcome so far, and the reasons for it."""
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
@@ -102,7 +102,7 @@ class _Search:
         return outcome
 
     def sizes(self, sizes: Sequence[int]) -> None:
-        """Larger batches, as long as they pay; one that does not may be chance, two are not."""
+        """Tries larger batches until two in a row do not pay: one may be slow by chance."""
         larger: list[Outcome] = []  # than the best, and not worth it
         for size in sizes:
             outcome = self._try(Trial(size))
@@ -113,20 +113,18 @@ class _Search:
             if len(larger) == _ENOUGH:
                 break
         if larger:
-            told = " and ".join(f"{one.trial.num_envs} are {_times(one, self.best)} as fast" for one in larger)
-            self.reasons.append(f"{self.best.trial.num_envs} envs a batch: {told}")
+            others = " and ".join(f"{one.trial.num_envs} are {_times(one, self.best)} as fast" for one in larger)
+            self.reasons.append(f"{self.best.trial.num_envs} envs a batch: {others}")
 
     def workers(self, cores: int) -> None:
-        """More and fewer workers than "auto" has chosen, itself among them."""
+        """Tries more and fewer workers than "auto" has chosen."""
         base, num_envs = self.best, self.best.trial.num_envs
         chosen = base.trial.num_workers or 1
-        others = {chosen, chosen // 2, 2 * chosen, cores - 1, cores, num_envs} - {
-            chosen if base.backend != "serial" else 0
-        }
+        numbers = {chosen // 2, 2 * chosen, cores - 1, cores, num_envs} - {chosen}
+        if base.backend == "serial":
+            numbers.add(chosen)  # a pool with workers was not tried yet
         tried = [
-            self._try(replace(base.trial, num_workers=workers))
-            for workers in sorted(others)
-            if 1 <= workers <= num_envs
+            self._try(replace(base.trial, num_workers=number)) for number in sorted(numbers) if 1 <= number <= num_envs
         ]
         fastest = max(tried, key=lambda outcome: outcome.rate, default=base)
         if fastest.rate > _WORTH_CHANGING * base.rate:
@@ -136,12 +134,12 @@ class _Search:
             self.reasons.append(f"{_workers(base)}, as 'auto' has it: {_workers(fastest)} {_are(fastest, base)}")
 
     def spares(self, spares: int) -> None:
-        """Envs that have been reset when they are wanted."""
+        """Tries envs that are reset in advance."""
         outcome = self._try(Trial(self.best.trial.num_envs, spares=spares))
         self._take_if_faster(outcome, f"{spares} spares, for resets are slow")
 
     def halves(self) -> None:
-        """One half of the envs steps while the policy deals with the other."""
+        """Tries to step one half of the envs while the policy works on the other."""
         if self.best.backend == "serial" or self.best.trial.num_envs < 2:
             return
         outcome = self._try(replace(self.best.trial, parts=2))
@@ -156,13 +154,8 @@ class _Search:
 
 
 def _sizes(cores: int) -> list[int]:
-    return list(_doubling(max(8, cores)))
-
-
-def _doubling(size: int) -> Iterator[int]:
-    while size <= _MOST_ENVS:
-        yield size
-        size *= 2
+    doubling = (min(max(8, cores), _MOST_ENVS) << times for times in range(_MOST_ENVS.bit_length()))
+    return [size for size in doubling if size <= _MOST_ENVS]
 
 
 def _times(one: Outcome, other: Outcome) -> str:

@@ -7,9 +7,9 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 from gymnasium.vector.utils import batch_space
@@ -23,39 +23,39 @@ _VERSIONED = re.compile(r"-v\d+$")
 
 
 class WorkloadError(Exception):
-    """The environment that was asked for cannot be made."""
+    """The named environment cannot be made."""
 
 
 def one_line(error: BaseException) -> str:
-    """The error's type and the first line of its message."""
+    """Returns the error's type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @dataclass(frozen=True)
 class Workload:
-    """An environment to step, and what a learner would read of each step beyond observation and reward."""
+    """An environment to step, and the info that a learner would read of each step."""
 
     name: str
     make_env: EnvFactory
     info_key: str | None = None
-    """Read from every env's info at every step, by every contender; None: infos are not looked at."""
+    """The key that every contender reads from the info of every env at every step; None: no key."""
     reward_is_steps: bool = False
-    """A step's reward is 1, a reset's 0: what counts is the sum of the rewards received. Otherwise a contender's step
-    counts as one of every env, whatever they did in it."""
+    """Whether a step has reward 1 and a reset 0, so that the sum of rewards is the number of steps. Otherwise a step of
+    the contender counts as one of every env."""
     native: Mapping[str, Any] = field(default_factory=dict)
-    """What those contenders that have envs of their own make the same env from, by their names."""
+    """The name of the same env in contenders that have envs of their own, by contender."""
     period: int = 1
-    """So many steps in a row (a reset in place of a step included) always take equally long: the plain loop, which has
-    one env only, makes a multiple of so many at a time."""
+    """A number of steps in a row, resets included, that always take equally long. The plain loop, which has one env,
+    makes a multiple of it at a time."""
 
 
 def resolve(target: str) -> Workload:
-    """The workload that ``target`` names: a Gymnasium id, or ``module:factory``.
+    """Returns the workload that ``target`` names: a Gymnasium id, or ``module:factory``.
 
     A target with a colon is a Gymnasium id if it ends in a version (``ale_py:ALE/Pong-v5`` imports ``ale_py``
-    first), else a callable in a module; modules in the working directory are found too. Raises
-    `WorkloadError` when there is no such module or factory.
+    first), else a callable in a module, which may be in the working directory. Raises `WorkloadError` if
+    there is no such module or factory.
     """
     if not _is_id(target):
         module, _, factory = target.partition(":")
@@ -64,7 +64,7 @@ def resolve(target: str) -> Workload:
 
 
 def resolve_drawing(target: str) -> EnvFactory:
-    """The factory of such an env, which renders if ``target`` is an id of an env that can. Raises as `resolve`."""
+    """Returns a factory of the env. It renders if ``target`` is the id of an env that can. Raises as `resolve`."""
     workload = resolve(target)
     return functools.partial(_make_drawing, target) if _is_id(target) else workload.make_env
 
@@ -77,21 +77,15 @@ def _make_drawing(env_id: str) -> Env:
     return gymnasium.make(env_id, render_mode="rgb_array")
 
 
-def probe_action_space(workload: Workload) -> gymnasium.Space[Any]:
-    """The action space of its envs. Raises as `probe_spaces`."""
-    return probe_spaces(workload).action_space
-
-
-@dataclass(frozen=True)
-class Spaces:
-    """Of an env."""
+class Spaces(NamedTuple):
+    """The spaces of an env."""
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
 
 
 def probe_spaces(workload: Workload) -> Spaces:
-    """Build the env once, here, for its spaces. Raises `WorkloadError` when it cannot be built."""
+    """Builds the env once, in this process, for its spaces. Raises `WorkloadError` if it cannot be built."""
     try:
         with exits_raise():
             env = workload.make_env()
@@ -108,8 +102,7 @@ def probe_spaces(workload: Workload) -> Spaces:
     return spaces
 
 
-@dataclass(frozen=True)
-class Actions:
+class Actions(NamedTuple):
     """Batches of actions sampled beforehand, so that sampling is not measured."""
 
     space: gymnasium.Space[Any]
@@ -118,22 +111,15 @@ class Actions:
 
 
 def sample_actions(space: gymnasium.Space[Any], num_envs: int, count: int, seed: int) -> Actions:
-    """``count`` batches of actions for ``num_envs`` envs, the same ones for the same seed."""
+    """Returns ``count`` batches of actions for ``num_envs`` envs, the same ones for the same seed."""
     batched = batch_space(space, num_envs)
     batched.seed(seed)
     return Actions(batched, [batched.sample() for _ in range(count)])
 
 
 def touch(obs: Any) -> None:
-    """Reach every leaf of a batch of observations, so that none can be left undelivered."""
-    if isinstance(obs, dict):
-        _touch_all(obs.values())
-    elif isinstance(obs, tuple):
-        _touch_all(obs)
-
-
-def _touch_all(parts: Iterable[Any]) -> None:
-    for part in parts:
+    """Reads every leaf of a batch of observations, so that none is left undelivered."""
+    for part in obs.values() if isinstance(obs, dict) else obs if isinstance(obs, tuple) else ():
         touch(part)
 
 

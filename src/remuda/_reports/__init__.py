@@ -1,1 +1,1 @@
-"""Reports as pages: one HTML file each, with all that it shows in it. What is on a page is its maker's affair."""
+"""Reports: results as a table in a terminal, as a picture, and as one HTML page that fetches nothing."""

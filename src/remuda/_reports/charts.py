@@ -1,21 +1,50 @@
-"""Charts as inline SVG. Lengths across are per cent of the page, those of text are not: so a chart fits every width, in
-letters that can be read, and takes its colours from the page, light or dark."""
+"""Charts, drawn by matplotlib: as a picture in a file, or as SVG in a page."""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from remuda._system import machine
 
-from remuda._reports.markup import Html, element, escaped
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-_ROW, _TOP, _THICK = 48, 22, 14  # of bars, in pixels
-_HEIGHT = 160  # of a histogram's columns
+_INK, _BEST, _BAR, _MARK = "#000000", "#1b7f5c", "#a9b4bd", "#b5482a"
+# A page replaces the colors by its own, which suit a light and a dark screen.
+_PAGE_COLORS = {_INK: "currentColor", _BEST: "var(--best)", _BAR: "var(--bar)", _MARK: "var(--mark)"}
+# Texts stay texts in SVG, and a dollar sign in a name begins no formula.
+_STYLE = {"svg.fonttype": "none", "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
 _MOST_BINS = 40
-_ROOM = 1.03  # beyond the longest bar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart(ABC):
+    """A chart.
+
+    Attributes:
+        heading: The quantity that the chart shows.
+        mark: A value to draw a line at, and the name of the line.
+        note: Explains the chart.
+    """
+
+    heading: str
+    mark: tuple[float, str] | None = None
+    note: str = ""
+
+    @property
+    @abstractmethod
+    def height(self) -> float:
+        """In inches; every chart is 8 inches wide."""
+
+    @abstractmethod
+    def draw(self, axes: Any) -> None:
+        """Draws all but the mark into matplotlib's axes."""
 
 
 @dataclass(frozen=True)
@@ -23,116 +52,98 @@ class Bar:
     """A bar from 0 on.
 
     Attributes:
-        name: What it is of.
+        name: The thing that was measured.
         length: In the unit of all bars of a chart.
-        told: Its figure, as text.
-        dots: Single measurements, of which `length` is the middle.
-        is_best: Drawn so that it is seen first.
+        label: The figure as text.
+        dots: Single measurements, of which `length` is the median.
+        is_best: Whether the bar has the color of the best.
     """
 
     name: str
     length: float
-    told: str
+    label: str
     dots: Sequence[float] = ()
     is_best: bool = False
 
 
-def bars(rows: Sequence[Bar], what: str, mark: tuple[float, str] | None = None) -> Html:
-    """Bars below each other. `what`: for those who cannot see it; `mark`: a line across all of them, and its name."""
-    longest = max([*(max([row.length, *row.dots]) for row in rows), mark[0] if mark else 0.0], default=0.0)
-    across = _Scale(0.0, _ROOM * longest)
-    height = _TOP + _ROW * len(rows)
-    drawn = [_bar(row, _TOP + _ROW * number, across) for number, row in enumerate(rows)]
-    if mark is not None:  # not through the figures above the bars
-        tops = [_TOP + _ROW * number + 20 for number in range(len(rows))]
-        drawn += _line(across.percent(mark[0]), mark[1], [(top - 4, top + _THICK + 4) for top in tops])
-    return _svg(height, what, drawn)
+@dataclass(frozen=True, kw_only=True)
+class Bars(Chart):
+    """Bars below each other."""
+
+    bars: Sequence[Bar]
+
+    @property
+    def height(self) -> float:
+        return 0.8 + 0.55 * len(self.bars)
+
+    def draw(self, axes: Any) -> None:
+        from matplotlib.ticker import EngFormatter
+
+        for row, bar in enumerate(self.bars):
+            axes.barh(row, bar.length, height=0.6, color=_BEST if bar.is_best else _BAR)
+            axes.plot(bar.dots, [row] * len(bar.dots), "o", markersize=3, color=_INK, alpha=0.45)
+        axes.set_yticks(range(len(self.bars)), [f"{bar.name}\n{bar.label}" for bar in self.bars])
+        axes.invert_yaxis()
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def histogram(values: Iterable[float], what: str, mark: tuple[float, str] | None = None) -> Html:
-    """How often values come up; those that are not finite are left out. `mark`: a value, and its name."""
-    finite = np.asarray([value for value in values if math.isfinite(value)], np.float64)
-    if not len(finite):
-        return Html("")
-    counts, edges = _counted(finite)
-    across, base = _Scale(float(edges[0]), float(edges[-1])), _TOP + _HEIGHT
-    most = int(counts.max())
-    drawn = [
-        _column(int(count), (float(low), float(high)), across, most)
-        for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True)
-        if count
-    ]
-    drawn.append(element("line", x1=0, x2="100%", y1=base, y2=base, class_="axis"))
-    drawn.append(element("text", short(float(edges[0])), x=0, y=base + 16))
-    drawn.append(element("text", short(float(edges[-1])), x="100%", y=base + 16, text_anchor="end"))
-    drawn.append(element("text", f"tallest: {most}", x="50%", y=base + 16, text_anchor="middle"))
-    if mark is not None and math.isfinite(mark[0]):
-        drawn += _line(across.percent(mark[0]), mark[1], [(_TOP - 5, base)])
-    return _svg(base + 22, what, drawn)
+@dataclass(frozen=True, kw_only=True)
+class Histogram(Chart):
+    """The distribution of values, which are finite and at least one."""
+
+    values: Sequence[float]
+    height = 2.6
+
+    def draw(self, axes: Any) -> None:
+        different = len(set(self.values))
+        by_sturges = math.ceil(math.log2(len(self.values))) + 1
+        axes.hist(self.values, bins=min(different, 2 * by_sturges, _MOST_BINS), rwidth=0.92, color=_BEST)
 
 
-def short(value: float) -> str:
-    """Four digits that count, also of large numbers: 12345 is 12.35k."""
-    for unit in ("", "k", "M"):
-        if abs(value) < 9999.5 if unit == "" else abs(value) < 999.95:
-            return f"{value:.4g}{unit}"
-        value /= 1000
-    return f"{value:.4g}G"
+def as_svg(chart: Chart) -> str:
+    """Returns an svg element that fetches nothing and takes its colors from the page around it."""
+    with _style():
+        buffer = io.StringIO()
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        _draw(chart).savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
+    _, tag, element = buffer.getvalue().partition("<svg")
+    for color, name in _PAGE_COLORS.items():
+        element = element.replace(color, name)
+    return tag + element
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """From values to per cent of the width."""
-
-    low: float
-    high: float
-
-    def percent(self, value: float) -> float:
-        span = self.high - self.low
-        return 100.0 * (value - self.low) / span if span > 0 else 0.0
+def save_picture(chart: Chart, title: str, path: Path) -> None:
+    """Writes a picture with a title and the machine, in the format of the path's suffix (``.png``, ``.svg``)."""
+    with _style():
+        figure = _draw(chart)
+        figure.axes[0].set_title(title, loc="left", pad=18)
+        figure.axes[0].set_xlabel("\n".join(filter(None, (chart.heading, chart.note, machine.describe()))))
+        figure.savefig(path, dpi=160)
 
 
-def _counted(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """As many bins as suit the spread, but not so many that nobody can tell them apart."""
-    if values.min() == values.max():
-        return np.histogram(values, bins=1)
-    bins = len(np.histogram_bin_edges(values[:10_000], "sturges")) - 1
-    return np.histogram(values, bins=min(2 * bins, _MOST_BINS))
+def _style() -> Any:
+    """Returns a context manager: inside, the program's own settings of matplotlib have no effect."""
+    from matplotlib import style
+
+    return style.context(["default", _STYLE])
 
 
-def _svg(height: int, what: str, drawn: list[Html]) -> Html:
-    return element("svg", *drawn, width="100%", height=height, role="img", aria_label=what)
+def _draw(chart: Chart) -> Figure:
+    from matplotlib.figure import Figure  # unlike pyplot, it needs no display
 
-
-def _bar(row: Bar, top: int, across: _Scale) -> Html:
-    middle = top + 20 + _THICK / 2
-    shape = element(
-        "rect", x=0, y=top + 20, height=_THICK, width=_percent(across.percent(row.length)), rx=2,
-        class_="best" if row.is_best else "bar",
-    )  # fmt: skip
-    dots = [element("circle", cx=_percent(across.percent(dot)), cy=middle, r=2.5, class_="dot") for dot in row.dots]
-    name = element("text", row.name, x=0, y=top + 14, class_="name")
-    figure = element("text", row.told, x="100%", y=top + 14, text_anchor="end")
-    return element("g", element("title", f"{row.name}: {row.told}"), name, figure, shape, *dots)
-
-
-def _column(count: int, edges: tuple[float, float], across: _Scale, most: int) -> Html:
-    low, high = (across.percent(edge) for edge in edges)
-    tall = max(1.0, _HEIGHT * count / most)
-    told = element("title", f"{short(edges[0])} to {short(edges[1])}: {count}")
-    return element(
-        "rect", told, x=_percent(low), width=_percent(0.92 * (high - low)), y=f"{_TOP + _HEIGHT - tall:.1f}",
-        height=f"{tall:.1f}", class_="best",
-    )  # fmt: skip
-
-
-def _line(percent: float, name: str, pieces: Sequence[tuple[int, int]]) -> list[Html]:
-    """`pieces`: from where to where down the page."""
-    at = _percent(percent)
-    anchor = "start" if percent < 25 else "end" if percent > 75 else "middle"
-    lines = [element("line", x1=at, x2=at, y1=top, y2=bottom, class_="mark") for top, bottom in pieces]
-    return [*lines, element("text", escaped(name), x=at, y=12, text_anchor=anchor, class_="mark")]
-
-
-def _percent(value: float) -> str:
-    return f"{value:.2f}%"
+    figure = Figure(figsize=(8.0, chart.height), layout="constrained")
+    axes = figure.add_subplot()
+    chart.draw(axes)
+    if chart.mark is not None and math.isfinite(chart.mark[0]):
+        value, name = chart.mark
+        axes.axvline(value, color=_MARK, linestyle="--", linewidth=1)
+        axes.annotate(
+            name,
+            (value, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            color=_MARK,
+            horizontalalignment="center",
+        )
+    return figure

@@ -1,1 +1,1 @@
-"""What training scripts would write around their envs by hand: exact evaluation."""
+"""Exact evaluation of a policy, and collection of rollouts."""

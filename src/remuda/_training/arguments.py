@@ -40,7 +40,7 @@ def check_seed(seed: Any) -> int | None:
 
 
 def check_progress(progress: Any) -> None:
-    """Raises MissingFrameworkError if a bar is asked for that cannot be drawn."""
+    """Raises MissingFrameworkError if a progress bar is requested and rich is not installed."""
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"expected progress to be True, False or None, got {progress!r}")
     if progress:
@@ -52,7 +52,7 @@ def check_videos(folder: str | os.PathLike[str] | None, episodes: Iterable[int],
 
     Raises:
         TypeError: The folder is no path, or the episodes are no numbers.
-        ValueError: There is no such episode.
+        ValueError: An episode does not exist.
         MissingFrameworkError: moviepy is not installed.
         OSError: The folder cannot be made.
     """
@@ -80,12 +80,12 @@ def _check_folder(folder: Path) -> None:
 
 
 def check_envs(envs: Any, options: PoolOptions, keywords: Iterable[str]) -> Pool | list[Callable[[], Any]]:
-    """Returns the pool to play in, or the factories to make one of.
+    """Returns the pool to play in, or the factories to make a pool of.
 
     Args:
         envs: A pool, or factories.
-        options: Of the pool to make.
-        keywords: Those that `evaluate` has itself.
+        options: The options of the pool to make.
+        keywords: The other keywords of `evaluate`.
     """
     if isinstance(getattr(envs, "pool", None), Part):
         raise TypeError(f"expected a Pool or factories, got {type(envs).__name__}: give its `pool`")

@@ -13,7 +13,7 @@ from remuda._training.arguments import check_count, check_policy
 
 Policy: TypeAlias = Callable[[Any], Any]
 
-_AGAIN_AFTER = 50  # rollouts, what is slower is tried once more: it may have become the fastest
+_AGAIN_AFTER = 50  # rollouts until slower ways are tried again: one may have become the fastest
 _GAIN = 1.1  # by which another way must be faster than the plain one
 
 
@@ -47,35 +47,36 @@ PLAIN = Way()
 def collect(
     pool: Steps, policy: Policy, *, steps: int, parts: int | None = None, min_envs: int | None = None
 ) -> Collector:
-    """Fills rollouts with what a policy does, one after another, for as long as you ask for more::
+    """Fills one rollout after another with the actions of a policy::
 
         pool.reset(seed=0)
         for rollout in remuda.collect(pool, policy, steps=128):
             learn(rollout)
 
-    How it steps the envs it finds out by itself: all together; in halves, each while the policy deals with the other
-    ("double buffering"); or whichever half of them is ready first, so that nobody waits for the slowest. The first
-    rollouts are filled in each of these ways in turn, from then on in the fastest; the others are tried again now and
-    then. In halves `env_ids` have another order; what is ready first is chance. With `parts=1` neither happens.
+    It measures which way of stepping is the fastest: all envs together; in halves, each while the policy works on the
+    other ("double buffering"); or whichever half of the envs is ready first, so that no env waits for the slowest. The
+    first rollouts are filled in each of these ways in turn, and the following ones in the fastest; the others are tried
+    again from time to time. In halves `env_ids` have another order; which envs are ready first is chance. With
+    `parts=1` neither happens.
 
     Args:
         pool: A `Pool` or a vector env of ours, whose envs have been reset.
         policy: Called with observations of k envs, batched as `Batch.obs`, it returns k actions, or these and a dict of
             columns to be kept beside: arrays of k rows each, `{"value": values}`. (Actions that are themselves a pair
             with a dict come with such a dict, which may be empty.)
-        steps: Of each env in a rollout.
-        parts: Step the envs in so many parts; 1: all together. None: find out.
-        min_envs: Step whichever envs are ready, so many or more. None: find out.
+        steps: Number of steps of each env in a rollout.
+        parts: Number of parts to step the envs in; 1: all together. None: measure.
+        min_envs: Step whichever envs are ready, but at least this number. None: measure.
 
     Returns:
-        An iterator of rollouts, each full. It never ends by itself.
+        An endless iterator of full rollouts.
 
     Raises:
-        ValueError, TypeError: An argument that cannot be: both `parts` and `min_envs`, say, or neither a pool nor a
-            vector env of ours; a pool that has no rollouts, as `Pool.rollout` says.
+        ValueError, TypeError: An argument is wrong: both `parts` and `min_envs`, for example, or neither a pool nor a
+            vector env of ours; or the pool has no rollouts, as `Pool.rollout` says.
         NotImplementedError: A manager of DI-engine or ML-Agents, ALF's envs, or a pool on a cluster; says why.
         ClosedError: The pool is closed.
-        Exception: While it is iterated over: what `Pool.rollout` and the policy raise. Then it has ended.
+        Exception: During the iteration: whatever `Pool.rollout` and the policy raise. This ends the iterator.
     """
     envs = _part_of(pool)
     check_policy(policy)
@@ -94,7 +95,7 @@ def collect(
 
 
 def _ways_of(pool: Steps) -> list[Way]:
-    """What may be the fastest: there is nothing to win where the envs step in the caller's thread."""
+    """Returns the ways that may be the fastest: only the plain one if the envs step in the caller's thread."""
     envs = _part_of(pool)
     whole: Any = envs if isinstance(envs, Pool) else envs._pool
     width = whole.vector_size or 1
@@ -105,10 +106,10 @@ def _ways_of(pool: Steps) -> list[Way]:
 
 
 def _part_of(pool: Any) -> Part:
-    """What a pool or a vector env steps.
+    """Returns the pool or part that `pool` is or steps.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: It is neither a pool nor a vector env.
         NotImplementedError: It is another face, which says why it has no rollouts.
     """
     envs = pool if isinstance(pool, Part) else getattr(pool, "pool", None)
@@ -123,22 +124,22 @@ class Collector(Iterator[Rollout]):
     """Rollouts that a policy fills: what `collect` returns.
 
     Attributes:
-        filled: How many there were so far.
+        filled: The number of rollouts so far.
     """
 
     def __init__(self, pool: Steps, policy: Policy, steps: int, ways: list[Way]) -> None:
         self._pool, self._policy, self._steps, self._ways = pool, policy, steps, ways
-        self._seconds: dict[Way, float] = {}  # that a rollout took, the last time
+        self._seconds: dict[Way, float] = {}  # of the latest rollout in each way
         self.filled = 0
 
     @property
     def parts(self) -> int:
-        """In how many parts the envs of the next rollout step."""
+        """The number of parts in which the envs of the next rollout step."""
         return self._next_way.parts
 
     @property
     def min_envs(self) -> int | None:
-        """How many envs each turn of the next rollout has at least; None: all, or all of a part."""
+        """The least number of envs in a turn of the next rollout; None: all, or all of a part."""
         return self._next_way.min_envs
 
     @holds_nothing
@@ -164,8 +165,8 @@ class Collector(Iterator[Rollout]):
         rollout = self._pool.rollout(self._steps, parts=way.parts)
         try:
             for step in way.turns(rollout):
-                told = self._policy(step.obs)
-                actions, columns = told if _has_columns(told) else (told, {})
+                answer = self._policy(step.obs)
+                actions, columns = answer if _has_columns(answer) else (answer, {})
                 step.act(actions, **columns)
         except BaseException:
             rollout.close()
@@ -173,5 +174,5 @@ class Collector(Iterator[Rollout]):
         return rollout
 
 
-def _has_columns(told: Any) -> bool:
-    return isinstance(told, tuple) and len(told) == 2 and isinstance(told[1], dict)
+def _has_columns(answer: Any) -> bool:
+    return isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)

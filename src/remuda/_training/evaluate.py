@@ -1,4 +1,4 @@
-"""evaluate: plays a fixed number of episodes, chosen by their start, and tells what each brought."""
+"""evaluate: plays a fixed number of episodes, chosen by their start, and returns the return of each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError, WorkerDiedError
+from remuda._progress import bar
 from remuda._seeds import derive_seed
 from remuda._training.arguments import (
     check_count,
@@ -23,7 +24,6 @@ from remuda._training.arguments import (
     check_videos,
 )
 from remuda._training.evaluation import Evaluation
-from remuda._training.progress import Progress, progress_of
 from remuda._training.videos import Videos
 from remuda._wire.codec import SpaceCodec
 
@@ -44,7 +44,7 @@ def evaluate(
     progress: bool | None = None,
     **options: Unpack[PoolOptions],
 ) -> Evaluation:
-    """Plays the first `episodes` episodes to *start*, in parallel, and returns what each brought.
+    """Plays the first `episodes` episodes to *start*, in parallel, and returns the return and length of each.
 
         >>> import gymnasium, numpy, remuda
         >>> def lean(obs):
@@ -53,35 +53,35 @@ def evaluate(
         >>> result.returns.shape, result.mean == result.lengths.mean()
         ((10,), True)
 
-    Who takes the first episodes to *finish* gets too many short ones: where the length goes with the return, as it
-    mostly does, the mean is wrong. Here episode k is played by env `k % n`, as its `k // n`-th, to its end. It is reset
+    The first episodes to *finish* include too many short ones: if the length is correlated with the return, as it
+    mostly is, their mean is wrong. Here episode k is played by env `k % n`, as its `k // n`-th, to its end. It is reset
     with a seed of its own, `int(numpy.random.SeedSequence(seed, spawn_key=(k,)).generate_state(1)[0]) & 0x7FFFFFFF`.
     So for envs that are alike, and deterministic given that seed, the returns are the same for any number of workers.
     An episode that ends by a fault (`faults="restart"`) does not count: it is played again from its seed.
 
     Args:
-        policy: Gets the observations of all n envs, batched as `Batch.obs`, and returns their actions, as `Pool.step`
-            takes them. The rows of envs that have played all their episodes keep their last observation, and what it
-            returns for them is ignored: the batch always has the same shape.
-        envs: A pool (that of a vector env is its `pool`), which is left open, and whose episodes under way are given
-            up; or factories, for which one is made and closed. A pool's envs are taken as they are, also with wrappers
+        policy: Takes the observations of all n envs, batched as `Batch.obs`, and returns their actions, as `Pool.step`
+            takes them. The rows of envs that have played all their episodes keep their last observation, and their
+            actions are ignored: the batch always has the same shape.
+        envs: A pool (the `pool` of a vector env), which is left open, and whose current episodes are given up; or
+            factories, for which a pool is made and closed. The envs of a pool are taken as they are, also with wrappers
             that change rewards.
-        episodes: How many, at least 1.
-        seed: From 0 up; None: one that is drawn, and told as `Evaluation.seed`.
-        video_folder: Where to write videos, as `evaluation-episode-<k>.mp4`; made if there is none. The envs must have
+        episodes: The number of episodes, at least 1.
+        seed: From 0 up; None: a random one, which `Evaluation.seed` shows.
+        video_folder: A folder for videos, `evaluation-episode-<k>.mp4`, made if needed. The envs must have
             `render_mode="rgb_array"`, and moviepy must be installed.
-        video_episodes: Which episodes to show.
-        progress: A progress bar on stderr, which needs rich. None: where it takes longer than two seconds, stderr is a
-            terminal, and rich is installed.
-        **options: Of the pool that is made for `envs`; by default `autoreset="disabled"`.
+        video_episodes: The episodes to record.
+        progress: Whether to show a progress bar on stderr, which needs rich. None: only if the evaluation takes longer
+            than two seconds, stderr is a terminal, and rich is installed.
+        **options: The options of the pool that is made for `envs`; by default `autoreset="disabled"`.
 
     Raises:
-        ValueError, TypeError: An argument that cannot be; a pool with spares, vector envs, background autoreset or
-            per-episode seeds, which would decide by themselves who plays what. Nothing was started.
-        RestartLimitError: An episode ended three times by a fault of its own env; names both. What another env of the
-            same worker has caused does not count.
+        ValueError, TypeError: An argument is wrong; or the pool has spares, vector envs, background autoreset or
+            per-episode seeds, which would assign episodes in another way. Nothing was started.
+        RestartLimitError: An episode ended three times by a fault of its own env; names both. Faults that another env
+            of the same worker has caused do not count.
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
-        Exception: All that `Pool` raises.
+        Exception: Whatever `Pool` raises.
     """
     check_policy(policy)
     count, given = check_count("episodes", episodes), check_seed(seed)
@@ -91,19 +91,29 @@ def evaluate(
     entropy = secrets.randbits(64) if given is None else given
     with Videos(video_folder, shown) as videos, _pool_of(source, count, options) as pool:
         videos.attach(pool)
-        with progress_of(count, progress) as bar:
-            return _Play(pool, policy, count, entropy, videos, bar).play()
+        play = _Play(pool, policy, count, entropy, videos, _bar_of(count, progress))
+        try:
+            return play.play()
+        finally:
+            play.end_progress()
 
 
 def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
-    """A context manager, which closes the pool if it was made here."""
+    """Returns a context manager of the pool, which closes a pool that was made here."""
     if isinstance(envs, Pool):
         return nullcontext(envs)
     options.setdefault("autoreset", "disabled")
-    factories = envs[:episodes]  # more would have nothing to play, and neither would more workers
+    factories = envs[:episodes]  # further envs and workers would have nothing to play
     if isinstance(workers := options.get("num_workers"), int) and workers <= len(envs):
         options["num_workers"] = min(workers, len(factories))
     return Pool(factories, **options)
+
+
+def _bar_of(episodes: int, shown: bool | None) -> bar.Bar | None:
+    """Returns the progress bar, or None for no bar. `shown` as `evaluate` has it: None means after a while."""
+    if shown is False or (shown is None and not bar.is_watched()):
+        return None
+    return bar.Bar("episodes", episodes, 0.0 if shown else bar.PATIENCE, stays=True)
 
 
 class _Play:
@@ -116,18 +126,18 @@ class _Play:
         episodes: int,
         entropy: int,
         videos: Videos,
-        progress: Progress,
+        progress_bar: bar.Bar | None,
     ) -> None:
-        self._pool, self._policy, self._entropy = pool, policy, entropy
-        self._videos, self._progress = videos, progress
+        self._pool, self._policy, self._entropy, self._videos = pool, policy, entropy, videos
+        self._bar, self._num_done = progress_bar, 0
         self._seeds = np.array([derive_seed(entropy, episode) for episode in range(episodes)], np.int64)
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
         self._faults = list[Fault]()
-        self._own_faults = [list[Fault]() for _ in range(episodes)]  # of each episode, those that its env caused
+        self._own_faults = [list[Fault]() for _ in range(episodes)]  # by episode: those that its own env caused
         n = pool.num_envs
-        self._ahead = [deque(range(env, episodes, n)) for env in range(n)]  # of each env, the one under way first
-        self._stepping, self._beginning = list[int](), [env for env in range(n) if self._ahead[env]]
+        self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # by env: episodes, the current one first
+        self._stepping, self._beginning = list[int](), [env for env in range(n) if self._queues[env]]
         self._actions = SpaceCodec(pool.single_action_space)
         self._observations = _Observations(pool)
 
@@ -150,26 +160,36 @@ class _Play:
             self._videos.written,
         )
 
+    def end_progress(self) -> None:
+        """Leaves the last state of the progress bar in the terminal."""
+        if self._bar is not None:
+            self._bar.finish(self._num_done)
+
+    def _show_progress(self) -> None:
+        if self._bar is not None:
+            self._bar.show(lambda: self._num_done)
+
     def _play_all(self) -> None:
-        obs = self._observations.of(self._begin_all())
+        self._show_progress()
+        obs = self._observations.updated_by(self._begin_all())
         while self._stepping or self._beginning:
             batch = self._advance(self._policy(obs) if self._stepping else None)
-            obs = self._observations.of(batch)
-            self._note(batch)
-            self._progress.note_round()
+            obs = self._observations.updated_by(batch)
+            self._count(batch)
+            self._show_progress()
 
     def _begin_all(self) -> Batch:
-        """The first observations, also of envs that have nothing to play."""
+        """Resets all envs, also those that have nothing to play."""
         self._expect_videos()
         batch = self._pool.reset(seed=[self._next_seed(env) for env in range(self._pool.num_envs)])
         self._note_begun()
         return batch
 
     def _next_seed(self, env: int) -> int | None:
-        return int(self._seeds[self._ahead[env][0]]) if self._ahead[env] else None
+        return int(self._seeds[self._queues[env][0]]) if self._queues[env] else None
 
     def _expect_videos(self) -> None:
-        self._videos.begin({env: self._ahead[env][0] for env in self._beginning})
+        self._videos.begin({env: self._queues[env][0] for env in self._beginning})
 
     def _note_begun(self) -> None:
         self._stepping = sorted(self._stepping + self._beginning)
@@ -192,11 +212,11 @@ class _Play:
             [array[envs] for array in arrays], [] if objects is None else [objects[env] for env in envs]
         )
 
-    def _note(self, batch: Batch) -> None:
-        """Adds the step to the episodes of the envs that have made one."""
+    def _count(self, batch: Batch) -> None:
+        """Adds the step to the episodes of the envs that were stepped."""
         row_of = {env: row for row, env in enumerate(batch.env_ids.tolist())}
         stepped = self._stepping
-        rows, episodes = [row_of[env] for env in stepped], [self._ahead[env][0] for env in stepped]
+        rows, episodes = [row_of[env] for env in stepped], [self._queues[env][0] for env in stepped]
         self._returns[episodes] += batch.reward[rows]
         self._lengths[episodes] += 1
         over = (batch.terminated | batch.truncated)[rows]
@@ -205,21 +225,21 @@ class _Play:
         for env in ended:
             self._end(env, bool(batch.terminated[row_of[env]]), batch.infos[row_of[env]])
         self._note_begun()
-        self._beginning = [env for env in ended if self._ahead[env]]
+        self._beginning = [env for env in ended if self._queues[env]]
 
     def _end(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
-        """The episode that the env was in counts, unless a fault has ended it."""
-        episode = self._ahead[env][0]
+        """Ends the current episode of an env. It counts unless a fault has ended it."""
+        episode = self._queues[env][0]
         info = info.get("final_info", info)  # of same-step autoreset
         if (fault := info.get("fault")) is not None:
-            return self._again(episode, fault)
-        self._ahead[env].popleft()
+            return self._play_again(episode, fault)
+        self._queues[env].popleft()
         self._terminated[episode], self._infos[episode] = terminated, info
         self._videos.note_end(episode)
-        self._progress.note_episode()
+        self._num_done += 1
 
-    def _again(self, episode: int, fault: Fault) -> None:
-        """The episode is played once more. It is given up for the faults of its own env alone."""
+    def _play_again(self, episode: int, fault: Fault) -> None:
+        """Plays the episode again. Only faults of its own env lead to giving up."""
         self._faults.append(fault)
         if not _is_of_a_neighbour(fault):
             self._own_faults[episode].append(fault)
@@ -233,7 +253,7 @@ class _Play:
 
 
 def _is_of_a_neighbour(fault: Fault) -> bool:
-    """Whether another env of the worker is known to have caused the fault."""
+    """Returns whether another env of the worker is known to have caused the fault."""
     return fault.shared and not (isinstance(fault.error, WorkerDiedError) and fault.error.where is None)
 
 
@@ -244,8 +264,8 @@ class _Observations:
         self._n, self._codec = pool.num_envs, SpaceCodec(pool.single_observation_space)
         self._latest: Any = None
 
-    def of(self, batch: Batch) -> Any:
-        """With those of the batch: its own, where it has all."""
+    def updated_by(self, batch: Batch) -> Any:
+        """Returns the observations of all envs, updated by the batch."""
         self._latest = batch.obs if len(batch) == self._n else self._merged(batch)
         return self._latest
 

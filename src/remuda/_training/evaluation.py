@@ -4,43 +4,93 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from remuda._training.episodes import Episodes
+import numpy as np
+
+from remuda.errors import Fault
+
+if TYPE_CHECKING:
+    from remuda._reports.report import Report, Table
+
+_RESAMPLES = 10_000
+_MOST_ROWS = 1000  # of the table on a page: a browser takes long over more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation(Episodes):
-    """What `remuda.evaluate` returns. Row k of each array is the k-th of N episodes, in the order of their starts.
+class Evaluation:
+    """The result of `remuda.evaluate`. Row k of each array is the k-th of N episodes, in the order of their starts.
 
     Attributes:
-        seed: What the seeds of the episodes were derived from: the same one gives the same episodes.
+        seed: The seed from which the seeds of the episodes were derived: the same one gives the same episodes.
         returns: (N,) float64: sums of rewards, as the envs gave them.
-        lengths: (N,) int64: steps.
+        lengths: (N,) int64: numbers of steps.
         terminated: (N,) bool: whether the episode ended in a terminal state; else it was cut off.
-        seeds: (N,) int64: what the env was reset with.
-        env_ids: (N,) int64: which env played it.
-        infos: The last info of each episode: where envs tell of success, say.
-        faults: Why episodes were played once more, in the order in which that happened.
+        seeds: (N,) int64: the seeds that the env was reset with.
+        env_ids: (N,) int64: the env that played the episode.
+        infos: The last info of each episode, which may report success.
+        faults: The faults after which episodes were played again, in order.
         videos: The files that were written.
     """
 
-    def to_html(self, path: str | os.PathLike[str], title: str = "Evaluation") -> None:
-        """Writes a page of it: the mean and its interval, the spread of returns and lengths, every episode, the videos.
+    seed: int
+    returns: np.ndarray[Any, np.dtype[np.float64]]
+    lengths: np.ndarray[Any, np.dtype[np.int64]]
+    terminated: np.ndarray[Any, np.dtype[np.bool_]]
+    seeds: np.ndarray[Any, np.dtype[np.int64]]
+    env_ids: np.ndarray[Any, np.dtype[np.int64]]
+    infos: tuple[dict[str, Any], ...]
+    faults: tuple[Fault, ...] = ()
+    videos: tuple[Path, ...] = ()
 
-        It is one file, which fetches nothing and can be sent by mail: videos of up to 8 MiB are in it. It also says how
-        the program was run, on what machine, and the versions of what is installed.
+    @property
+    def mean(self) -> float:
+        """Mean of the returns."""
+        return float(self.returns.mean())
 
-        Args:
-            path: Overwritten, if there is such a file; its folder is made, if there is none.
-            title: What the page is headed with: the name of the policy, say.
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns (of these N, not an estimate for all: `numpy.std`)."""
+        return float(self.returns.std())
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the interval that contains the mean return of all possible episodes with this confidence.
+
+        It is the percentile bootstrap of the mean (Efron, "Bootstrap methods: another look at the jackknife", 1979),
+        with 10,000 resamples that are the same every time. It reflects the spread of the episodes, but not that another
+        training run would give another policy.
 
         Raises:
-            OSError: It cannot be written.
+            ValueError: `confidence` is not between 0 and 1.
         """
-        from remuda._reports.origin import Origin  # few programs write a page
-        from remuda._training.evaluation_page import page
+        if not 0 < confidence < 1:
+            raise ValueError(f"expected confidence to be between 0 and 1, got {confidence}")
+        generator, n = np.random.default_rng(0), len(self.returns)
+        means = [self.returns[generator.integers(n, size=n)].mean() for _ in range(_RESAMPLES)]
+        low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+        return float(low), float(high)
 
-        page(self, title, Origin.here()).save(path)
+    def to_html(self, path: str | os.PathLike[str], title: str = "Evaluation") -> None:
+        """Writes a page: the mean and its interval, the spread of returns and lengths, every episode, the videos.
+
+        The page is one file, which fetches nothing and can be sent by mail: it contains videos of up to 8 MiB. It also
+        has the command that started the program, the machine, and the versions of installed packages.
+
+        Args:
+            path: A file to write or overwrite. Its folder is made if needed.
+            title: The heading of the page: the name of the policy, for example.
+
+        Raises:
+            MissingFrameworkError: Jinja2 or matplotlib, which `remuda[bench]` brings, is not installed.
+            OSError: The file cannot be written.
+        """
+        from remuda._reports import page  # few programs write a page
+
+        page.save(_report_on(self, title), page.Origin.here(), path)
+
+    def __len__(self) -> int:
+        return len(self.returns)
 
     def __repr__(self) -> str:
         low, high = self.interval()
@@ -49,3 +99,55 @@ class Evaluation(Episodes):
             f"<Evaluation of {len(self)} episodes: mean return {self.mean:.6g} (95 %: {low:.6g} to {high:.6g}), "
             f"mean length {self.lengths.mean():.6g}{again}>"
         )
+
+
+def _report_on(evaluation: Evaluation, title: str) -> Report:
+    from remuda._reports.charts import Histogram
+    from remuda._reports.report import Report, Table
+
+    low, high = evaluation.interval()
+    lead = (
+        f"Mean return {evaluation.mean:.6g} in {len(evaluation)} episodes (95 %: {low:.6g} to {high:.6g}). "
+        f"Mean length {evaluation.lengths.mean():.6g}. Seed {evaluation.seed}."
+    )
+    charts, rows = [], []
+    for name, values in (("return", evaluation.returns), ("length", evaluation.lengths)):
+        figures = (values.mean(), values.std(), values.min(), np.median(values), values.max())
+        rows.append([name, *(f"{figure:.6g}" for figure in figures)])
+        if len(finite := values[np.isfinite(values)]):
+            mean = values.mean()
+            charts.append(Histogram(heading=f"{name.title()}s", values=finite, mark=(mean, f"mean {mean:.6g}")))
+    summary = Table("In figures", ("", "mean", "std", "least", "median", "most"), rows)
+    return Report(
+        title,
+        lead,
+        [summary, _table_of_episodes(evaluation)],
+        charts,
+        failures=[str(fault) for fault in evaluation.faults],
+        failures_heading="Played again after a fault",
+        videos=evaluation.videos,
+    )
+
+
+def _table_of_episodes(evaluation: Evaluation) -> Table:
+    from remuda._reports.report import Table
+
+    count = min(len(evaluation), _MOST_ROWS)
+    rows = [
+        (
+            episode,
+            f"{evaluation.returns[episode]:.6g}",
+            evaluation.lengths[episode],
+            "terminated" if evaluation.terminated[episode] else "truncated",
+            evaluation.seeds[episode],
+            evaluation.env_ids[episode],
+        )
+        for episode in range(count)
+    ]
+    left_out = len(evaluation) - count
+    which = (
+        f"The first {count:,} to start; {left_out:,} more are not shown"
+        if left_out
+        else f"All {count:,}, in the order of their starts"
+    )
+    return Table("Episodes", ("episode", "return", "length", "ended", "seed", "env"), rows, summary=which)

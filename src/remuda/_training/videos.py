@@ -18,14 +18,14 @@ _PATIENCE = 5.0  # seconds for envs to answer after a failure: one may hang
 
 
 class Videos:
-    """Has chosen episodes recorded where their envs live, and each written when it is over.
+    """Records chosen episodes in the processes of their envs, which write each when it is over.
 
     Attributes:
-        written: The files, when `finish` has returned.
+        written: The files, after `finish` has returned.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, episodes: Set[int]) -> None:
-        """`episodes`: none for no videos at all, for which there may be no folder."""
+        """`episodes`: those to record. If there are none, no folder is needed."""
         self._folder, self._chosen = folder, episodes
         self._ended: list[int] = []
         self._albums: dict[int, VideoFolder] = {}  # by env
@@ -33,10 +33,10 @@ class Videos:
         self.written: tuple[Path, ...] = ()
 
     def attach(self, pool: Pool) -> None:
-        """Has the envs of this pool recorded.
+        """Makes the folder for videos of this pool's envs.
 
         Raises:
-            ValueError: Envs that do not render frames.
+            ValueError: The envs do not render frames.
             OSError: The folder cannot be made.
         """
         self._pool = pool
@@ -49,25 +49,25 @@ class Videos:
             self._albums[env] = VideoFolder(Path(self._folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
 
     def begin(self, episodes: Mapping[int, int]) -> None:
-        """`episodes`: which one each of these envs begins with its next reset. Those built anew are told, too."""
+        """Notifies the recorders of these envs, rebuilt ones too, of the episode that begins with the next reset."""
         chosen = {env: episode for env, episode in episodes.items() if episode in self._chosen}
         if chosen:
-            told = [(self._albums[env], env, episode) for env, episode in chosen.items()]
-            self._pool.apply_async(expect, per_env_args=told, env_ids=list(chosen), about=_NAME).result()
+            per_env = [(self._albums[env], env, episode) for env, episode in chosen.items()]
+            self._pool.apply_async(expect, per_env_args=per_env, env_ids=list(chosen), about=_NAME).result()
 
     def note_end(self, episode: int) -> None:
-        """It is over, and counts."""
+        """Notes that an episode is over, and counts."""
         if episode in self._chosen:
             self._ended.append(episode)
 
     def abandon(self) -> None:
-        """Lets go of the envs: the evaluation has failed. Waits a moment, in which they finish videos."""
+        """Stops recording after a failure. Waits a moment, in which the envs finish videos."""
         if self._scratch is not None:
             with suppress(RemudaError, TimeoutError):
                 self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result(_PATIENCE)
 
     def finish(self) -> None:
-        """Lets go of the envs, and waits for what is still being written."""
+        """Stops recording, and waits for the videos that are still being written."""
         if self._scratch is None:
             return
         self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result()

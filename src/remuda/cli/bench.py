@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from remuda._bench import registry, workloads
+from remuda._bench import registry, report, workloads
 from remuda._bench.contenders import Contender, Plan
+from remuda._bench.rounds import Progress, race
+from remuda._reports import page, terminal
+from remuda._reports.charts import save_picture
+from remuda._reports.packages import FOR_PAGES, is_installed
 from remuda._system.cores import usable_cores
 from remuda._system.directories import writable_file
 
+from .display import display
 from .options import add_subcommand, at_least, refuse
 
 if TYPE_CHECKING:
     from remuda._bench.results import Result
+    from remuda._reports.report import Report
 
     from .options import Subcommands
 
 _PLOT_FORMATS = (".png", ".svg")
+_PACKAGES_OF = {"json": (), "plot": ("matplotlib",), "html": FOR_PAGES}  # by option
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -64,11 +70,10 @@ def bench(options: argparse.Namespace) -> int:
         plan = Plan(
             workload, options.num_envs, _num_workers(options), options.backend, options.start_method, options.seed
         )
-        result = run_race(kinds, plan, options.seconds, options.rounds)
+        result = race_and_show(kinds, plan, options.seconds, options.rounds)
     except (registry.UnavailableError, workloads.WorkloadError) as error:
         return refuse(str(error))
-
-    save(result, options.json, options.plot, options.html, options.command)
+    save(report.report_on(result), report.to_json(result), options)
     return 0 if result.remuda.error is None else 1
 
 
@@ -77,61 +82,50 @@ def _num_workers(options: argparse.Namespace) -> int:
 
 
 def _reason_not_to(options: argparse.Namespace) -> str | None:
-    """Found out now, not after the measurement."""
+    """Returns a sentence if the race could not be run or saved: now, not after the measurement."""
     if (workers := _num_workers(options)) > options.num_envs:
         return f"expected at most one worker per env, got {workers} workers for {options.num_envs} envs"
     return reason_not_to_write(options)
 
 
 def reason_not_to_write(options: argparse.Namespace) -> str | None:
-    """What keeps the results from being written where there is a name for a file."""
-    plot: Path | None = options.plot
-    for name in ("json", "plot", "html"):
+    """Returns a sentence if a file that an option names could not be written, else None."""
+    for name in _PACKAGES_OF:
         if (path := getattr(options, name)) is not None:
             try:
                 writable_file(path, f"--{name}")
             except OSError as error:
                 return f"cannot write {path}: {error}"
-    if plot is not None and plot.suffix not in _PLOT_FORMATS:
-        return f"expected a plot file ending in {' or '.join(_PLOT_FORMATS)}, got {plot}"
-    if plot is not None and not is_installed("matplotlib"):
-        return "--plot needs matplotlib: pip install matplotlib"
+    if options.plot is not None and options.plot.suffix not in _PLOT_FORMATS:
+        return f"expected a plot file ending in {' or '.join(_PLOT_FORMATS)}, got {options.plot}"
+    for name, packages in _PACKAGES_OF.items():
+        if getattr(options, name) is not None and (missing := [one for one in packages if not is_installed(one)]):
+            return f"--{name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
     return None
 
 
-def run_race(kinds: list[type[Contender]], plan: Plan, seconds: float, rounds: int) -> Result:
-    """Race them, with a live display where rich is installed."""
-    if is_installed("rich"):
-        from . import race
+def race_and_show(kinds: list[type[Contender]], plan: Plan, seconds: float, rounds: int) -> Result:
+    """Races the contenders. Shows on standard error what is being done, and the report on standard output."""
+    with display() as show_progress:
 
-        return race.run_race(kinds, plan, seconds, rounds)
-    from . import plain_race
+        def show_race(progress: Progress) -> None:
+            show_progress(progress.doing, progress.done, progress.total, report.report_on(progress.result))
 
-    return plain_race.run_race(kinds, plan, seconds, rounds)
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package that is not required is there."""
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ValueError:  # it is being kept away
-        return False
+        result = race(kinds, plan, seconds=seconds, rounds=rounds, on_progress=show_race)
+    terminal.show(report.report_on(result))
+    return result
 
 
-def save(
-    result: Result, json_file: Path | None, plot_file: Path | None, page_file: Path | None = None, command: str = ""
-) -> None:
-    """Write the figures, draw them, and make a page of them, where there is a name for a file."""
-    if json_file is not None:
-        from remuda._bench import report
+def save(found: Report, figures: dict[str, Any], options: argparse.Namespace) -> None:
+    """Writes the figures, a picture and a page to the files that the options name."""
+    if options.json is not None:
+        write_figures(figures, options.json)
+    if options.plot is not None and found.charts:
+        save_picture(found.charts[0], found.title, options.plot)
+    if options.html is not None:
+        page.save(found, page.Origin.here(options.command), options.html)
 
-        json_file.write_text(json.dumps(report.to_json(result), indent=2) + "\n")
-    if plot_file is not None:
-        from remuda._bench import plot  # only now: forked workers need not carry matplotlib
 
-        plot.save(result, plot_file)
-    if page_file is not None:
-        from remuda._bench import page
-        from remuda._reports.origin import Origin
-
-        page.page(result, Origin.here(command)).save(page_file)
+def write_figures(figures: dict[str, Any], path: Path) -> None:
+    """Writes a file of JSON."""
+    path.write_text(json.dumps(figures, indent=2) + "\n")

@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda._bench import registry, workloads
+from remuda._bench import registry, report, workloads
 from remuda._bench.contenders import Plan
+from remuda._reports.charts import save_picture
+from remuda._reports.packages import is_installed
 from remuda._system.cores import usable_cores
 from remuda._system.directories import make_writable
 
-from .bench import is_installed, run_race, save
+from .bench import race_and_show, write_figures
 from .options import add_subcommand, at_least, refuse
 
 if TYPE_CHECKING:
@@ -49,9 +51,11 @@ def demo(options: argparse.Namespace) -> int:
     workers = min(options.num_envs, usable_cores())
     backend = "process" if _HAS_PROCESSES else "thread"
     plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, backend, None, 0)
-    result = run_race(registry.line_up(["gymnasium"]), plan, options.seconds, 5)
+    result = race_and_show(registry.line_up(["gymnasium"]), plan, options.seconds, 5)
+    write_figures(report.to_json(result), folder / "bench.json")
     draws = is_installed("matplotlib")
-    save(result, folder / "bench.json", folder / "bench.png" if draws else None)
+    if draws:
+        save_picture(report.chart(result), f"remuda demo {_ENV}", folder / "bench.png")
     if _HAS_PROCESSES and result.remuda.error is None:
         print('\nNow a worker is killed with SIGKILL while its envs are stepped (faults="restart"):', flush=True)
         print(survive_a_kill())
@@ -67,21 +71,17 @@ def demo(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Drops the pool's warnings, which would guess at the one that has sent a signal: this program has."""
+    """Drops the pool's warnings: they would guess which program has sent the signal, and this one has."""
     logger = logging.getLogger("remuda")
-    logger.addFilter(_drop)
+    logger.disabled, before = True, logger.disabled
     try:
         yield
     finally:
-        logger.removeFilter(_drop)
-
-
-def _drop(_: logging.LogRecord) -> bool:
-    return False
+        logger.disabled = before
 
 
 def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
-    """Kill a worker in the middle of a run, step on until its envs are back, and say what came of it."""
+    """Kill a worker in the middle of a run, step on until its envs are back, and describe what happened."""
     import gymnasium
 
     import remuda

@@ -61,7 +61,7 @@ def _draw(pools: list[SeenPool], interval: float) -> int:
 
 
 def _reason_not_to_draw() -> str | None:
-    from .bench import is_installed
+    from remuda._reports.packages import is_installed
 
     if not is_installed("rich"):
         return 'remuda top needs rich: pip install "remuda[top]"; or use --json'

@@ -1,24 +1,28 @@
-"""``remuda tune``: finds how a pool is to be made for an env and a policy."""
+"""``remuda tune``: finds the best pool for an env and a policy."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda._bench import tune_report, workloads
+from remuda._bench.report import plural
 from remuda._bench.trials import Policy, Trials
-from remuda._bench.tuning import Measure, Outcome, Trial, Tuned, tune
+from remuda._bench.tuning import Outcome, Trial, Tuned, tune
+from remuda._reports import terminal
 from remuda._system.cores import usable_cores
 from remuda.errors import RemudaError
 
-from .bench import is_installed, reason_not_to_write
+from .bench import reason_not_to_write, save
+from .display import display
 from .options import add_subcommand, at_least, refuse
 
 if TYPE_CHECKING:
     from .options import Subcommands
+
+_USUAL_TRIALS = 10
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -49,48 +53,36 @@ def tune_env(options: argparse.Namespace) -> int:
     except workloads.WorkloadError as error:
         return refuse(str(error))
     trials = Trials(workload.make_env, Policy(options.policy_ms / 1e3, options.gpu), options.seconds)
-
-    def search(measure: Measure) -> Tuned:
-        return tune(measure, num_envs=options.num_envs, cores=usable_cores(), thinks=options.policy_ms > 0)
-
     try:
-        if is_installed("rich"):
-            from . import tune_display
-
-            tuned = tune_display.run(search, trials.measure, options.env)
-        else:
-            tuned = search(lambda trial: _told(trials.measure(trial)))
-            print(tune_report.as_text(tuned, options.env))
+        tuned = _tune(trials, options)
     except RemudaError as error:
         print(f"error: {options.env} cannot be stepped at random: {_first(error)}", file=sys.stderr)
         return 1
-    _save(tuned, options)
+    report = tune_report.report_on(tuned, options.env)
+    terminal.show(report)
+    save(report, tune_report.to_json(tuned, options.env), options)
     return 0
 
 
+def _tune(trials: Trials, options: argparse.Namespace) -> Tuned:
+    """Searches, and shows on standard error what is tried and the best so far."""
+    outcomes: list[Outcome] = []
+    with display() as show_progress:
+
+        def measure(trial: Trial) -> Outcome:
+            workers = "workers by auto" if trial.num_workers is None else plural(trial.num_workers, "worker")
+            best = max(outcomes, key=lambda outcome: outcome.rate, default=None)
+            so_far = None if best is None else tune_report.report_on(Tuned(best, tuple(outcomes), ()), options.env)
+            total = max(_USUAL_TRIALS, len(outcomes) + 1)
+            show_progress(f"{plural(trial.num_envs, 'env')}, {workers}", len(outcomes), total, so_far)
+            outcomes.append(trials.measure(trial))
+            return outcomes[-1]
+
+        return tune(measure, num_envs=options.num_envs, cores=usable_cores(), thinks=options.policy_ms > 0)
+
+
 def _first(error: BaseException) -> BaseException:
-    """The error that came up first, where closing the pool has raised another one."""
+    """Returns the error that was raised first, if closing the pool has raised another one."""
     while isinstance(error.__context__, RemudaError):
         error = error.__context__
     return error
-
-
-def _told(outcome: Outcome) -> Outcome:
-    """Shown as it comes, where there is no rich."""
-    trial: Trial = outcome.trial
-    print(f"{trial.num_envs} envs, {trial.num_workers} workers: {outcome.rate:,.0f} env steps/s", file=sys.stderr)
-    return outcome
-
-
-def _save(tuned: Tuned, options: argparse.Namespace) -> None:
-    if options.json is not None:
-        options.json.write_text(json.dumps(tune_report.to_json(tuned, options.env), indent=2) + "\n")
-    if options.plot is not None:
-        from remuda._bench import tune_plot
-
-        tune_plot.save(tuned, options.env, options.plot)
-    if options.html is not None:
-        from remuda._bench import tune_page
-        from remuda._reports.origin import Origin
-
-        tune_page.page(tuned, options.env, Origin.here(options.command)).save(options.html)

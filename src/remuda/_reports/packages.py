@@ -1,0 +1,25 @@
+"""The optional packages that reports need: whether they are installed, and the error if they are not."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from remuda.errors import MissingFrameworkError
+
+FOR_PAGES = ("jinja2", "matplotlib")
+
+
+def is_installed(package: str) -> bool:
+    """Returns whether a package can be imported, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # an entry None in sys.modules keeps the package away
+        return False
+
+
+def check_pages() -> None:
+    """Raises MissingFrameworkError if no page can be made."""
+    for package in FOR_PAGES:
+        if not is_installed(package):
+            text = f'a page needs {package}, which is not installed: pip install "remuda[bench]"'
+            raise MissingFrameworkError(text, name=package)
