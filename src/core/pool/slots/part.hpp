@@ -70,16 +70,16 @@ class Part {
   // Returns whether a row belongs to a rollout.
   bool is_in_rollout(std::uint32_t row) const { return row / frame_rows_ >= rows_out_.size(); }
 
-  // The rows of actions, by the slot's position: the row for the next step of the slot; whether the next actions of all
-  // slots have neighbouring rows, so that the first slot's row is the first of them; the row of the action with a
-  // result that goes to `row`.
+  // The row of the action for the next step of the slot at `position`.
   std::uint32_t next_action_row(std::uint32_t position) const {
     const bool is_there = rollout_ && rollout_->wants(Op::kStep, position);
     return is_there ? rollout_->next_row(position) - action_shift_ : position;
   }
+  // Returns whether the next actions of all slots go to neighbouring rows, which start at the row of the first slot.
   bool has_actions_in_order() const {
     return !rollout_ || rollout_->is_even(first_position_, static_cast<std::uint32_t>(slots_.size()));
   }
+  // The row of the action of a command with its result in `row`.
   std::uint32_t action_row(std::uint32_t row, std::uint32_t position) const {
     return row < first_result_ ? position : row - action_shift_;
   }
