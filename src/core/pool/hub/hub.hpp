@@ -94,7 +94,7 @@ class Hub {
   // nothing then.
   std::optional<Refusal> send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t part);
   // Makes a whole step: `send`, then `receive` for all of the slots, in the order of `slots`. If slots are named, no
-  // other slot of the part may be pending. Returns a batch; the Refusal if nothing was sent; or None if `receive`
+  // slot of the part may be pending before. Returns a batch; the Refusal if nothing was sent; or None if `receive`
   // returns None.
   nb::object step(nb::handle actions, nb::handle slots, std::uint32_t part);
   // Sends a message (or kClose) concerning `env` to `worker`. Returns the sequence number that the answer will carry.

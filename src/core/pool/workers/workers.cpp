@@ -73,14 +73,14 @@ void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
 
 // -- time ----------------------------------------------------------------------------------------------------
 
-// A reset in advance that the pool does not wait for counts, too.
+// A reset ahead of time counts, too, although the pool does not wait for it.
 std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
   const Port& port = ports_[worker];
   const bool is_busy = port.is_at(task);
   if (port.state() != PortState::kServing || !(outbox_.has_turn(worker) || is_busy)) return std::nullopt;
   const Op op = is_busy ? Task::op(task) : oldest;
   const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(task))) : port.heard;
-  // The time in which this process neither read nor wrote a message in transit is not the worker's.
+  // Time in which this process neither read nor wrote a message in transit is not the worker's fault.
   const auto since = std::max(begin, transfers_[worker].moved());
   return deadlines_.is_over(op, since, now, clock_) ? std::optional(op) : std::nullopt;
 }
