@@ -124,7 +124,7 @@ void Hub::set_batches(nb::object type, nb::object source, nb::object look, bool 
   frame_taker_.set_source(std::move(source), obs_is_array);
 }
 
-// -- what is sent ------------------------------------------------------------------------------------------
+// -- commands ----------------------------------------------------------------------------------------------
 
 std::optional<Refusal> Hub::send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number) {
   TimeOfCall now;

@@ -86,7 +86,7 @@ class Hub {
   // The number of bytes that the next rollout of so many rows would reserve.
   std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
 
-  // -- out -------------------------------------------------------------------------------------------
+  // -- sending ---------------------------------------------------------------------------------------
 
   // Sends one command to each of `slots`: a list, tuple or array of ints, or None for the whole part. `actions`: for a
   // step only; `Actions::take_apart` raises for actions that do not fit. `blobs`: None, or one list of parts (or None)
@@ -102,7 +102,7 @@ class Hub {
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                              nb::handle addressee);
 
-  // -- in --------------------------------------------------------------------------------------------
+  // -- receiving -------------------------------------------------------------------------------------
 
   // Waits until `wanted` slots of a part are done (ready or failed), until an event needs attention (an answer to a
   // message, a dead worker, log records from the relay), or until `timeout_ns` has passed (negative: no timeout).
@@ -125,7 +125,7 @@ class Hub {
   // Discards all ready results and failures of a part.
   void drop_ready(std::uint32_t part);
 
-  // -- what goes wrong ---------------------------------------------------------------------------------
+  // -- faults ------------------------------------------------------------------------------------------
 
   // The first event that Python must decide on: a `Message`, then a `LateWorker`, then a `DeadWorker`; or None. The
   // Python code may be interrupted, and then starts over. Therefore an event stays until it is removed, together with

@@ -40,7 +40,7 @@ class Resolution {
   Resolution(Slots& slots, Seating& seating, LastResults& last_results, Parts& parts, std::uint32_t width)
       : slots_(slots), seating_(seating), last_results_(last_results), parts_(parts), width_(width) {}
 
-  // -- of an orphaned slot -----------------------------------------------------------------------------------
+  // -- an orphaned slot --------------------------------------------------------------------------------------
 
   void drop(std::uint32_t slot);
   void fail(std::uint32_t slot);
@@ -53,7 +53,7 @@ class Resolution {
   // Lets a spare complete the row of a slot that is in flight or orphaned.
   void await_spare(std::uint32_t slot);
 
-  // -- of a slot that is idle, or ready ----------------------------------------------------------------------
+  // -- a slot that is idle or ready --------------------------------------------------------------------------
 
   // Lets `end_episode` or `reset_into_row` answer the next step or observe of the slot. Returns false for a slot that
   // awaits a spare, because its episode has ended already.

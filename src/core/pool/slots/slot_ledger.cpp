@@ -76,7 +76,7 @@ nb::tuple SlotLedger::seeded(std::uint32_t env) const {
                         progress.resets.load(std::memory_order_relaxed) - seeded_at);
 }
 
-// -- what is sent --------------------------------------------------------------------------------------------
+// -- commands ------------------------------------------------------------------------------------------------
 
 std::vector<std::uint32_t> SlotLedger::busy_slots(std::uint32_t part) const {
   std::vector<std::uint32_t> busy;
@@ -126,7 +126,7 @@ std::optional<bool> SlotLedger::deliver_end(std::uint32_t slot, std::uint64_t se
   return follow(*next, slot, ending);
 }
 
-// -- what has come -------------------------------------------------------------------------------------------
+// -- results -------------------------------------------------------------------------------------------------
 
 std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   const std::uint32_t first = seating_.slot_of(result.env);

@@ -97,7 +97,7 @@ class SlotLedger {
   // this base, from 0; and the number of resets since.
   nb::tuple seeded(std::uint32_t env) const;
 
-  // -- what is sent --------------------------------------------------------------------------------------------
+  // -- commands ------------------------------------------------------------------------------------------------
 
   // Returns why the op cannot be sent to these distinct slots; empty if it can.
   std::optional<Refusal> refusal(Op op, const std::vector<std::uint32_t>& targets) const;
@@ -127,7 +127,7 @@ class SlotLedger {
   // the slot's command; None if the command is a reset, which ends the episode anyway.
   std::optional<bool> deliver_end(std::uint32_t slot, std::uint64_t sequence);
 
-  // -- what has come -------------------------------------------------------------------------------------------
+  // -- results -------------------------------------------------------------------------------------------------
 
   // Accepts a result, with the parts that came with it (null if there are no parts). Returns its first slot.
   std::uint32_t accept(const Result& result, nb::object parts);

@@ -60,7 +60,7 @@ class Slots {
     slots_[slot].position = position;
   }
 
-  // -- the command: each throws std::logic_error where the table above has no such line -------------------
+  // -- the command: each throws std::logic_error for a change that is not in the table above --------------
 
   void send(std::uint32_t slot, Op op, std::uint32_t row) {
     move<SlotState::kIdle>(slot, SlotState::kInFlight);

@@ -33,7 +33,7 @@ Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::ui
       records_(*arena.at<Records>(Plan::kRecords)),
       outbox_(ports_, mail_, deadlines_, max_running) {}
 
-// -- what comes ----------------------------------------------------------------------------------------------
+// -- receiving -----------------------------------------------------------------------------------------------
 
 Mail::Arrival Workers::read_parts_of(std::uint32_t worker, const Result& result, nb::object& parts) {
   if (result.flags & kOnSocket) return mail_.read(worker, parts);

@@ -39,7 +39,7 @@ class Workers {
   Watch& watch() { return watch_; }
   RunningClock& clock() { return clock_; }
 
-  // -- what goes out -------------------------------------------------------------------------------------------
+  // -- sending -------------------------------------------------------------------------------------------------
 
   // Returns whether the ring has room for one more message. Commands of the worker's envs always find room, and so does
   // one message for each env.
@@ -47,7 +47,7 @@ class Workers {
     return ports_[worker].outstanding + ports_[worker].envs < plan_.ring_capacity;
   }
 
-  // -- what comes ----------------------------------------------------------------------------------------------
+  // -- receiving -----------------------------------------------------------------------------------------------
 
   // Receives the parts that come with a result, if any.
   Mail::Arrival read(std::uint32_t worker, const Result& result, nb::object& parts) {
