@@ -187,8 +187,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     slots_.send(targets[i], op, row);
     if (op == Op::kStep) slots_.set_action_row(targets[i], part.action_row(row, position));
   }
-  // One record covers a run of neighbours, unless each env has its own parts, or some episodes begin or end out of
-  // step.
+  // One record covers a run of neighbours, unless each env has its own parts, or some commands also end
+  // an episode or take a spare.
   const bool in_runs = blobs.is_none() && !slots_.states().any_cut_off() && !slots_.seating().has_spares();
   for (std::size_t first = 0, next; first < targets.size(); first = next) {
     next = in_runs ? end_of_run(targets, first) : first + plan_.width;

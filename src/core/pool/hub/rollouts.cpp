@@ -64,7 +64,7 @@ void Hub::end_rollout_of(std::uint32_t number) {
   forget_rollout(number);
 }
 
-// Drops the lease of a part's rollout, unless results for it are still pending.
+// Drops the lease of a part's rollout, once the part itself has released the rollout.
 void Hub::forget_rollout(std::uint32_t number) {
   if (slots_.parts().at(number).rollout()) return;
   PartObjects& objects = objects_of_part(number);

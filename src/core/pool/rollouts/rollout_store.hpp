@@ -65,7 +65,7 @@ class RolloutStore {
  private:
   struct Piece {
     std::uint32_t first, rows;
-    HeldRows::Flag is_held;  // null: not held since it became a piece
+    HeldRows::Flag is_held;  // null: not held since it was split off a larger piece
 
     // Acquire: the holder's last access comes before the next write.
     bool is_free() const { return !is_held || !is_held->load(std::memory_order_acquire); }  // edge "give back"
