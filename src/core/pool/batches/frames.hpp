@@ -18,6 +18,7 @@
 
 namespace remuda {
 
+// The free frames, as one word. Only the pool's thread takes frames; any thread may give one back.
 class FrameBook {
  public:
   static constexpr std::uint32_t kMaxFrames = 64;  // one bit of a word for each frame
