@@ -1,4 +1,4 @@
-// What Python holds of a pool's rows: batches, rollouts.
+// Bindings of the classes that hold rows of a pool: batches and rollouts.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -25,7 +25,7 @@ void set_attribute(Batch& batch, nb::object value) {
   batch.set(attribute, std::move(value));
 }
 
-// What is no single array, the subclass builds.
+// Returns the observation. The Python subclass builds it if it has several leaves.
 nb::object obs_of(nb::handle_t<Batch> self) {
   auto& batch = nb::cast<Batch&>(self);
   if (nb::object made = batch.get(Batch::kObs); made.is_valid()) return made;
@@ -33,8 +33,8 @@ nb::object obs_of(nb::handle_t<Batch> self) {
   return batch.get(Batch::kObs);
 }
 
-// A list of dicts, or one for all in Gymnasium's format.  What columns do not have, the subclass reads; no frame of
-// Python is left in an error to hold the batch.
+// Returns the infos as a list of dicts. The Python subclass reads infos that the columns do not have. If that
+// raises, no Python frame of this call is left in the traceback to keep the batch alive.
 nb::object list_infos(nb::handle_t<Batch> self) {
   if (nb::object infos = nb::cast<const Batch&>(self).info_dicts(); infos.is_valid()) return infos;
   const nb::object infos = self.attr("infos");
@@ -86,9 +86,9 @@ void bind_batches(nb::module_& m) {
       .def_prop_ro("has_infos", &Batch::has_infos)
       .def_prop_ro("done", &Batch::done, nb::for_getter(nb::sig("def done(self) -> numpy.ndarray")))
       .def("list_infos", &list_infos, nb::sig("def list_infos(self) -> list[dict[str, typing.Any]]"),
-           "The n info dicts, as `list(infos)` has and raises them, in less time. They are new each time.")
+           "Returns the n info dicts, new ones each time. A faster `list(infos)`, which raises the same errors.")
       .def("stack_infos", &stack_infos, nb::sig("def stack_infos(self) -> dict[str, typing.Any]"),
-           "What `infos.stack()` returns and raises, in less time.")
+           "A faster `infos.stack()`, which returns and raises the same.")
       .def("_info_mask", &Batch::info_mask, nb::sig("def _info_mask(self) -> numpy.ndarray"))
       .def("_leaves", &Batch::leaves)
       .def("_final_leaves", &Batch::finals, nb::sig("def _final_leaves(self) -> list | None"))

@@ -1,5 +1,5 @@
-// What Python sees of the core, a file for each room. `module.cpp` calls them in this order: a signature names types
-// that were registered before it.
+// The bindings, one file for each area of the core. `module.cpp` calls these functions in this order, because a
+// signature names types that were registered before it.
 #pragma once
 
 #include "python/numpy_api.hpp"

@@ -1,4 +1,4 @@
-// The hub, and what it is made of.
+// Bindings of the hub and its members.
 #include "pool/hub/hub.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -16,7 +16,7 @@ namespace remuda {
 
 namespace {
 
-// A method of the hub as Python calls it: it enters first, or is refused.
+// A method of the hub as Python calls it: enters the hub first, or is refused.
 template <auto method, Entrance::Kind kind>
 struct Entering;
 
@@ -60,7 +60,7 @@ void bind_slots(nb::module_& m) {
       .value("MUST_RESET", Refusal::Reason::kMustReset)
       .value("LOST", Refusal::Reason::kLost)
       .value("IN_FLIGHT", Refusal::Reason::kInFlight);
-  nb::class_<Refusal>(m, "Refusal", "The reason why a command was not sent, and the slots that it is about.")
+  nb::class_<Refusal>(m, "Refusal", "The reason why a command was not sent, and the slots that failed the check.")
       .def_ro("reason", &Refusal::reason)
       .def_ro("slots", &Refusal::slots);
   nb::class_<Obstacles>(m, "Obstacles")
@@ -128,7 +128,7 @@ void bind_events(nb::module_& m) {
       .def_prop_ro(
           "parts", [](const Message& message) { return none_or(message.parts); },
           nb::for_getter(nb::sig("def parts(self) -> typing.Any")));
-  nb::class_<LateWorker>(m, "LateWorker", "A worker that missed a deadline, or (op None) whose results make no sense.")
+  nb::class_<LateWorker>(m, "LateWorker", "A worker that missed a deadline, or that sent unsound results (op None).")
       .def_ro("worker", &LateWorker::worker)
       .def_ro("op", &LateWorker::op);
   nb::class_<DeadWorker>(m, "DeadWorker", "A worker whose process has ended.")

@@ -1,4 +1,4 @@
-// What is remembered: of each env's episode, and of what happened of late; and the clock of deadlines.
+// Bindings of the episode log, the trace log, and the clock of deadlines.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -51,7 +51,7 @@ void bind_logs(nb::module_& m) {
       .def("entries", &EpisodeLog::entries, "env"_a)
       .def("calls", &EpisodeLog::calls, "env"_a)
       .def("row", &EpisodeLog::row_of, "env"_a, "entry"_a)
-      .def("kind", &kind_of, "env"_a, "entry"_a, "An Entry's number, or what was written over it.")
+      .def("kind", &kind_of, "env"_a, "entry"_a, "The number of an Entry, or any value that has overwritten it.")
       .def("beginning", &beginning_of, "env"_a, "entry"_a)
       .def("objects", &objects_of, "env"_a);
 
@@ -71,7 +71,7 @@ void bind_logs(nb::module_& m) {
       .def("grow", &TraceLog::grow, "capacity"_a)
       .def_prop_ro("capacity", &TraceLog::capacity)
       .def("__len__", &TraceLog::size)
-      .def("events", &events_of, "The oldest first, as `TraceEvent`s.");
+      .def("events", &events_of, "The events as the bytes of `TraceEvent`s, the oldest first.");
 }
 
 }  // namespace remuda

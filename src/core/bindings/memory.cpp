@@ -1,4 +1,4 @@
-// What lies in the arena, and how it is read.
+// Bindings of the arena, its layout, and the classes that read it.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -32,8 +32,8 @@ Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, s
   return plan;
 }
 
-// Gives an arena's memory back without the GIL: for gigabytes that takes as long as a few steps.  Whoever comes last is
-// Python, which has it, or a fork of a thread that has not.
+// Unmaps an arena without the GIL, because unmapping gigabytes takes as long as a few steps. The last reference is
+// dropped either by Python, with the GIL, or by a fork in a thread without it.
 void unmap_without_gil(Arena* arena) {
   if (!holds_gil()) {
     arena->forget_calls();
@@ -55,8 +55,9 @@ nb::list lasting_of(const Arena& arena) {
   return stretches;
 }
 
-// In the end `call` is called, unless the interpreter ends before, or a thread without the GIL comes last: it must not
-// wait for the GIL in the middle of its fork.  Then the call is never made, and never freed.
+// Registers `call`, which is called before the arena's end. It is neither called nor freed if the interpreter ends
+// first, or if a thread without the GIL drops the last reference, because this thread must not wait for the GIL during
+// its fork.
 void before_end(Arena& arena, nb::object call) {
   arena.before_end([call = call.release()] {
     if (is_finalizing()) return;
@@ -105,7 +106,7 @@ void bind_memory(nb::module_& m) {
       .def_ro("bytes", &Plan::bytes)
       .def_prop_ro("rows", &Plan::rows)
       .def_prop_ro("action_rows", &Plan::action_rows)
-      .def_prop_ro("reserved", &reserved_of, "(offset, bytes) of what has memory from the start.");
+      .def_prop_ro("reserved", &reserved_of, "The (offset, bytes) of each stretch that has memory from the start.");
 
   nb::class_<Column>(m, "Column")
       .def("read", &Column::read, "row"_a)
@@ -114,10 +115,10 @@ void bind_memory(nb::module_& m) {
           [](nb::handle_t<Column> self, std::uint32_t rows) {
             return nb::cast<const Column&>(self).view(0, rows, self);
           },
-          "rows"_a, "Its first rows, as an array of shape (rows, *shape).");
+          "rows"_a, "The first rows, as an array of shape (rows, *shape).");
 
   nb::class_<Arena>(m, "Arena")
-      // Reserving gigabytes takes the kernel a while, and other threads want to go on.
+      // Without the GIL, because reserving gigabytes takes a while.
       .def_static("create", &create_arena, "bytes"_a)
       .def_static("create", &create_planned_arena, "plan"_a)
       .def_static("attach", &attach_arena, "fd"_a, "bytes"_a)
@@ -132,7 +133,8 @@ void bind_memory(nb::module_& m) {
       .def("close_fd", &Arena::close_fd)
       .def_prop_ro("fd", &Arena::fd)
       .def("before_end", &before_end, "call"_a)
-      .def_prop_ro("lasting", &lasting_of, "(address, bytes) of what has memory from its beginning to its end.")
+      .def_prop_ro("lasting", &lasting_of,
+                   "The (address, bytes) of each stretch that keeps its memory for the arena's whole life.")
       .def_prop_ro("address", [](const Arena& arena) { return reinterpret_cast<std::uintptr_t>(arena.base()); })
       .def_prop_ro("bytes", &Arena::bytes);
   m.def("arena_of", &arena_of, "array"_a, nb::sig("def arena_of(array: numpy.ndarray) -> Arena | None"),

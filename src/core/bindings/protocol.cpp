@@ -1,4 +1,4 @@
-// The words of the protocol: ops, modes, flags, limits.
+// Bindings of the protocol's constants: ops, modes, flags, limits.
 #include "ipc/protocol.hpp"
 
 #include <nanobind/stl/optional.h>

@@ -1,4 +1,4 @@
-// What of the operating system Python cannot do by itself, or not as surely.
+// Bindings of operating system functions that Python lacks, or that are not safe from signal handlers there.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -26,8 +26,8 @@ namespace remuda {
 
 namespace {
 
-// Between two steps of an iterator that is written in C no signal handler runs: so none comes between the opening of a
-// descriptor and our having it.
+// Adds descriptors from an iterator that is written in C. No signal handler runs between two steps of such an iterator,
+// so none can run between opening a descriptor and adding it here.
 void extend(Descriptors& descriptors, nb::iterable fds) {
   descriptors.make_room();
   for (nb::handle fd : fds) {
@@ -37,13 +37,12 @@ void extend(Descriptors& descriptors, nb::iterable fds) {
 }
 
 void bind_descriptors(nb::module_& m) {
-  nb::class_<Descriptors>(
-      m, "Descriptors",
-      "Open file descriptors, which are closed by `close`, or when nobody refers to this any more.\n\n"
-      "A signal handler that raises may come between any two steps of the interpreter, so also\n"
-      "between opening a descriptor and noting its number. Therefore they are put here by the one\n"
-      "that opens them::\n\n"
-      "    fds.extend(map(os.memfd_create, [name], [flags]))\n")
+  nb::class_<Descriptors>(m, "Descriptors",
+                          "Open file descriptors, which are closed by `close`, or when this object is freed.\n\n"
+                          "A signal handler may raise between any two steps of the interpreter, so also between\n"
+                          "opening a descriptor and storing its number. Therefore the iterator that opens the\n"
+                          "descriptors adds them in the same step::\n\n"
+                          "    fds.extend(map(os.memfd_create, [name], [flags]))\n")
       .def(nb::init<>())
       .def("extend", &extend, "fds"_a)
       .def("close", &Descriptors::close)
@@ -55,8 +54,8 @@ void bind_descriptors(nb::module_& m) {
       .def("__getitem__", &Descriptors::at, "index"_a);
 }
 
-// By Python's `os.fork`, one step for the interpreter: no handler comes between the fork and knowing of it, nor between
-// blocking SIGINT and unblocking it.
+// Calls Python's `os.fork` in one step of the interpreter. No signal handler can run between the fork and the note of
+// its result, or between blocking SIGINT and unblocking it.
 void fork_into(nb::list pids) {
   BlockedSignals blocked(SIGINT);
   const nb::object pid = nb::module_::import_("os").attr("fork")();
@@ -72,7 +71,7 @@ void bind_system(nb::module_& m) {
 #if REMUDA_LINUX
   bind_descriptors(m);
   m.def("fork_into", &fork_into, "pids"_a,
-        "Forks, and adds to `pids` what `os.fork` returns. In the child SIGINT is blocked from then on.");
+        "Forks, and appends the result of `os.fork` to `pids`. SIGINT stays blocked in the child.");
 #endif
   m.def("call_all", &call_all, "functions"_a);
   m.attr("FAMILY_VARIABLE") = kFamilyVariable;

@@ -1,4 +1,4 @@
-// The worker's loop.
+// Bindings of the worker's loop.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -13,7 +13,7 @@ using namespace nb::literals;
 namespace remuda {
 
 void bind_worker(nb::module_& m) {
-  nb::class_<WorkerSpec>(m, "WorkerSpec", "What the loop of a worker is told of itself: worker/worker_spec.hpp.")
+  nb::class_<WorkerSpec>(m, "WorkerSpec", "The configuration of a worker's loop, see worker/worker_spec.hpp.")
       .def(
           "__init__",
           [](WorkerSpec* self, std::uint32_t index, std::uint32_t first_env, bool is_vector, Autoreset autoreset,

@@ -17,7 +17,7 @@ bool ActionColumn::fits(nb::handle value, std::uint32_t count) const {
   return !bounds_ || are_choices(data_of(value), static_cast<std::size_t>(PyArray_SIZE(as_array(value))));
 }
 
-// `numbers`: int64, which may not be aligned.
+// `numbers`: int64 values, which may be unaligned.
 bool ActionColumn::are_choices(const std::byte* numbers, std::size_t count) const {
   const std::vector<Bounds>& bounds = *bounds_;
   if (bounds.empty()) return false;

@@ -17,7 +17,7 @@ Actions::Leaves Actions::take_apart(nb::handle actions, std::uint32_t count) con
   return leaves;
 }
 
-// Whether the leaves can be copied as they are.
+// Returns whether the leaves can be copied as they are.
 bool Actions::fit(const Leaves& leaves, std::uint32_t count) const {
   for (std::size_t i = 0; i < leaves.size(); ++i)
     if (!columns_[i].fits(leaves[i], count)) return false;

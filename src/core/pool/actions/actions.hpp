@@ -11,21 +11,21 @@ class Actions {
  public:
   using Leaves = std::vector<nb::object>;  // an array for each column
 
-  // `nest`: how an action is made of the columns.  `convert(actions, count)`: a function in Python that makes a list of
-  // the leaves from anything that NumPy makes arrays from, and raises for actions that do not fit.
+  // `nest`: the structure of an action, with a leaf for each column. `convert(actions, count)`: a Python function that
+  // makes a list of the leaves from anything that NumPy can convert, and raises for actions that do not fit.
   Actions(std::vector<ActionColumn> columns, nb::handle nest, nb::object convert)
       : columns_(std::move(columns)), nest_(nest), convert_(std::move(convert)) {}
 
-  // Returns the leaves of a batch of `count` actions: its own arrays where these fit as they are, else those that
-  // `convert` makes.  Nothing is written yet, because conversion may run code of the caller's.
+  // Returns the leaves of a batch of `count` actions: its own arrays if these fit as they are, else the leaves that
+  // `convert` makes. Writes nothing yet, because the conversion may run user code.
   Leaves take_apart(nb::handle actions, std::uint32_t count) const;
   void write(const Leaves& leaves, const std::vector<std::uint32_t>& targets, const Part& part,
              const Slots& slots) const;
 
-  // Copies the actions of these rows into as many others, which may be among them.
+  // Copies the actions of rows `from` to rows `to`, which may overlap.
   void move(const std::vector<std::uint32_t>& from, const std::vector<std::uint32_t>& to) const;
 
-  // The columns of the actions, with a row for each slot and those of rollouts.
+  // The columns of the actions, with a row for each slot and the rows of rollouts.
   std::vector<Column> columns() const;
 
  private:

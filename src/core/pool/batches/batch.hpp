@@ -1,7 +1,7 @@
-// A batch: one result from each of some envs, whose arrays are made when somebody asks for them.
+// A batch: one result from each of some envs, with arrays that are made at the first access.
 //
-// Either it is a frame, and its arrays are views that hold the frame's lease, as the batch does itself; or its rows
-// were copied when it was made.  Python's `Batch` is a subclass of it.
+// Either the batch is a frame: its arrays are views, and the batch and the arrays hold the frame's lease. Or its rows
+// were copied when it was made. Python's `Batch` is a subclass of this one.
 #pragma once
 
 #include <cstdint>
@@ -15,67 +15,71 @@
 
 namespace remuda {
 
-// Which reader of info columns batches with this source have; it lives as long as that.
+// The reader of info columns for batches with this source. It lives as long as the source.
 InfoReader& info_reader_of(nb::handle source);
 
-// What the batches of a pool are made of.
+// The columns that the batches of a pool are made of.
 struct BatchColumns {
   std::vector<Column> columns;        // reward, terminated, truncated, info mask, then the observation's leaves
-  std::vector<Column> finals;         // those leaves of the observation that ended an episode
-  std::vector<Column> computed;       // the caller's own
+  std::vector<Column> finals;         // the same leaves of the observation that ended an episode
+  std::vector<Column> computed;       // the columns that the user's functions fill
   std::deque<Column> infos;           // grows
-  bool obs_is_array = false;          // an observation is its one leaf
-  InfoReader* info_reader = nullptr;  // the source's
+  bool obs_is_array = false;          // an observation is its only leaf
+  InfoReader* info_reader = nullptr;  // belongs to the source
 
   static constexpr std::size_t kFirstOfLeaves = 4;
 };
 
 class Batch {
  public:
-  // Lists of an array for each column; null where no row has anything in them.
+  // Lists of one array for each column; null if no row has a value in these columns.
   struct Arrays {
     nb::object columns, finals, computed, infos;
   };
   enum Attribute { kReward, kTerminated, kTruncated, kEnvIds, kObs, kAttributes };
 
-  // Rows from `first` on, which are the lease's. `finals`, `infos`: whether any row has something there.
+  // A batch of the rows from `first` on, which `lease` keeps. `finals`, `infos`: whether any row has a value there.
   Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
         nb::object env_ids, bool finals, bool infos, nb::object extras);
-  // The same of a frame.
+  // A batch of a lent frame; otherwise like the one above.
   Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, std::shared_ptr<LentFrame> frame,
         std::uint32_t first, nb::object env_ids, bool finals, bool infos, nb::object extras)
       : Batch(std::move(source), std::move(columns), frame->lease(), first, std::move(env_ids), finals, infos,
               std::move(extras)) {
     frame_ = std::move(frame);
   }
-  // Of arrays of its own, for all columns in their order. `obs_is_array`: an observation is its one leaf.
+  // A batch of arrays of its own, one for each column, in order. `obs_is_array`: whether an observation is its only
+  // leaf.
   Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array,
         nb::object valid = {});
-  // The rows of a padding's frame from `first` on, which are the lease's; `arrays`: finals and infos of its own.
+  // A batch of the rows from `first` on in a frame of a `Padding`, which `lease` keeps. `arrays`: finals and infos of
+  // its own.
   Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
         Arrays arrays, nb::object extras, nb::object env_ids, nb::object valid);
 
   std::uint32_t count() const { return count_; }
-  // What all batches of a pool have in common: Python's `Source`.
+  // The object that all batches of a pool share: Python's `Source`.
   nb::object source() const { return source_; }
   nb::object extras() const { return extras_; }
   bool has_infos() const { return has_infos_ || extras_.is_valid(); }
-  nb::object valid() const { return valid_; }  // which rows are an env's; null: all
+  nb::object valid() const { return valid_; }  // a mask of the rows that have an env; null: all have one
 
-  // Made the first time.  An observation that is no single array is not made here: null.
+  // Returns the array, which is made at the first access. Returns null for an observation of several leaves, which
+  // Python builds.
   nb::object get(Attribute attribute);
   void set(Attribute attribute, nb::object value) { attributes_[attribute] = std::move(value); }
 
-  // Views, or the arrays of a batch that was copied.
+  // Views of the frame, or the arrays of a copied batch.
   nb::object info_mask() const { return column(kInfoMaskOfBatch); }
   nb::list leaves() const;
   nb::object finals() const;    // a list, or None
   nb::object computed() const;  // a list, or None
   nb::object infos() const;     // a list, or None
 
-  // A new array: where an episode has ended.
+  // A new array of bools: the rows that end an episode.
   nb::object done();
-  // All infos: a list of dicts, or one for all in Gymnasium's format.  Null where columns do not have all of it.
+  // All infos: a list of dicts; one dict for all envs in Gymnasium's format. Both return null if the columns do not
+  // have all infos.
   nb::object info_dicts() const;
   nb::object stacked_infos() const;
 
@@ -96,13 +100,13 @@ class Batch {
 
   nb::object source_;
   std::shared_ptr<const BatchColumns> columns_;
-  nb::object lease_;                  // null: the rows were copied
-  std::shared_ptr<LentFrame> frame_;  // whose lease it is; null: it is none of a frame
-  Arrays arrays_;                     // ... into these
+  nb::object lease_;                  // null: the rows were copied into `arrays_`
+  std::shared_ptr<LentFrame> frame_;  // the frame that `lease_` belongs to; null if it is not a frame's
+  Arrays arrays_;                     // see `lease_`
   nb::object extras_, valid_;
-  nb::object attributes_[kAttributes];  // that were made, or set
+  nb::object attributes_[kAttributes];  // those that were made or set
   std::uint32_t first_ = 0, count_ = 0;
-  std::uint32_t info_columns_ = 0;  // how many there were
+  std::uint32_t info_columns_ = 0;  // the number of info columns when the batch was made
   bool has_finals_, has_infos_, obs_is_array_;
 };
 

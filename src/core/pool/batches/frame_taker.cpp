@@ -47,7 +47,7 @@ Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_f
     for (const Run& run : runs) part.free_rows(run.row, run.count);
     return {source_, columns_, nb::borrow(rollout), runs[0].row, std::move(env_ids), finals, infos, std::move(extras)};
   }
-  // The last free frame is never given away: without it the next command to all would have no row.
+  // Never lend the last free frame, because the next command to all slots needs one.
   if (is_whole_frame && !part.book()->any_free()) lent.take_back(false);
   if (is_whole_frame && part.book()->any_free()) {
     const std::uint32_t frame = part.lend(runs[0].row);
@@ -66,7 +66,7 @@ std::shared_ptr<LentFrame> FrameTaker::lend(const Part& part, std::uint32_t fram
   });
 }
 
-// `fixed`: also the columns that every batch has.
+// `fixed`: whether to copy the columns that every batch has.
 Batch::Arrays FrameTaker::copy(const std::vector<Run>& runs, std::uint32_t rows, bool fixed, bool finals,
                                bool infos) const {
   auto gathered = [&](const auto& columns) {

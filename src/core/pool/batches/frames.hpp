@@ -1,9 +1,9 @@
-// The frames of a pool, or of a part of one, and who holds them.
+// The frames of a pool or of a part, and the leases on them.
 //
-// A batch is a view of a frame, and holds a lease on it: the arrays' base object is the lease, so the
-// frame comes back when the last array (or view of one, or tensor made from one) is gone, in whatever
-// thread that happens, or when it is found that nobody but us holds any (lent_frames.hpp).  The book is shared with the
-// leases because they may outlive the pool.
+// A batch is a view of a frame and holds a lease on it. The lease is the base object of the batch's arrays. The frame
+// comes back when the last array (or view of one, or tensor made from one) is freed, in any thread, or when the pool
+// finds that only its own references are left (lent_frames.hpp). The leases share the book, because they may outlive
+// the pool.
 #pragma once
 
 #include <atomic>
@@ -18,28 +18,29 @@
 
 namespace remuda {
 
+// The free frames, as one word. Only the pool's thread takes frames; any thread may give one back.
 class FrameBook {
  public:
-  static constexpr std::uint32_t kMaxFrames = 64;  // the bits of a word
+  static constexpr std::uint32_t kMaxFrames = 64;  // one bit of a word for each frame
 
-  // `before`: all books of how the pool was divided before.  What is still held of theirs is not free.  One flat list:
-  // were each asked for those before it in turn, every division would double the work.
+  // `before`: the books of all earlier divisions of the pool. A frame is not free while one of them has lent the same
+  // frame. The list is flat: if each book looked only at its predecessor, every division would double the work.
   explicit FrameBook(std::uint32_t frames, std::vector<std::shared_ptr<FrameBook>> before = {})
       : all_(all(frames)), free_(all_), before_(std::move(before)) {}
   bool any_free() const { return free() != 0; }
-  // Whether nobody holds a frame of this book, whatever is held of others.
+  // Returns whether no frame of this book is held. Other books do not matter.
   bool all_back() const { return free_.load(std::memory_order_acquire) == all_; }
 
-  // Those that are lent or in use, by bit; of this book alone.
+  // The frames of this book that are lent or in use, one bit for each.
   std::uint64_t taken() const { return all_ & ~free_.load(std::memory_order_acquire); }
 
-  // The caller is the pool's one thread, and has made sure that a frame is free.
+  // Takes a free frame. Only the pool's thread may call this, after `any_free`.
   std::uint32_t take() {
     auto frame = static_cast<std::uint32_t>(std::countr_zero(free()));
     free_.fetch_and(~(1ULL << frame), std::memory_order_acq_rel);
     return frame;
   }
-  // Release pairs with the acquire of `take`: the holder's last read comes before the next write.
+  // The release pairs with the acquire of `take`: the holder's last read comes before the next write.
   void give_back(std::uint32_t frame) { free_.fetch_or(1ULL << frame, std::memory_order_acq_rel); }
 
  private:
@@ -59,7 +60,7 @@ class FrameBook {
   const std::vector<std::shared_ptr<FrameBook>> before_;
 };
 
-// Keeps memory that arrays are views of, and the arena that it is of.
+// Keeps the memory that arrays are views of, and the arena that it belongs to.
 class Lease {
  public:
   explicit Lease(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
@@ -72,14 +73,14 @@ class Lease {
   std::shared_ptr<Arena> arena_;
 };
 
-// Of a frame, which is lent from the beginning on.
+// The lease on a frame, which is lent from construction on.
 class FrameLease final : public Lease {
  public:
   FrameLease(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame)
       : Lease(std::move(arena)), book_(std::move(book)), frame_(frame) {}
   ~FrameLease() override { end(); }
 
-  // Gives the frame back to the book; and it is lent once more, by whoever has taken it from there.
+  // `end` gives the frame back to the book. `begin` lends it again, after the pool has taken it from the book.
   void end() {
     if (std::exchange(is_lent_, false)) book_->give_back(frame_);
   }

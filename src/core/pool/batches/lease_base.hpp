@@ -1,8 +1,8 @@
 // A lease as the base object of arrays.
 //
-// It is a capsule and no class of the binding: who holds an array may keep it past the end of the interpreter (what
-// NumPy exports by DLPack is not given back any more from the moment that the interpreter ends, for NumPy asks
-// `Py_IsInitialized` first), and must not keep types and functions of the binding alive with it.
+// It is a capsule and not a class of the binding, because an array may outlive the interpreter. (NumPy does not release
+// what it exports by DLPack once the interpreter ends, because it checks `Py_IsInitialized` first.) A capsule does not
+// keep types and functions of the binding alive.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace remuda {
 
 nb::object as_base(std::unique_ptr<Lease> lease);
 
-// The arena whose memory an array is a view of, through any number of views; null: it is of no pool.
+// The arena that holds the memory of an array, through any number of views; null if the memory is not a pool's.
 std::shared_ptr<Arena> arena_of(nb::handle array);
 
 }  // namespace remuda

@@ -13,11 +13,11 @@
 
 namespace remuda {
 
-// All lendings of this process, and what it does about them around a fork.
+// All lendings of this process, and the handlers that run around a fork.
 class Forks {
  public:
   static Forks& all() {
-    static auto* forks = new Forks;  // never destroyed: somebody may fork while the process ends
+    static auto* forks = new Forks;  // never destroyed, because other threads may fork while the process ends
     return *forks;
   }
 
@@ -30,15 +30,16 @@ class Forks {
  private:
   struct Copy {
     std::shared_ptr<Arena> arena;
-    std::byte* copy;  // null: nothing is held
-    bool shared;      // there is no memory for a copy: the child sees what it would have seen without us
+    std::byte* copy;  // null: no memory is held, or `shared`
+    bool shared;      // memory for the copy ran out: the child keeps the shared memory
   };
 
   Forks() {
     pthread_atfork([] { all().prepare(); }, [] { all().go_on(); }, [] { all().begin_child(); });
   }
 
-  // Before the fork: afterwards the pool may go on before the child has looked.  The lock is ours until it is over.
+  // Copies before the fork, because afterwards the pool may write before the child has copied. Keeps the lock until the
+  // fork is over.
   void prepare() {
     mutex_.lock();
     std::erase_if(lendings_, [](const auto& one) { return one->arena_.expired(); });
@@ -68,13 +69,13 @@ class Forks {
       copy.arena->close_fd();
     }
     copies_.clear();
-    lendings_.clear();  // they are private from now on, and the child's own forks copy them like any other memory
+    lendings_.clear();  // the memory is private now, and the child's own forks copy it like any other memory
     mutex_.unlock();
   }
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lendings>> lendings_;
-  std::vector<Copy> copies_;  // between the handlers of one fork
+  std::vector<Copy> copies_;  // used only between the handlers of one fork
 };
 
 std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
@@ -152,7 +153,7 @@ void Lendings::copy_rollouts(const Arena& arena, std::byte* copy) const {
 
 }  // namespace remuda
 
-#else  // Without workers that are processes there is nothing that is shared.
+#else  // without worker processes, no memory is shared
 
 namespace remuda {
 

@@ -1,14 +1,14 @@
-// What a forked child of a pool's process finds where the pool's memory was.
+// Replaces the pool's shared memory by copies in a forked child of the pool's process.
 //
-// A batch is a view of memory that is shared with the workers.  In a child of our process (a data loader's, say) it
-// would stay shared: the child's batch would change under it when the pool goes on, and what the child writes would
-// land in the parent's.  So whatever is held at the moment of the fork is copied just before it, and in the child that
-// copy takes the place of the shared memory, at the same addresses.  What nobody holds is empty there, and the pool's
-// memory is not kept by children that outlive it.
+// A batch is a view of memory that is shared with the workers. In a forked child (such as a data loader's) this memory
+// would stay shared: the child's batch would change when the pool continues, and the child's writes would reach the
+// parent. Therefore all memory that is held is copied just before the fork. In the child, the copy replaces the shared
+// memory at the same addresses. Memory that is not held is empty in the child, so children that outlive the pool do not
+// keep its memory.
 //
-// It costs a fork the copying of the frames that are held or in flight, and nothing else anything.
+// A fork pays for copying the frames that are held or in flight. Nothing else costs anything.
 //
-// Not for whoever forks without `fork` (vfork, clone): such a child does not go on as a copy of us.
+// Children made without `fork` (by vfork or clone) are not covered: they do not continue as a copy of this process.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +22,20 @@
 
 namespace remuda {
 
-// Of one pool: which bytes its frames are.  Known to all forks for as long as the arena is there.
+// The frames and rollouts of one pool. Forks consider them for as long as the arena exists.
 class Lendings {
  public:
-  // `slots`: rows of a frame.  `first_frame`: the books' first; a pool's is 1, after the scratch frame.
+  // `slots`: the number of rows in a frame. `first_frame`: the first frame of the books; 1 for a pool, after the
+  // scratch frame.
   static std::shared_ptr<Lendings> make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
                                         std::uint32_t first_frame = 1);
 
-  // An array of rows that batches may be views of.
+  // Adds an array of rows that batches may be views of.
   void add_column(std::byte* rows, std::size_t row_bytes);
-  // `first`, `count`: of the rows of each frame, those that the book's leases are for.
+  // Adds a book. `first`, `count`: the rows of each frame that the book's leases cover.
   void add_book(const std::shared_ptr<FrameBook>& book, std::uint32_t first, std::uint32_t count);
-  // One that is copied for as long as somebody holds it; with its actions, whose columns (rows from that of the first
-  // rollout on that there can be) are none of those above.
+  // Adds a rollout, which is copied while it is held, together with its actions. Columns of actions are separate from
+  // those of `add_column`: their rows start with the first row that a rollout can have, `set_first_rollout_row`.
   void add_rollout(const std::shared_ptr<Rollout>& rollout);
   void add_action_column(std::byte* rows, std::size_t row_bytes);
   void set_first_rollout_row(std::uint32_t row) { first_rollout_row_ = row; }
@@ -43,7 +44,7 @@ class Lendings {
   friend class Forks;
   struct Rows {
     std::byte* at;
-    std::size_t bytes;  // of one
+    std::size_t bytes;  // of one row
   };
   struct Book {
     std::weak_ptr<FrameBook> book;

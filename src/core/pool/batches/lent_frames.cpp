@@ -25,11 +25,11 @@ nb::object LentFrame::view(const std::vector<Column>& columns, std::size_t numbe
     return view.object();
   nb::object array = column.view(first_row_, rows_, base_);
   if (!view.is_there()) ++made_;
-  const MadeArray before = std::exchange(view, MadeArray(array));  // who has changed it holds it
+  const MadeArray before = std::exchange(view, MadeArray(array));  // the user still holds the changed array
   return array;
 }
 
-// Each array has a reference to the lease, and we have one to each of them and to the lease.
+// The lease is referenced by each array and by this object. Each array is referenced by this object.
 bool LentFrame::is_held() const {
   return references(base_) != 1 + made_ ||
          std::any_of(views_.begin(), views_.end(), [](const MadeArray& view) { return view.is_held(); });

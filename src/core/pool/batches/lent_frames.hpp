@@ -1,10 +1,11 @@
-// Frames that are lent, with their arrays, which are the same objects each time that a frame is lent.
+// Lent frames and their arrays, which are the same objects each time that a frame is lent.
 //
-// To make a frame's arrays and to free them was a third of what a step cost the caller.  So they stay, and a frame
-// counts as lent for as long as anybody but us holds one of them, or its lease, which is the base of views of views.
-// Nobody tells us when that ends: we look when frames are needed.
+// Making and freeing the arrays of a frame was a third of what a step cost the caller. Therefore the arrays are kept. A
+// frame counts as lent while an object other than this class references one of its arrays, or its lease, which is the
+// base of views of views. No callback reports the end of that: the pool checks the reference counts when it needs
+// frames.
 //
-// All of this needs the GIL.
+// All functions need the GIL.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +18,16 @@
 
 namespace remuda {
 
-// One of them.  Batches share it, and may outlive the pool.
+// One lent frame. Batches share it, and may outlive the pool.
 class LentFrame {
  public:
-  // `frame`: of the book, lent from now on; the rows are its arrays'.
+  // `frame`: the frame of the book, lent from now on. `first_row`, `rows`: the rows of its arrays.
   LentFrame(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame, std::uint32_t first_row,
             std::uint32_t rows);
 
   const nb::object& lease() const { return base_; }
 
-  // A view of the rows in the column of this number.  The same one as before, unless somebody has changed its shape,
-  // dtype or flags.
+  // A view of the rows in this column. Returns the same array as before unless its shape, dtype or flags were changed.
   nb::object view(const std::vector<Column>& columns, std::size_t column);
 
   void lend() { lease_->begin(); }
@@ -37,18 +37,18 @@ class LentFrame {
 
  private:
   nb::object base_;
-  FrameLease* lease_;  // the same
+  FrameLease* lease_;  // the lease in `base_`
   std::uint32_t first_row_, rows_;
   std::vector<MadeArray> views_;  // by column
-  std::uint32_t made_ = 0;        // of them
+  std::uint32_t made_ = 0;        // number of arrays in `views_`
 };
 
-// All of a part.
+// All lent frames of a part.
 class LentFrames {
  public:
   using Frame = std::shared_ptr<LentFrame>;
 
-  // The frame of this number, which is lent from now on.  `make`: makes it, the first time.
+  // Lends the frame of this number. `make`: makes it the first time.
   template <class Make>
   const Frame& lend(std::uint32_t number, Make make) {
     if (frames_.size() <= number) frames_.resize(number + 1);
@@ -61,13 +61,13 @@ class LentFrames {
     return frame;
   }
 
-  // Gives those back to their book that nobody holds any more.  Arrays that somebody has a weak reference to must end
-  // before, which may run anybody's code: where that must not be, their frames stay lent.
+  // Gives frames that are no longer held back to their book. Arrays with weak references must be freed before that,
+  // which may run user code. If `may_run_code` is false, the frames of such arrays stay lent.
   void take_back(bool may_run_code);
 
  private:
-  std::vector<Frame> frames_;  // null: was not lent yet
-  std::uint64_t lent_ = 0;     // by bit
+  std::vector<Frame> frames_;  // null: never lent
+  std::uint64_t lent_ = 0;     // one bit for each frame
 };
 
 }  // namespace remuda

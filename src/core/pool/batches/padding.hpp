@@ -1,7 +1,7 @@
-// Memory for batches of a fixed number of rows: as many batches as the pool has frames, and used again.
+// Memory for batches of a fixed number of rows. It has as many frames as the pool, and reuses them.
 //
-// The rows that are there are copied to its first rows, the rest of them are zeros.  As with the pool's frames, a batch
-// holds a lease, and nobody writes where somebody may still look.
+// The rows of the results are copied to the first rows of a frame, and the rest are zeros. A batch holds a lease, as
+// with the pool's frames, so a frame is written again only after its lease has ended.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace remuda {
 
-constexpr std::size_t kWorthReleasing = 1 << 16;  // bytes to copy that are worth releasing the GIL for
+constexpr std::size_t kWorthReleasing = 1 << 16;  // the least number of bytes to copy without the GIL
 
 template <class Copy>
 void without_gil_if(bool is_worth_it, Copy copy) {
@@ -24,15 +24,15 @@ void without_gil_if(bool is_worth_it, Copy copy) {
   copy();
 }
 
-// Copies the rows of runs to `to`, and fills it up to `rows` of them with zeros.
+// Copies the rows of the runs to `to`, and fills the rest up to `rows` rows with zeros.
 void copy_rows(const Column& from, const std::vector<Run>& runs, std::uint32_t rows, std::byte* to);
-// Writes which slots these are, then -1; and which of the rows are slots.
+// Writes the slots of the runs to `ids`, then -1; and to `valid`, whether a row has a slot.
 void write_ids(const std::vector<Run>& runs, std::uint32_t rows, std::byte* ids, std::byte* valid);
 
 class Padding {
  public:
-  // Of batches with such columns.  `like`: the pool's arena; this one ends in the same way.  Throws std::system_error
-  // when there is no memory for it.
+  // Reserves frames for batches with these columns. `like`: the pool's arena; the new arena is destroyed in the
+  // same way. Throws std::system_error if memory runs out.
   Padding(Arena& like, const BatchColumns& columns, std::uint32_t rows, std::uint32_t frames);
 
   static std::uint64_t bytes_for(const BatchColumns& columns, std::uint32_t rows, std::uint32_t frames);
@@ -40,7 +40,7 @@ class Padding {
   const Column& ids() const { return ids_[0]; }
   const Column& valid() const { return valid_[0]; }
   bool any_free() const { return book_->any_free(); }
-  // The rows of the runs, their slots, and which rows are those, from columns of a pool; see `Batch`.
+  // Makes a batch of the rows of the runs, which it copies from the columns of the pool; see `Batch`.
   Batch fill(const nb::object& source, const BatchColumns& from, const std::vector<Run>& runs, nb::object finals,
              nb::object infos, nb::object extras);
 
@@ -50,7 +50,7 @@ class Padding {
   std::size_t row_bytes_ = 0;
   std::shared_ptr<FrameBook> book_;
   std::shared_ptr<BatchColumns> columns_;
-  std::vector<Column> ids_, valid_;  // one each
+  std::vector<Column> ids_, valid_;  // one column each
   std::shared_ptr<Lendings> lendings_;
 };
 

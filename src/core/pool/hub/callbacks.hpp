@@ -1,4 +1,4 @@
-// The functions of the pool in Python that the hub calls, and the type of its batches.  They may refer to the hub, so
+// The Python functions of the pool that the hub calls, and the type of its batches. They may refer to the hub, so
 // Python's garbage collector visits them.
 #pragma once
 
@@ -9,9 +9,9 @@
 namespace remuda {
 
 struct Callbacks {
-  nb::object pump;            // is called before each wait, if workers run in the caller's thread; else null
-  nb::object look;            // is called with batches that have infos without a column, and with the next one
-  std::uint64_t look_at = 0;  // the number of that one, from 1
+  nb::object pump;            // called before each wait if workers run in the caller's thread; else null
+  nb::object look;            // called with each batch that has infos without a column, and with batch `look_at`
+  std::uint64_t look_at = 0;  // the number of a batch, from 1
   nb::object batch_type;
 
   int visit(visitproc visit, void* arg) const {

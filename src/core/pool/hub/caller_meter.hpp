@@ -1,8 +1,9 @@
-// Where the time of the pool's caller goes, for statistics: waiting for envs is timed as it is, what the pool itself
-// does (checking, copying, handing out) for one batch in sixteen, at the price of two looks at the clock. The rest is
-// the caller's own code.
+// Measures where the pool's caller spends its time, for statistics.
 //
-// It keeps nothing that is not in the arena, but for the call under way. The hub's caller alone uses it.
+// The wait for envs is measured for every batch. The pool's own work (checking, copying, handing out) is measured for
+// one batch in sixteen, which costs two reads of the clock. The rest of the time belongs to the caller's own code.
+//
+// Everything but the state of the current call is kept in the arena. Only the hub's caller uses this class.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ class CallerMeter {
   std::uint64_t batches() const { return figures_.batches.load(std::memory_order_relaxed); }
   std::uint64_t waited_ns() const { return figures_.waited_ns.load(std::memory_order_relaxed); }
 
-  // A call of the caller's, which sends, receives, or both; it ends with its scope, or when it `goes_on` until a batch
-  // is handed out by another one.
+  // One call that sends, receives, or both. It ends with its scope. After `goes_on()` it stays open until a later call
+  // hands out a batch.
   class Call {
    public:
     explicit Call(CallerMeter& meter) : meter_(&meter) { meter.enter(); }
@@ -37,7 +38,7 @@ class CallerMeter {
     CallerMeter* meter_;
   };
 
-  // A batch is handed out, which ends the call.
+  // Counts a batch that is handed out, which ends the call.
   void hand_over() {
     if (entered_ns_ != 0) {
       leave();

@@ -30,7 +30,7 @@ void Entrance::enter(Kind kind) {
   (kind == Kind::kDealing ? is_dealing_ : is_inside_) = true;
 }
 
-// Returns the close that is due.
+// Returns the deferred close if it is due now.
 nb::object Entrance::leave(Kind kind) {
   (kind == Kind::kDealing ? is_dealing_ : is_inside_) = false;
   return is_taken() ? nb::object() : std::exchange(close_, nb::object());
@@ -44,7 +44,7 @@ void Entrance::Stay::end() {
   raise("ClosedError", "the pool was closed in the course of this call");
 }
 
-// The call has thrown: that is what its caller is told.
+// The call has thrown, and its caller receives that error. An error of the deferred close is only reported.
 Entrance::Stay::~Stay() {
   if (is_over_) return;
   const nb::object close = entrance_.leave(kind_);

@@ -1,12 +1,12 @@
 // Lets one call into the hub at a time.
 //
-// Code of the caller's can run in the middle of a call: a signal handler, a finalizer that the garbage collector runs,
-// an env that is stepped in this thread, another thread.  If that code calls the pool again, the call is refused and
-// changes nothing.  A close is put off until the call has ended.
+// User code can run in the middle of a call: a signal handler, a finalizer that the garbage collector runs, an env that
+// is stepped in this thread, or another thread. If this code calls the pool, the call is refused and changes nothing. A
+// close is deferred until the current call has ended.
 //
-//   a call from outside    from the pool's public methods: refused while any other call is under way
-//   a dealing              the pool's Python code decides what becomes of faults and answers
-//   a call from within     allowed in the course of a dealing, too
+//   kOutside   a call of the pool's public methods: refused while any other call is running
+//   kDealing   the pool's Python code decides on faults and answers
+//   kWithin    a call that is also allowed during kDealing
 #pragma once
 
 #include <utility>
@@ -19,7 +19,7 @@ class Entrance {
  public:
   enum class Kind { kOutside, kDealing, kWithin };
 
-  // One call.  Throws StateError if it is refused.
+  // One call. Throws StateError if it is refused.
   class Stay {
    public:
     Stay(Entrance& entrance, Kind kind) : entrance_(entrance), kind_(kind) { entrance_.enter(kind); }
@@ -27,7 +27,7 @@ class Entrance {
     Stay(const Stay&) = delete;
     Stay& operator=(const Stay&) = delete;
 
-    // The call has succeeded.  If a close was put off, the pool is closed now, and this throws ClosedError.
+    // Ends a call that has succeeded. If a close was deferred, this closes the pool and throws ClosedError.
     void end();
 
    private:
@@ -36,7 +36,7 @@ class Entrance {
     bool is_over_ = false;
   };
 
-  // The end of a call calls back into the pool's Python code, which may enter again.
+  // Opens the entrance at the end of a call, because the hub calls Python code of the pool that may enter again.
   class Pause {
    public:
     explicit Pause(Entrance& entrance) : entrance_(entrance) { entrance_.is_inside_ = false; }
@@ -48,10 +48,10 @@ class Entrance {
     Entrance& entrance_;
   };
 
-  // Returns false if no call is under way.  Else `close` is called when that has ended.  Another thread's is waited
-  // for.
+  // Defers `close` until the current call has ended, and waits for the end if another thread makes the call. Returns
+  // false if no call is running.
   bool put_off(nb::object close);
-  // Whether a close was put off: whatever waits returns at once.
+  // Returns whether a close was deferred. Then every wait must return at once.
   bool is_closing() const { return close_.is_valid(); }
 
   int visit(visitproc visit, void* arg) const {
@@ -66,8 +66,8 @@ class Entrance {
   nb::object leave(Kind kind);
 
   bool is_inside_ = false, is_dealing_ = false;
-  unsigned long thread_ = 0;  // of the call that is under way
-  nb::object close_;          // a close that was put off
+  unsigned long thread_ = 0;  // of the call that is running
+  nb::object close_;          // the deferred close; null if no close is deferred
 };
 
 }  // namespace remuda

@@ -28,7 +28,7 @@ nb::object read_only_ids(const std::vector<std::uint32_t>& slots) {
   return ids;
 }
 
-// Reads a list, tuple or array of ints; false where it is none. A bool is no int here, and a mask no array of them.
+// Reads a list, tuple or array of ints. Returns false for anything else, including bools and masks.
 bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
   if (PyArray_Check(list.ptr())) {
     auto* array = reinterpret_cast<PyArrayObject*>(list.ptr());
@@ -82,7 +82,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
   split({std::move(all)});
 }
 
-// The rows of all rollouts, column by column, actions last.
+// The rows for rollouts in each column. The columns of the actions come last.
 std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
   std::vector<RolloutStore::Rows> rows;
   for (std::size_t c = 0; c < plan_.columns.size(); ++c)
@@ -94,7 +94,7 @@ std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
   return rows;
 }
 
-// Tells what batches and rollouts may be views of.
+// Registers the memory that batches and rollouts may be views of.
 void Hub::lend_columns() {
   const LastResults& kept = slots_.last_results();
   for (const auto* columns : {&kept.columns(), &kept.final_columns(), &kept.computed()})
@@ -107,12 +107,12 @@ void Hub::lend_columns() {
 
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
-    part_objects_[i].lent.take_back(true);  // it may change meanwhile
+    part_objects_[i].lent.take_back(true);  // user code may run here and change `part_objects_`
   const std::uint32_t first = slots_.parts().divide(divisions, *lendings_);
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
-  keep_last_actions(all);  // the slots' positions are others now
-  part_objects_.clear();   // what is held yet of their frames comes back by itself
+  keep_last_actions(all);  // the positions of the slots have changed
+  part_objects_.clear();   // frames that are still held come back by themselves
   for (std::uint32_t i = 0; i < divisions.size(); ++i)
     part_objects_.push_back({.env_ids = read_only_ids(slots_.parts().at(first + i).slots())});
   return first;
@@ -124,7 +124,7 @@ void Hub::set_batches(nb::object type, nb::object source, nb::object look, bool 
   frame_taker_.set_source(std::move(source), obs_is_array);
 }
 
-// -- what is sent ------------------------------------------------------------------------------------------
+// -- commands ----------------------------------------------------------------------------------------------
 
 std::optional<Refusal> Hub::send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number) {
   TimeOfCall now;
@@ -145,17 +145,17 @@ nb::object Hub::step(nb::handle actions, nb::handle slots, std::uint32_t number)
   return receive_from(now, 0, number, some);
 }
 
-// `some`: becomes those that are named.
+// `some`: receives the targets if `slots` names any.
 std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
                                     std::vector<std::uint32_t>& some, TimeOfCall& now) {
   if (has_part(number)) objects_of_part(number).lent.take_back(true);
-  if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // that may have run code of the caller's
+  if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // take_back may have run user code
   if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal{Refusal::Reason::kTargets};
   Actions::Leaves leaves;
   if (op == Op::kStep) {
     const std::size_t count = slots.is_none() ? slots_.parts().at(number).slots().size() : some.size();
     leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
-    if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // as may this
+    if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // and so may take_apart
   }
   Part& part = slots_.parts().at(number);
   const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots() : some;
@@ -176,7 +176,7 @@ bool Hub::read_targets(nb::handle slots, std::uint32_t number, std::vector<std::
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now) {
   caller_meter_.note_sending();
   const std::vector<std::uint32_t> theirs =
-      part.rollout() ? rows_in_rollout(op, targets, part) : std::vector<std::uint32_t>();  // rows in it; else none
+      part.rollout() ? rows_in_rollout(op, targets, part) : std::vector<std::uint32_t>();  // empty without a rollout
   const auto elsewhere = theirs.empty()
                              ? targets.size()
                              : static_cast<std::size_t>(std::count(theirs.begin(), theirs.end(), Part::kNoRow));
@@ -187,7 +187,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     slots_.send(targets[i], op, row);
     if (op == Op::kStep) slots_.set_action_row(targets[i], part.action_row(row, position));
   }
-  // One record tells of neighbours, unless each has something of its own, or episodes begin out of turn.
+  // One record covers a run of neighbours, unless each env has its own parts, or some commands also end
+  // an episode or take a spare.
   const bool in_runs = blobs.is_none() && !slots_.states().any_cut_off() && !slots_.seating().has_spares();
   for (std::size_t first = 0, next; first < targets.size(); first = next) {
     next = in_runs ? end_of_run(targets, first) : first + plan_.width;
@@ -197,7 +198,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
   workers_.outbox().publish_all(now);
 }
 
-// Of neighbours that their own envs back, in one worker, and whose results go to neighbouring rows.
+// Returns the end of a run: neighbouring slots with their own envs, in one worker, and with neighbouring rows.
 std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const {
   std::size_t next = first + 1;
   for (; next < targets.size(); ++next) {
@@ -209,7 +210,7 @@ std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size
   return next;
 }
 
-// The command for slots in flight: one record.
+// Sends the command of slots in flight as one record, unless the pool answers it.
 void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts) {
   for (std::uint32_t slot = first; slot < first + count; slot += plan_.width) {
     if (slots_[slot].episode != Episode::kOver || !slots_.begin_episode(slot, op, !parts.is_none())) continue;
@@ -222,15 +223,15 @@ void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object p
   push_run(slots_[first].op, first, count, parts);
 }
 
-// The env of a slot changes places with the spare that has waited longest.
+// Makes the longest-waiting spare back the slot.
 void Hub::swap_in_spare(std::uint32_t slot) {
   const std::uint32_t finished = slots_.swap_in_spare(slot), worker = slots_.worker_of_env(finished);
-  // After an episode its worker resets it unasked; one that was rebuilt has ended none.
+  // Workers reset an env after its episode without a command. A rebuilt env has ended no episode, so it needs one.
   if (slots_.last_results().is_fresh(finished) && workers_[worker].is_published())
     push_message(Op::kPrepare, worker, finished, nb::none());
 }
 
-// One record for `count` slots from this one on.
+// Pushes one record for `count` slots from `first` on.
 void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts) {
   const std::uint64_t sequence = workers_.outbox().next_sequence();
   slots_.set_sequence(first, count, sequence);
@@ -238,7 +239,7 @@ void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle p
   push(slots_.worker_of(first), {op, slots_.env_of(first), slot.row, count, sequence, 0, slot.action_row}, parts);
 }
 
-// The command that a slot was sent last, once more.
+// Sends the last command of a slot again.
 void Hub::push_again(std::uint32_t slot) {
   push_run(slots_[slot].op, slot, plan_.width, slots_.command_of(slot));
   TimeOfCall now;
@@ -266,7 +267,7 @@ std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, 
 }
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
-  // Who is dead is so once more: this will not be answered either.
+  // Report a dead worker again, because it will not answer this command either.
   if (workers_[worker].state() == PortState::kDead) inbox_.add_dead(worker);
   workers_.outbox().push(worker, command, parts);
 }

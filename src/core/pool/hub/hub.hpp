@@ -1,18 +1,18 @@
 // The pool's end of the protocol: sends commands to the workers, and gathers their results into batches.
 //
-// One call at a time enters the hub, see `Entrance`.  The hub handles slots, envs, rows and records; its Python owner
-// decides what a message or a failure means.
+// Only one call at a time enters the hub, see `Entrance`. The hub handles slots, envs, rows and records. Its Python
+// owner decides on messages and failures.
 //
-// A slot is a place in the batch, and a worker hosts envs.  The slots are divided into parts, which are sent and
-// received apart from each other: one part unless the pool is `split`.
+// A slot is a place in the batch, and a worker hosts envs. The slots are divided into parts, which are sent and
+// received independently. The pool has one part unless it is `split`.
 //
-// The hub passes things on between:
+// The hub connects these classes:
 //
-//   SlotLedger   what each slot was sent, and its outcome    Workers       rings, sockets, processes, deadlines
+//   SlotLedger   commands of the slots, and their outcomes   Workers       rings, sockets, processes, deadlines
 //   Actions      actions of callers, as columns              FrameTaker    batches, and their frames
-//   Inbox        what Python has to decide on                PoolBell      the wait for results
-//   Rollout      many steps as one array                     CallerMeter   where the caller's time goes
-//   Callbacks    functions of the pool in Python             Entrance      calls in the middle of others
+//   Inbox        events that Python must decide on           PoolBell      the wait for results
+//   Rollout      many steps as one array                     CallerMeter   the time of the caller
+//   Callbacks    functions of the pool in Python             Entrance      refuses calls in the middle of others
 #pragma once
 
 #include <memory>
@@ -44,26 +44,25 @@ namespace remuda {
 
 class Hub {
  public:
-  // `envs_of_worker[w]`: how many envs worker w hosts; they are dealt out in order, the spares last.
-  // `queues`: see `Mail`.  `columns`: reward, terminated, truncated, info mask, then the observation's leaves;
-  // `computed`: the caller's own.
-  // `max_running`: how many workers may have commands at once; the
-  // others' wait here for their turn. `spin_ns`, `spins_heedlessly`: see `SpinPolicy`; `one_sleeps`: whether one of the
-  // workers is to leave its core to the caller.
+  // `envs_of_worker`: the number of envs of each worker, in order; the spares come last. `columns`: reward, terminated,
+  // truncated, info mask, then the leaves of the observation. `final_columns`: the same leaves of the observation that
+  // ended an episode. `computed`: the columns that the user's functions fill. `queues`: see `Mail`. `spin_ns`,
+  // `spins_heedlessly`: see `SpinPolicy`. `max_running`: the number of workers that may have commands at once; commands
+  // of the others wait in the hub. `one_sleeps`: whether one of the workers must leave its core to the caller.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed, Actions actions,
       const nb::sequence& queues, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps,
       bool spins_heedlessly);
 
-  // Divides the slots into parts, while nothing is pending.  `parts`: the slots of each; every slot is in one.  Returns
-  // the number of the first; the others' follow.  No number is given twice, so earlier numbers are no longer valid.
-  // Until then all slots are part 0.
+  // Divides the slots into parts. No slot may be pending. `parts`: the slots of each part; every slot is in one of
+  // them. Returns the number of the first part; the numbers of the others follow. No number is used twice, so earlier
+  // numbers become invalid. Before the first split, all slots are part 0.
   std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
   bool has_part(std::uint32_t number) const { return slots_.has_part(number); }
-  // The slots of a part: an array of int64 that cannot be written to.
+  // The slots of a part: a read-only array of int64.
   nb::object env_ids(std::uint32_t part) const { return part_objects_.at(slots_.parts().index(part)).env_ids; }
-  // Batches are objects of `type`, `Batch` or a subclass, which refer to `source`.  `look`: see `Callbacks`.
-  // `obs_is_array`: an observation is its one leaf; else `type` builds it.
+  // Sets the type of the batches, `Batch` or a subclass, and the `source` that they refer to. `look`: see `Callbacks`.
+  // `obs_is_array`: whether an observation is its only leaf; otherwise `type` builds it.
   void set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array);
 
   SlotLedger& slots() { return slots_; }
@@ -72,82 +71,85 @@ class Hub {
   Callbacks& callbacks() { return callbacks_; }
   CallerMeter& caller() { return caller_meter_; }
   Entrance& entrance() { return entrance_; }
-  // Calls a function of the pool that decides on events.
+  // Calls a Python function of the pool that decides on events.
   nb::object deal(nb::handle function) { return function(); }
 
   // -- rollouts --------------------------------------------------------------------------------------
 
-  // Steps of so many parts from this one on, of which nothing is pending, fill a rollout from now on, each slot so many
-  // times, or until they are sent a reset.  First they are to be sent an observe.  What has no column is put into
-  // `extras`, as `take` has it, by row.  Returns the lease.  Throws std::system_error when there is no memory.
+  // Makes steps of `parts` parts from `first_part` on fill a rollout. Each slot fills it `steps` times, or until a
+  // reset is sent. No slot of the parts may be pending, and the first command after this call must be an observe.
+  // Objects without a column go into `extras` by row, in the format of `take`. Returns the RolloutViews. Throws
+  // std::system_error if memory runs out.
   nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
-  // Steps of a part fill this rollout no more.  Returns whether results that fill it are still to come.
+  // Makes further steps of a part fill frames again. Returns whether results for the rollout are still pending.
   bool end_rollout(std::uint32_t part, const RolloutViews& rollout);
-  // How many bytes the next one, of so many rows, has to reserve.
+  // The number of bytes that the next rollout of so many rows would reserve.
   std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
 
-  // -- out -------------------------------------------------------------------------------------------
+  // -- sending ---------------------------------------------------------------------------------------
 
-  // One command for each of `slots`: a list, tuple or array of ints, or None for all of the part.  `actions`: of a
-  // step, see `Actions::take_apart`, which raises for actions that do not fit.  `blobs`: None, or one list of parts (or
-  // None) per env.  All is checked before the first command is sent.  Returns the first check that failed, if any did.
+  // Sends one command to each of `slots`: a list, tuple or array of ints, or None for the whole part. `actions`: for a
+  // step only; `Actions::take_apart` raises for actions that do not fit. `blobs`: None, or one list of parts (or None)
+  // for each env. All checks precede the first command. Returns the first check that failed, if any, and has sent
+  // nothing then.
   std::optional<Refusal> send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t part);
-  // A whole step in one call: `send`, then `receive` for all of them, in the order of `slots`.  A refusal, where
-  // nothing was sent; None, where `receive` has none.  Nothing else may be pending where slots are named.
+  // Makes a whole step: `send`, then `receive` for all of the slots, in the order of `slots`. If slots are named, no
+  // slot of the part may be pending before. Returns a batch; the Refusal if nothing was sent; or None if `receive`
+  // returns None.
   nb::object step(nb::handle actions, nb::handle slots, std::uint32_t part);
-  // Sends a message (or kClose) to `worker` concerning `env`; returns the number that its answer will carry, under
-  // which `addressee` is put into the dict `addressees`, unless that is None.
+  // Sends a message (or kClose) concerning `env` to `worker`. Returns the sequence number that the answer will carry.
+  // If `addressees` is not None, it is a dict that receives `addressee` under this number.
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                              nb::handle addressee);
 
-  // -- in --------------------------------------------------------------------------------------------
+  // -- receiving -------------------------------------------------------------------------------------
 
-  // Waits until `wanted` slots of a part are done (ready or failed), or somebody needs attention (an answer to a
-  // message, a dead worker, words from the relay), or `timeout_ns` (negative: none) is over.  Sleeps
-  // without the GIL; lets signal handlers run.  True when `wanted` slots are done.  No part: there are none to wait
-  // for.
+  // Waits until `wanted` slots of a part are done (ready or failed), until an event needs attention (an answer to a
+  // message, a dead worker, log records from the relay), or until `timeout_ns` has passed (negative: no timeout).
+  // Sleeps without the GIL and lets signal handlers run. Returns true if `wanted` slots are done. Without a part, it
+  // waits for events only.
   bool wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> part);
 
-  // Waits until so many pending slots of a part are done (0: all of them), and takes what is there.  None when anything
-  // is out of the ordinary: nothing is pending, somebody needs attention, or is to be told of a fault, or has said what
-  // was not heard.  Then nothing was taken.
+  // Waits until `wanted` pending slots of a part are done (0: all), and takes a batch of the ready ones. Returns None
+  // and takes nothing if no slot is pending, an event needs attention, a fault must be raised, or log records are
+  // unread.
   nb::object receive(std::uint32_t wanted, std::uint32_t part);
-  // Removes up to `limit` ready slots of a part, the first to arrive, and returns a batch of them: in that order, or by
-  // slot, or in the order of `slots`, which are those (else None).  See `Batch` for what it has, and for
-  // it `extras`: {position: (flags, parts | None, terminal | None)} of the envs with a final observation or a blob, by
-  // their first rows; terminal: what `reset_into_row` was given.
-  // With background autoreset the slots whose episode is over are told to reset, and are pending again.
-  // `pad_to` (0: none): the batch has so many rows, which `make_padding` has made room for.
+  // Removes up to `limit` ready slots of a part, in the order of arrival, and returns them as a batch. `by_slot` sorts
+  // the batch by slot; `slots`, unless None, names the ready slots and sets their order. The batch's `extras` is
+  // {position: (flags, parts | None, terminal | None)}, for envs with a final observation or a blob; `position` is the
+  // env's first row, and `terminal` the parts of a result that a reset completed. With background autoreset, slots that
+  // have ended an episode are sent a reset, and are pending again. `pad_to`: the number of rows of the batch, after
+  // `make_padding` for that number; 0: no padding.
   nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part, std::uint32_t pad_to);
   void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows); }
-  // Removes all ready results of a part, and forgets its failures.
+  // Discards all ready results and failures of a part.
   void drop_ready(std::uint32_t part);
 
-  // -- what goes wrong ---------------------------------------------------------------------------------
+  // -- faults ------------------------------------------------------------------------------------------
 
-  // The first event that Python has to decide on: a `Message`, then a `LateWorker`, then a `DeadWorker`; or None.  An
-  // event stays until it is removed, because whatever decides on it may be interrupted, and then begins again.  So it
-  // is removed together with all other changes, see `call_all`.
+  // The first event that Python must decide on: a `Message`, then a `LateWorker`, then a `DeadWorker`; or None. The
+  // Python code may be interrupted, and then starts over. Therefore an event stays until it is removed, together with
+  // all other changes; see `call_all`.
   //
-  // The slot of a failure, or of a result that waits for a renewal, is orphaned.  A late worker is reported once, a
-  // dead one again if it is sent something.  With the event of a dead worker, its slots are orphaned.
+  // The slot of a failure, or of a result that waits for a renewal, is orphaned. A late worker is reported once; a dead
+  // worker is reported again if it is sent another command. Removing the event of a dead worker orphans its slots.
   nb::object first_event() const;
   void remove_event();
-  // The failures of a part were raised: its failed slots are no longer pending.
+  // Makes the failed slots of a part idle, after their failures were raised.
   void release_failed(std::uint32_t part) {
     if (has_part(part)) slots_.release_failed(part);
   }
-  // Ends an orphaned command, see `Outcome`.  `parts` is handed out with the result.
+  // Ends an orphaned command, see `Outcome`. `parts` is handed out with the result.
   void resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
 
-  // For a successor of a dead worker: its port is as new, and what is sent waits there until it `arrives`.
+  // Prepares the port of a dead worker for its successor. Commands wait in the port until the successor `arrives`.
   void reopen(std::uint32_t worker);
-  // There will be none: it counts as dead from now on.
+  // Counts a worker as dead, because it will have no successor.
   void give_up(std::uint32_t worker);
 
-  // Something that `wait` does not hand over by itself: answers, failures, deaths, words from the relay.
+  // Returns whether events exist that `wait` does not handle: answers, failures, deaths, log records from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
-  // From now on what happens is noted there; null: no more.
+  // Notes further events in `log`; null ends the trace.
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
 
   // Shows Python's garbage collector the objects that may refer to the hub.
@@ -164,15 +166,15 @@ class Hub {
     for (PartObjects& one : part_objects_) one.extras.reset();
   }
 
-  // Throws std::system_error when there is no memory for it.
+  // Throws std::system_error if memory runs out.
   void add_info_column(Column column);
 
  private:
   using Arrival = Mail::Arrival;
   struct PartObjects {
-    nb::object env_ids;        // its slots
-    LentFrames lent = {};      // its frames that are
-    nb::object lease, extras;  // of its rollout; null: there is none
+    nb::object env_ids;        // the slots of the part
+    LentFrames lent = {};      // the frames of the part that are lent
+    nb::object lease, extras;  // of the rollout of the part; null without a rollout
   };
 
   std::vector<RolloutStore::Rows> rows_of_rollouts() const;
@@ -226,7 +228,7 @@ class Hub {
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;
   SlotLedger slots_;
-  std::vector<PartObjects> part_objects_;  // by their order
+  std::vector<PartObjects> part_objects_;  // by index of the part
   Workers workers_;
   PoolBell bell_;
   Inbox inbox_;

@@ -1,8 +1,8 @@
-// What somebody has to deal with: answers to messages and slots that failed, in the order in which they came; workers
-// that died; workers that are late, or whose results make no sense.
+// The events that Python must decide on: answers to messages and failed slots, in the order of arrival; dead workers;
+// workers that are late or send unsound results.
 //
-// Each comes one by one and stays until it is removed: whoever deals with it may be interrupted, and then begins with
-// it again.
+// Python takes the events one by one. Its code may be interrupted, and then starts over with the same event. Therefore
+// an event stays until it is removed.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +18,19 @@ namespace remuda {
 
 struct Message {
   std::uint32_t worker;
-  std::optional<std::uint32_t> slot;  // of an answer: the env that was asked
+  std::optional<std::uint32_t> slot;  // for an answer: the env of the message
   std::uint64_t sequence;
   std::uint32_t flags;
   nb::object parts;
 
   bool is_answer() const { return (flags & kIsMessage) != 0; }
-  // A slot that failed instead of getting ready.
+  // Returns whether a slot failed instead of becoming ready.
   bool is_fault() const { return (flags & kIsFailure) && !is_answer(); }
 };
 
 struct LateWorker {
   std::uint32_t worker;
-  std::optional<Op> op;  // that it is late with; none: its results make no sense
+  std::optional<Op> op;  // the op that is late; none: the worker's results are unsound
 };
 
 struct DeadWorker {
@@ -56,7 +56,7 @@ class Inbox {
   }
   bool has_faults() const { return faults_ != 0; }
 
-  // Answers that are still to come.
+  // Counts answers that have not arrived yet.
   void await_answer() { ++awaited_; }
   void forgo_answers(std::size_t count) { awaited_ -= count; }
   bool awaits_answers() const { return awaited_ != 0; }
@@ -75,14 +75,14 @@ class Inbox {
   void add_late(LateWorker worker) { late_.push_back(worker); }
   void remove_late() { late_.pop_front(); }
 
-  // Something that is no slot's result, be it a fault: answers, renewals that are due, workers.
+  // Returns whether any event other than a fault exists: an answer, a renewal that is due, a dead or late worker.
   bool has_others() const { return messages_.size() != faults_ || !dead_.empty() || !late_.empty(); }
 
  private:
   std::deque<Message> messages_;
-  std::size_t faults_ = 0;          // of them
+  std::size_t faults_ = 0;          // of `messages_`
   std::size_t awaited_ = 0;         // answers
-  std::deque<std::uint32_t> dead_;  // each once
+  std::deque<std::uint32_t> dead_;  // each worker once
   std::deque<LateWorker> late_;
 };
 

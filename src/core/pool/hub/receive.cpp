@@ -1,4 +1,4 @@
-// The hub's receiving: waits for results, takes them in, and hands them out as batches.
+// The hub's receiving: waits for results, accepts them, and hands them out as batches.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +18,7 @@ constexpr std::uint32_t kEverything = 0xffffffff;
 bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> number) {
   CallerMeter::Call call(caller_meter_);
   const bool is_done = wait_from(Clock::now(), wanted, timeout_ns, number);
-  if (is_done) call.goes_on();  // what is there is taken next
+  if (is_done) call.goes_on();  // the caller takes the results next
   return is_done;
 }
 
@@ -26,16 +26,18 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
                     std::optional<std::uint32_t> number) {
   if (callbacks_.pump.is_valid()) {
     callbacks_.pump();
-    const auto before = std::exchange(start, Clock::now());  // it may have taken any time
+    const auto before = std::exchange(start, Clock::now());  // the pump may have run for any time
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(start - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, start, number.has_value());
   }
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   workers_.clock().look(start, RunningClock::kUnwatched);
-  workers_.transfers().write_on();                  // first: whoever waits for it is not late
-  if (workers_.watch().is_due(start)) poll(start);  // also where the others' results keep coming in time
-  for (auto now = start;;) {                        // of the last look at the clock, of which there is one a turn
+  // Write before the check for lateness, because a worker that waits for these bytes is not late.
+  workers_.transfers().write_on();
+  // Poll here, too, because the results of other parts may always come before the first sleep.
+  if (workers_.watch().is_due(start)) poll(start);
+  for (auto now = start;;) {  // read once per turn of the loop
     const std::uint32_t heard = bell_.count();
     workers_.transfers().write_on();
     drain();
@@ -45,8 +47,8 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     if (timeout_ns >= 0 && now >= deadline) return false;
     Nanoseconds limit = workers_.watch().longest_sleep(now);
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
-    // An answer to a message is wanted as soon as it comes, and so is the end of a turn, or of an episode, that
-    // somebody waits for; results only when there are enough.
+    // Wake up for each result if an answer to a message is awaited, or if the end of a turn or of an episode lets
+    // another worker or slot continue. Otherwise wake up only for enough results.
     const bool each = part == nullptr || inbox_.awaits_answers() || workers_.outbox().any_waits_for_turn() ||
                       slots_.seating().anyone_asks();
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
@@ -65,8 +67,8 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   }
 }
 
-// Until the bell has been rung up to `target`, or for about `limit`; or, while messages move, until one of them can go
-// on.  False when it was the latter.  `now`: the time before it, and then after it.
+// Sleeps until the bell has been rung up to `target`, or for about `limit`. While messages are under way, sleeps until
+// one of them can continue, and returns false. `now`: the time before the sleep; becomes the time after it.
 bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
   if (!bell_.has_reached(target) && workers_.transfers().sleep(limit)) {
     now = Clock::now();
@@ -90,7 +92,7 @@ void Hub::drain() {
   serve_spares();
 }
 
-// False when some of it is still to come, and the result is to be looked at again.
+// Returns false if parts of the result have not arrived yet. Then the result must be accepted again later.
 bool Hub::accept(std::uint32_t worker, const Result& result) {
   nb::object parts;
   const Arrival arrival = read(worker, result, parts);
@@ -119,15 +121,15 @@ void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object par
   if (is_told) tell({worker, first, result.sequence, result.flags, std::move(told)});
 }
 
-// Gives a fresh env to each slot that ended an episode, or was cut off, and is to begin another in the same step, if
-// its turn has come.
+// Gives a spare env to each slot that ended its episode, or was cut off, and must begin another one in the same step,
+// if it is the slot's turn.
 void Hub::serve_spares() {
   if (!slots_.seating().anyone_asks()) return;
-  if (slots_.states().any_orphaned_step()) workers_.raise_news();  // it is decided next, and then we look again
+  if (slots_.states().any_orphaned_step()) workers_.raise_news();  // Python decides on it, then this runs again
   for (std::uint32_t slot : slots_.take_spares_due()) {
     swap_in_spare(slot);
     if (slots_.complete_with_spare(slot)) push_again(slot);
-    workers_.raise_news();  // workers in the caller's thread must be given the chance to run
+    workers_.raise_news();  // gives workers in the caller's thread the chance to run
   }
 }
 
@@ -140,12 +142,12 @@ nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::u
   return take_rows(limit, by_slot, order, number, pad_to);
 }
 
-// `order`: of the rows, by their slots; empty: in that of arrival, or of slots.
+// `order`: the slots in the order of the batch's rows; empty for the order of arrival or of slots.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                           std::uint32_t number, std::uint32_t pad_to) {
   Part& part = slots_.parts().at(number);
   std::vector<Run> runs = slots_.take_ready(part, limit);
-  // By slot is the order of a frame, and what arrived in which order is chance.
+  // Rows of a whole frame are sorted by slot, because the order of arrival depends on timing.
   const bool is_ascending = std::is_sorted(order.begin(), order.end());
   const bool whole = is_ascending && part.is_whole_frame(runs);
   auto is_before = [](const Run& a, const Run& b) { return a.slot < b.slot; };

@@ -1,4 +1,4 @@
-// The hub's rollouts: where steps fill rows of one piece of memory, frame after frame.
+// The hub's rollouts, which steps fill frame after frame in one piece of memory.
 #include <algorithm>
 #include <stdexcept>
 
@@ -37,14 +37,14 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
     rollout = std::make_shared<Rollout>(rollout_store_, base, first_position, width, steps);
   }
   lendings_->add_rollout(rollout);
-  // The action whose result fills a row lies a frame before it, in columns of fewer rows.
+  // An action lies one frame before its result, and the columns of actions have fewer rows before those of rollouts.
   const std::uint32_t shift = width + base - plan_.slots;
   nb::object views = nb::inst_alloc(nb::type<RolloutViews>());
   new (nb::inst_ptr<RolloutViews>(views))
       RolloutViews(rollout, frame_taker_.columns(), actions_.columns(), rollout->first_row() + width - shift);
   nb::inst_mark_ready(views);
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    keep_last_actions(slots_.parts().at(number).slots());  // while the rollout before is there
+    keep_last_actions(slots_.parts().at(number).slots());  // before the previous rollout is released
     slots_.parts().at(number).begin(rollout, shift);
     PartObjects& objects = objects_of_part(number);
     objects.lease = nb::borrow(nb::inst_ptr<RolloutViews>(views)->lease());
@@ -64,7 +64,7 @@ void Hub::end_rollout_of(std::uint32_t number) {
   forget_rollout(number);
 }
 
-// Unless results that fill it are still to come.
+// Drops the lease of a part's rollout, once the part itself has released the rollout.
 void Hub::forget_rollout(std::uint32_t number) {
   if (slots_.parts().at(number).rollout()) return;
   PartObjects& objects = objects_of_part(number);
@@ -73,7 +73,7 @@ void Hub::forget_rollout(std::uint32_t number) {
   objects.extras.reset();
 }
 
-// The last actions of these slots, which may be in a rollout, go where they are found when that is gone.
+// Moves the last actions of these slots from the rollout to the rows of the pool, so that they outlive the rollout.
 void Hub::keep_last_actions(const std::vector<std::uint32_t>& slots) {
   std::vector<std::uint32_t> from, to;
   for (std::uint32_t slot : slots) {
@@ -92,7 +92,7 @@ std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::ui
   return part.send_to_rollout(op, targets, slots_.states());
 }
 
-// `extras`: of these runs, by position.
+// `extras`: the objects of these runs, by position in the batch.
 void Hub::note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras) {
   Part& part = slots_.parts().at(number);
   part.fill(runs);

@@ -1,10 +1,10 @@
-// A rollout: so many frames of neighbouring rows, one after another, that the steps of some parts fill in turn.
+// A rollout: consecutive frames of neighbouring rows, which the steps of some parts fill in turn.
 //
-// Frame 0 has the observations that it begins with; the t-th step of a slot (from 0) takes its action from the action
-// columns' frame t, and its result fills frame t + 1.  Each slot has a clock of its own: which frame is its next one.
-// While a slot has frames left all its steps go there, and afterwards to the pool's own frames as ever.
+// Frame 0 has the observations that the rollout begins with. The t-th step of a slot (from 0) takes its action from
+// frame t of the action columns, and its result fills frame t + 1. Each slot has its own next frame. While a slot has
+// frames left, all its steps go to the rollout; afterwards they go to the pool's frames again.
 //
-// Whoever holds it keeps its rows; the last one gives them back.
+// The rows are given back when the last owner of the rollout releases it.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace remuda {
 
 class Rollout {
  public:
-  // Of the slots at the positions `first_position`, ..., of which there are `width`; `base`: the row that the first row
-  // of the store is.  Throws std::system_error when there is no memory for it.
+  // `first_position`, `width`: the slots at `width` positions from this one on. `base`: the row where the store begins.
+  // Throws std::system_error if memory runs out.
   Rollout(std::shared_ptr<RolloutStore> store, std::uint32_t base, std::uint32_t first_position, std::uint32_t width,
           std::uint32_t steps)
       : store_(std::move(store)),
@@ -43,32 +43,32 @@ class Rollout {
   std::uint32_t rows() const { return width_ * (steps_ + 1); }
   const std::shared_ptr<Arena>& arena() const { return store_->arena(); }
 
-  // Whether the result of such a command to the slot at a position goes into the rollout.
+  // Returns whether the result of such a command to the slot at this position goes into the rollout.
   bool wants(Op op, std::uint32_t position) const {
     const std::uint32_t next = next_frame_[position - first_position_];
     return op == Op::kObserve ? next == 0 : op == Op::kStep && next != 0 && next <= steps_;
   }
-  // Whether further steps of the slot go there, which has shown what it was at first.
+  // Returns whether further steps of the slot go into the rollout, after its first observation.
   bool is_under_way(std::uint32_t position) const { return wants(Op::kStep, position); }
-  // The row of the slot's latest result, where it is under way and nothing is pending.
+  // The row of the slot's latest result, if the slot is under way and not pending.
   std::uint32_t last_row(std::uint32_t position) const { return next_row(position) - width_; }
-  // The row that it goes to, and that it has been sent.
+  // The row for the slot's next result. `advance` counts a command that will fill it.
   std::uint32_t next_row(std::uint32_t position) const {
     const std::uint32_t i = position - first_position_;
     return first_row_ + next_frame_[i] * width_ + i;
   }
   void advance(std::uint32_t position) { ++next_frame_[position - first_position_]; }
-  // Nothing more is to go there; it is told from one that is full by this number.
+  // Stops the slot from filling the rollout. The number differs from that of a slot that has filled all its frames.
   void close(std::uint32_t position) { next_frame_[position - first_position_] = steps_ + 2; }
 
-  // Whether what so many columns from this one on are sent next goes to that frame.
+  // Returns whether the next results of `count` columns from `column` on go to this frame.
   bool is_next(std::uint32_t column, std::uint32_t count, std::uint32_t frame) const {
     const auto from = next_frame_.begin() + column;
     return std::all_of(from, from + count, [frame](std::uint32_t next) { return next == frame; });
   }
   const std::vector<std::uint32_t>& next_frames() const { return next_frame_; }  // by column
 
-  // Whether so many slots from a position on are at the same frame.
+  // Returns whether `count` slots from a position on have the same next frame.
   bool is_even(std::uint32_t position, std::uint32_t count) const {
     const auto from = next_frame_.begin() + (position - first_position_);
     return std::all_of(from, from + count, [from](std::uint32_t frame) { return frame == *from; });
@@ -80,12 +80,12 @@ class Rollout {
 
   // The frame of a row.
   std::uint32_t frame_of(std::uint32_t row) const { return (row - first_row_) / width_; }
-  // Results have been handed out.
+  // Marks rows as filled, because their results are being handed out.
   void fill(std::uint32_t row, std::uint32_t count) {
     std::fill_n(is_filled_.begin() + (row - first_row_), count, std::uint8_t{1});
   }
   const std::vector<std::uint8_t>& is_filled() const { return is_filled_; }  // by row
-  // Nothing is pending that fills these rows. Those that no result has filled have none from now on.
+  // Clears the rows that no result has filled. No command that fills these rows may be pending.
   void settle(std::uint32_t row, std::uint32_t count) const {
     for (std::uint32_t i = row - first_row_; i < row - first_row_ + count; ++i)
       if (is_filled_[i] == 0) store_->clear(piece_.first() + i, 1);
@@ -99,7 +99,7 @@ class Rollout {
   std::vector<std::uint8_t> is_filled_;    // by row
 };
 
-// Of a rollout.
+// The lease on a rollout.
 class RolloutLease final : public Lease {
  public:
   explicit RolloutLease(std::shared_ptr<Rollout> rollout) : Lease(rollout->arena()), rollout_(std::move(rollout)) {}

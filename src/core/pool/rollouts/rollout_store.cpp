@@ -9,7 +9,7 @@ namespace remuda {
 
 HeldRows RolloutStore::take(std::uint32_t rows) {
   merge_free();
-  pieces_.reserve(pieces_.size() + 1);  // a failure leaves everything as it was
+  pieces_.reserve(pieces_.size() + 1);  // so that a later failure leaves everything as it was
   if (const auto fitting = find_free(rows); fitting != pieces_.end()) {
     const Piece rest{fitting->first + rows, fitting->rows - rows, nullptr};
     HeldRows held = fitting->hold();
@@ -48,7 +48,7 @@ void RolloutStore::add_column(Rows rows) {
   columns_.push_back(rows);
 }
 
-// The smallest that is large enough.
+// The smallest free piece that is large enough.
 RolloutStore::Pieces::iterator RolloutStore::find_free(std::uint32_t rows) {
   auto best = pieces_.end();
   for (auto piece = pieces_.begin(); piece != pieces_.end(); ++piece)
@@ -56,7 +56,7 @@ RolloutStore::Pieces::iterator RolloutStore::find_free(std::uint32_t rows) {
   return best;
 }
 
-// Where so many rows are nobody's.
+// The first row of a gap of `rows` rows between pieces.
 std::uint32_t RolloutStore::find_gap(std::uint32_t rows) const {
   std::uint32_t first = 0;
   for (const Piece& piece : pieces_) {
@@ -68,7 +68,7 @@ std::uint32_t RolloutStore::find_gap(std::uint32_t rows) const {
   return first;
 }
 
-// Looks at each piece once: another thread may give one back meanwhile.
+// Checks each piece only once, because another thread may give one back meanwhile.
 void RolloutStore::drop_free() {
   std::erase_if(pieces_, [this](const Piece& piece) {
     if (!piece.is_free()) return false;
@@ -77,7 +77,7 @@ void RolloutStore::drop_free() {
   });
 }
 
-// Neighbours become one piece.
+// Merges neighbouring free pieces.
 void RolloutStore::merge_free() {
   for (std::size_t i = 1; i < pieces_.size();) {
     Piece &before = pieces_[i - 1], &piece = pieces_[i];

@@ -1,11 +1,11 @@
-// The memory of rollouts: who has which of the rows beyond the frames, and which of these have memory.
+// The memory of rollouts: the rows beyond the frames, the rollouts that hold them, and the rows that have memory.
 //
-// A rollout takes its rows in one piece.  What it gives back keeps its memory for the next one; where that does not fit
-// into any such piece, all of them lose theirs first.  So what is reserved is what the rollouts that are held need, and
-// what the latest ones that are not held needed.
+// A rollout takes its rows in one piece. A piece that is given back keeps its memory for the next rollout. If no such
+// piece is large enough, all of them lose their memory first. So the store reserves what the held rollouts need, and
+// what the latest released ones needed.
 //
-// Any thread may give rows back, when it drops the last array of a rollout; the rest is the pool's thread's.  Giving
-// back is one store to a flag, so there is no lock that a forked copy of the process could inherit while it is held.
+// Any thread may give rows back, when it drops the last array of a rollout. Everything else belongs to the pool's
+// thread. Giving back is one store to a flag, so no forked child can inherit a lock that is held.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace remuda {
 
-// Rows that are held; destroying this gives them back.  It may outlive the store.
+// Rows that are held. The destructor gives them back. May outlive the store.
 class HeldRows {
  public:
   using Flag = std::shared_ptr<std::atomic<bool>>;
@@ -39,24 +39,25 @@ class HeldRows {
 
 class RolloutStore {
  public:
-  // Of a column: how many bytes a row has, and where the first row is that rollouts may have.
+  // The rows of one column: the bytes of a row, and the offset of the first row that rollouts may have.
   struct Rows {
     std::uint64_t offset, bytes;
-    bool is_cleared = false;  // Whether rows without a result are zeros: rewards and flags.
+    bool is_cleared = false;  // whether rows without a result are zeros: rewards and flags
   };
 
-  // `count`: of the rows there are.
+  // `count`: the number of rows that rollouts may have.
   RolloutStore(std::shared_ptr<Arena> arena, std::uint32_t count, std::vector<Rows> columns)
       : arena_(std::move(arena)), count_(count), columns_(std::move(columns)) {}
 
-  // So many rows.  Throws std::system_error when there is no memory for them.
+  // Takes `rows` rows. Throws std::system_error if memory runs out.
   HeldRows take(std::uint32_t rows);
-  // These rows have no result.
+  // Clears rows that have no result.
   void clear(std::uint32_t first, std::uint32_t rows) const;
-  // How many bytes `take` would have to reserve.
+  // The number of bytes that `take` would have to reserve.
   std::uint64_t bytes_to_reserve(std::uint32_t rows);
 
-  // Another column, which gets memory for the rollouts that there are.  Throws std::system_error; then it is none.
+  // Adds a column, with memory for the existing rollouts. Throws std::system_error if memory runs out, and adds nothing
+  // then.
   void add_column(Rows rows);
 
   const std::shared_ptr<Arena>& arena() const { return arena_; }
@@ -64,7 +65,7 @@ class RolloutStore {
  private:
   struct Piece {
     std::uint32_t first, rows;
-    HeldRows::Flag is_held;  // null: nothing has held it since it was cut off
+    HeldRows::Flag is_held;  // null: not held since it was split off a larger piece
 
     // Acquire: the holder's last access comes before the next write.
     bool is_free() const { return !is_held || !is_held->load(std::memory_order_acquire); }  // edge "give back"
@@ -89,7 +90,7 @@ class RolloutStore {
   const std::shared_ptr<Arena> arena_;
   const std::uint32_t count_;
   std::vector<Rows> columns_;
-  Pieces pieces_;  // that have memory, by their first rows
+  Pieces pieces_;  // those with memory, by first row
 };
 
 }  // namespace remuda

@@ -1,7 +1,7 @@
-// What each env's last result was, and the results that the pool makes from it for envs that are gone.
+// The last result of each env, and the results that the pool makes from it when an env has failed.
 //
-// Workers keep a copy of the last observation, reward and flags of each env in two rows beyond the frames, where the
-// plan has them (`Plan::keeps_last`): only there can results be made.
+// Workers copy the last observation, reward and flags of each env into two rows beyond the frames, if the plan has
+// these rows (`Plan::keeps_last`). The pool can make results only if it has.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ namespace remuda {
 
 class LastResults {
  public:
-  struct Rows {  // a column
+  struct Rows {  // the memory of one column
     std::byte* at;
     std::size_t bytes;  // of one row
     std::byte* row(std::uint32_t row) const { return at + row * bytes; }
   };
-  // `columns`: reward, terminated, truncated, info mask, then the observation's leaves; `final_columns`: those leaves
-  // of the observation that ended an episode; `computed`: the caller's own.
+  // `columns`: reward, terminated, truncated, info mask, then the leaves of the observation. `final_columns`: the same
+  // leaves of the observation that ended an episode. `computed`: the columns that the user's functions fill.
   LastResults(const Plan& plan, std::vector<Rows> columns, std::vector<Rows> final_columns,
               std::vector<Rows> computed = {})
       : plan_(plan),
@@ -33,34 +33,35 @@ class LastResults {
   const std::vector<Rows>& final_columns() const { return final_columns_; }
   const std::vector<Rows>& computed() const { return computed_; }
 
-  // Another result of the env has come.
+  // Counts a result that has arrived.
   void count(std::uint32_t env) {
     ++envs_[env].results;
     envs_[env].is_fresh = false;
   }
   std::uint64_t results(std::uint32_t env) const { return envs_[env].results; }
-  // It was built anew since its last result and has not reset yet, so it knows of no observation.
+  // Returns whether the env was rebuilt since its last result and has not reset yet. Such an env has no observation.
   bool is_fresh(std::uint32_t env) const { return envs_[env].is_fresh; }
   void set_fresh(std::uint32_t env) { envs_[env].is_fresh = true; }
 
-  // Where its last result is kept, and whether that ended an episode (and no same-step autoreset began the next one).
+  // The row that keeps the last result of an env, and whether that result ended the episode. After a same-step
+  // autoreset, the episode is not over.
   std::uint32_t row_of(std::uint32_t env) const { return plan_.kept_row(env, envs_[env].results); }
   bool is_over(std::uint32_t env) const { return ends_episode(row_of(env)); }
   bool ends_episode(std::uint32_t row) const { return *at<bool>(kTerminated, row) || *at<bool>(kTruncated, row); }
 
-  // The episode ended with that result.
+  // Marks the result in this row as the end of its episode.
   void truncate(std::uint32_t row) const { *at<bool>(kTruncated, row) = true; }
 
-  // Makes a result: the last observation and computed columns once more, reward 0.
+  // Writes a result into the row: the last observation and computed columns again, with reward 0.
   void repeat(std::uint32_t env, std::uint32_t row) const;
-  // The same, truncated; and the last result ended the episode, too.
+  // Writes a result like `repeat`, but truncated. The kept last result then ends its episode, too.
   void end_episode(std::uint32_t env, std::uint32_t row);
-  // All of the same that goes into the row but the observation, which is another env's, and the last observation as the
-  // one that ended the episode.
+  // Completes a row if the reset of another env will supply its observation: writes reward 0, truncated, and the last
+  // observation as the final observation.
   void end_before_reset(std::uint32_t env, std::uint32_t row);
 
  private:
-  // Of the columns, which have no room for infos.
+  // The index of the first leaf in the columns here, which do not include the one for infos.
   static constexpr std::size_t kFirstOfLeaves = kFirstLeaf - 1;
   struct Env {
     std::uint64_t results = 0;

@@ -1,8 +1,8 @@
-// A part of the pool: its slots, in whose frames their results lie, and which of these have come.
+// A part of the pool: its slots, the frames that hold their results, and the results that have arrived.
 //
-// A command to all slots of a part fills a frame that can be leased; any other fills rows of the scratch frame, where a
-// slot's row is free because a slot has one command at a time.  While the part has a rollout, its steps fill the rows
-// of that.
+// A command to all slots of a part fills a frame that can be leased. Any other command fills rows of the scratch frame,
+// where the slot's row is free because a slot has one command at a time. While the part has a rollout, its steps fill
+// the rows of the rollout instead.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,19 @@
 
 namespace remuda {
 
-// Neighbouring slots whose results lie in neighbouring rows.
+// Neighbouring slots with results in neighbouring rows.
 struct Run {
   std::uint32_t slot, row, count, flags;
 };
 
-// The same rows env by env, in the order of these slots, which are those of the runs; each env has `width` of them.
+// Returns the rows of `runs` in the order of `slots`, one run for each env. `slots` are the slots of the runs; each env
+// has `width` of them.
 std::vector<Run> in_order(const std::vector<Run>& runs, const std::vector<std::uint32_t>& slots, std::uint32_t width);
 
 class Part {
  public:
-  // `slots`: ascending, whose rows lie one after another in each frame from `first_position` on.  `frame_rows`: of a
-  // whole frame.  The book is of the frames 1, 2, ...; 0 is the scratch frame.
+  // `slots`: ascending; their rows are neighbours in each frame, starting at `first_position`. `frame_rows`: the number
+  // of rows in a whole frame. `book`: manages the frames 1, 2, ...; frame 0 is the scratch frame.
   Part(std::vector<std::uint32_t> slots, std::uint32_t first_position, std::uint32_t frame_rows,
        std::shared_ptr<FrameBook> book, std::uint32_t frames)
       : slots_(std::move(slots)),
@@ -42,64 +43,67 @@ class Part {
 
   std::uint32_t in_flight() const { return in_flight_; }
   std::uint32_t ready() const { return ready_count_; }
-  // Slots that were sent something of which the part was not told yet what came of it.
+  // The number of slots that are in flight, ready, or failed without the failure having been raised.
   std::uint32_t pending() const { return in_flight_ + ready_count_ + unraised_; }
-  // Slots that are ready, or have failed.
+  // The number of slots that are ready or have failed.
   std::uint32_t done() const { return ready_count_ + reported_ + unraised_; }
 
-  // So many slots are in flight from now on; returns the frame that their results go to.
+  // Puts `count` slots in flight. Returns the frame that their results go to; 0 is the scratch frame.
   std::uint32_t send(std::uint32_t count);
 
-  // From now on steps fill this, of these slots and perhaps others, whose actions lie so many rows before their
-  // results. Nothing is pending that fills the one before.
+  // Makes steps of these slots fill `rollout`, which may have slots of other parts, too. The row of an action lies
+  // `action_shift` rows before the row of its result. Throws std::logic_error if the previous rollout is still being
+  // filled.
   void begin(std::shared_ptr<Rollout> rollout, std::uint32_t action_shift);
-  // Steps fill it no more; what is pending still does.
+  // Makes later steps fill frames again. Commands that are pending still fill the rollout.
   void end_rollout();
-  // That which steps fill, or what is pending does; null: none.
+  // The rollout that steps, or pending commands, fill; null if the part has no rollout.
   const std::shared_ptr<Rollout>& rollout() const { return rollout_; }
-  // Whether anything is pending that fills the rollout.
+  // Returns whether pending commands fill the rollout.
   bool is_filling() const { return filling_ != 0; }
-  // The row for each of these slots that is sent such a command, which is in flight from now on; kNoRow of those whose
-  // results go elsewhere.  Empty where they all do.
+  // Puts the slots with results that go into the rollout in flight. Returns a row for each target: its row in the
+  // rollout, or kNoRow if its result goes elsewhere. Returns an empty vector if the part has no rollout.
   static constexpr std::uint32_t kNoRow = 0xffffffff;
   std::vector<std::uint32_t> send_to_rollout(Op op, const std::vector<std::uint32_t>& targets, const Slots& slots);
-  // Results have been handed out.
+  // Marks rows of the rollout as filled, because their results are being handed out.
   void fill(std::span<const Run> runs);
-  // Whether a row is a rollout's.
+  // Returns whether a row belongs to a rollout.
   bool is_in_rollout(std::uint32_t row) const { return row / frame_rows_ >= rows_out_.size(); }
 
-  // Where the action of a slot at a position goes, or the first of all of them, that is sent a step next; and of one
-  // whose result goes to that row.
+  // The row of the action for the next step of the slot at `position`.
   std::uint32_t next_action_row(std::uint32_t position) const {
     const bool is_there = rollout_ && rollout_->wants(Op::kStep, position);
     return is_there ? rollout_->next_row(position) - action_shift_ : position;
   }
+  // Returns whether the next actions of all slots go to neighbouring rows, which start at the row of the first slot.
   bool has_actions_in_order() const {
     return !rollout_ || rollout_->is_even(first_position_, static_cast<std::uint32_t>(slots_.size()));
   }
+  // The row of the action of a command with its result in `row`.
   std::uint32_t action_row(std::uint32_t row, std::uint32_t position) const {
     return row < first_result_ ? position : row - action_shift_;
   }
 
-  // Slots in flight have results now.
+  // Moves the slots of a run from in flight to ready.
   void finish(const Run& run);
-  // A slot is no longer in flight, and has no result.
+  // Takes a slot without a result out of flight.
   void drop(std::uint32_t row);
-  // A slot is no longer in flight, and has a failure to be raised.
+  // Takes a slot out of flight, and counts its failure, which must be raised.
   void fail(std::uint32_t row);
-  // Failed slots become idle, because their failures were raised or dropped.
+  // Makes failed slots idle, because their failures were raised or dropped.
   void release_failed(Slots& slots);
-  // A worker has reported the failure of so many slots, which stay in flight until the pool has decided on it.
+  // Counts slots after a worker has reported their failure. They stay in flight until the pool has decided on the
+  // failure.
   void count_reported(std::uint32_t slots) { reported_ += slots; }
   void discount_reported(std::uint32_t slots) { reported_ -= slots; }
 
-  // Removes the runs of up to `limit` ready slots, the first to arrive.  Their rows stay taken.
+  // Removes the runs of up to `limit` ready slots, in the order of arrival. Their rows stay taken.
   std::vector<Run> take(std::uint32_t limit);
-  // Whether these are all rows of a frame that can be leased.
+  // Returns whether the runs cover all rows of a frame that can be leased.
   bool is_whole_frame(std::span<const Run> runs) const;
-  // The frame's rows are the lease's from now on, which gives it back.
+  // Hands the frame of this row over to a lease, which gives the frame back. Returns the frame.
   std::uint32_t lend(std::uint32_t row);
-  // Rows have been dealt with: a frame goes back to the book with its last one.
+  // Frees rows that are no longer needed. A frame goes back to the book with its last row.
   void free_rows(std::uint32_t row, std::uint32_t count);
 
  private:
@@ -108,14 +112,14 @@ class Part {
   std::vector<std::uint32_t> slots_;
   std::uint32_t first_position_, frame_rows_;
   std::shared_ptr<FrameBook> book_;
-  std::vector<std::uint32_t> rows_out_;  // per frame: sent and not yet dealt with
+  std::vector<std::uint32_t> rows_out_;  // by frame: rows that are sent and not yet freed
   std::vector<Run> ready_;               // in the order of arrival
-  std::uint32_t ready_count_ = 0;        // of their slots
+  std::uint32_t ready_count_ = 0;        // slots in `ready_`
   std::uint32_t in_flight_ = 0;
-  std::uint32_t reported_ = 0;  // of those
-  std::uint32_t unraised_ = 0;  // slots that have failed
+  std::uint32_t reported_ = 0;  // slots in flight with a reported failure
+  std::uint32_t unraised_ = 0;  // failed slots
   std::shared_ptr<Rollout> rollout_;
-  std::uint32_t filling_ = 0;                               // rows of it that are sent and not yet dealt with
+  std::uint32_t filling_ = 0;                               // rows of the rollout that are sent and not yet freed
   std::uint32_t first_result_ = kNoRow, action_shift_ = 0;  // of the latest rollout
 };
 

@@ -17,7 +17,7 @@ std::uint32_t Parts::divide(std::vector<std::vector<std::uint32_t>> divisions, L
   return first_;
 }
 
-// The parts that there are make room for others.
+// Removes all parts. Books with leased frames stay until the frames are back.
 void Parts::retire() {
   for (Part& part : parts_) {
     part.end_rollout();

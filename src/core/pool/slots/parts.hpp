@@ -1,6 +1,6 @@
-// How the slots are divided into parts, and by which numbers callers know these.
+// The division of the slots into parts, and the numbers by which callers name the parts.
 //
-// No number is given twice: those of parts of an earlier division stand for none.
+// No number is used twice, so the numbers of an earlier division name no part.
 #pragma once
 
 #include <algorithm>
@@ -16,39 +16,39 @@
 
 namespace remuda {
 
-// The slots were divided into other parts since the caller learned this number.
+// Raised for a part number of an earlier division.
 struct PartGone : std::out_of_range {
   PartGone() : std::out_of_range("the pool was split in the course of this call; use what split() has returned") {}
 };
 
 class Parts {
  public:
-  // There are none before `divide`.  `frames`: of each part, the scratch frame among them.
+  // There are no parts before `divide`. `frames`: the number of frames of each part, including the scratch frame.
   Parts(Slots& slots, std::uint32_t frames) : slots_(slots), frames_(frames) {}
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
-  // Divides the slots anew, each into one of these, while nothing is pending.  `lendings` is told which rows the frames
-  // of each are.  Returns the number of the first; the others' follow.
+  // Replaces the parts; each of `divisions` has the slots of one. No slot may be pending. Registers the frames of each
+  // part with `lendings`. Returns the number of the first part; the numbers of the others follow.
   std::uint32_t divide(std::vector<std::vector<std::uint32_t>> divisions, Lendings& lendings);
 
-  // Of the parts that there are.
+  // The numbers of the current parts.
   std::vector<std::uint32_t> numbers() const {
     std::vector<std::uint32_t> numbers(parts_.size());
     std::iota(numbers.begin(), numbers.end(), first_);
     return numbers;
   }
   bool has(std::uint32_t number) const { return index(number) < parts_.size(); }
-  // From 0, in the order of the parts that there are.
+  // The index of a part in the current division, from 0.
   std::uint32_t index(std::uint32_t number) const { return number - first_; }
-  // Throws PartGone if there is none.
+  // Throws PartGone if no part has this number.
   Part& at(std::uint32_t number) {
     if (!has(number)) throw PartGone();
     return parts_[index(number)];
   }
   const Part& at(std::uint32_t number) const { return const_cast<Parts*>(this)->at(number); }
 
-  // The one that a slot is in, and its number.
+  // The part that a slot is in, and the number of this part.
   Part& of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
   const Part& of(std::uint32_t slot) const { return parts_[slots_[slot].part]; }
   std::uint32_t number_of(std::uint32_t slot) const { return first_ + slots_[slot].part; }
@@ -69,8 +69,8 @@ class Parts {
   Slots& slots_;
   const std::uint32_t frames_;
   std::vector<Part> parts_;
-  std::uint32_t first_ = 0;  // its number
-  // Of how the slots were divided before: their rows lie elsewhere now, but some are still held.
+  std::uint32_t first_ = 0;  // the number of parts_[0]
+  // The books of earlier divisions. Their frames covered other rows, and some of these are still leased.
   std::vector<std::shared_ptr<FrameBook>> books_before_;
 };
 

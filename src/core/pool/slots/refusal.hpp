@@ -8,9 +8,9 @@ namespace remuda {
 
 struct Refusal {
   enum class Reason : std::uint8_t {
-    kPart,       // the pool was divided since, and has no such part
+    kPart,       // the pool was split again, and this part no longer exists
     kPending,    // some slots of the part have commands or results
-    kTargets,    // the slots are not a list, tuple or array of distinct slots of the part, of vector envs all
+    kTargets,    // not a list, tuple or array of distinct slots of the part, in whole vector envs
     kMustReset,  // some slots must be reset first
     kLost,       // the envs of some slots are lost
     kInFlight,   // some slots have a command or a result already
@@ -18,7 +18,7 @@ struct Refusal {
 
   Reason reason;
   std::vector<std::uint32_t> slots =
-      {};  // that failed the check, in the order of the command; none for kPart, kTargets
+      {};  // the slots that failed the check, in the order of the command; empty for kPart and kTargets
 };
 
 }  // namespace remuda

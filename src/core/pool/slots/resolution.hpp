@@ -1,20 +1,20 @@
-// What becomes of a slot whose env failed: of its command, and of an episode that was cut off between two commands.
+// Resolves the slots of an env that failed: the command in flight, or an episode that was cut off between two commands.
 //
-// The command of an orphaned slot, to which no worker will answer any more, is
+// The command of an orphaned slot will not be answered by a worker. It is
 //
-//   dropped             it has no result, and nobody is told
-//   failed              it has no result: the failure itself is what its part receives
-//   sent once more      to the env that was built anew
-//   answered            with a result that the pool makes: the last observation once more, or the end of the episode
+//   dropped             it has no result, and no failure is raised
+//   failed              it has no result: its part receives the failure
+//   resent              to the env that was rebuilt
+//   answered            with a result that the pool makes: the last observation again, or the end of the episode
 //   reset into the row  the end of the episode and the first observation of the next one make one result
 //
-// An episode that was cut off while nothing was in flight ends with the answer to the slot's next command: `defer_end`
-// now, `deliver_end` then.
+// An episode that was cut off while no command was in flight ends with the answer to the slot's next command:
+// `defer_end` now, `deliver_end` then.
 //
-// A slot is named by the first of those of its env, and what becomes of it becomes of all of them.
+// Every method takes the first slot of an env and applies to all slots of this env.
 //
-// It moves slots from state to state and fills rows; whoever asks sends what is to be sent, and keeps what belongs to a
-// result beside its row.
+// This class changes the states of slots and fills rows. Its caller sends the commands that remain to be sent, and
+// keeps the Python objects that belong to a result.
 #pragma once
 
 #include <cstdint>
@@ -32,40 +32,39 @@ class Resolution {
  public:
   enum class Next {
     kAnswered,    // the slot is ready
-    kSend,        // its command, as `Slots` has it by now, is to be sent
-    kAwaitSpare,  // it has asked for a spare, which is to reset into its row
+    kSend,        // the caller must send the command that `Slots` has now
+    kAwaitSpare,  // the slot is queued for a spare, which will reset into its row
   };
 
-  // `width`: of each env.
+  // `width`: the number of slots of each env.
   Resolution(Slots& slots, Seating& seating, LastResults& last_results, Parts& parts, std::uint32_t width)
       : slots_(slots), seating_(seating), last_results_(last_results), parts_(parts), width_(width) {}
 
-  // -- of an orphaned slot -----------------------------------------------------------------------------------
+  // -- an orphaned slot --------------------------------------------------------------------------------------
 
   void drop(std::uint32_t slot);
   void fail(std::uint32_t slot);
   void resend(std::uint32_t slot);  // the caller sends it
   void repeat_last(std::uint32_t slot);
   void end_episode(std::uint32_t slot);
-  // `is_complete`: reward, flags and terminal observation are in the row; else they are written as `end_episode` does,
-  // and where there are spares one of them resets, for nobody waits for the env that is built anew.
+  // `is_complete`: the row already has its reward, flags and terminal observation. Otherwise this function writes them
+  // as the end of the episode. If the pool has spares, one of them resets then, because a rebuild would take longer.
   Next reset_into_row(std::uint32_t slot, bool is_complete);
-  // A slot in flight, or orphaned, whose row a spare is to complete.
+  // Lets a spare complete the row of a slot that is in flight or orphaned.
   void await_spare(std::uint32_t slot);
 
-  // -- of a slot that is idle, or ready ----------------------------------------------------------------------
+  // -- a slot that is idle or ready --------------------------------------------------------------------------
 
-  // Its next step or observe is answered by `end_episode`, or by `reset_into_row`.  False for a slot that awaits a
-  // spare, whose episode has ended.
+  // Lets `end_episode` or `reset_into_row` answer the next step or observe of the slot. Returns false for a slot that
+  // awaits a spare, because its episode has ended already.
   bool defer_end(std::uint32_t slot, bool into_reset);
-  // Its next command was sent, as number `sequence`: answers it, where that tells of the end.  None: there is nothing
-  // to tell, or a reset, which ends the episode anyway.
+  // Ends the episode with the answer to the slot's next command, which was sent as number `sequence`. Returns None if
+  // this command is a reset, which ends the episode anyway.
   std::optional<Next> deliver_end(std::uint32_t slot, std::uint64_t sequence);
-  // Its next command was to observe what only the pool knows.
+  // Answers an observe with the last observation, which only the pool has.
   void answer_observe(std::uint32_t slot);
 
  private:
-  // Calls `act` with each slot of the env.
   template <class Act>
   void each(std::uint32_t first, Act act) {
     for (std::uint32_t slot = first; slot < first + width_; ++slot) act(slot);

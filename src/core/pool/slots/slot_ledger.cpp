@@ -52,7 +52,7 @@ nb::tuple SlotLedger::last(std::uint32_t slot) const {
   return nb::make_tuple(last_results_.row_of(env), none_or(last_parts_[env]));
 }
 
-// With restarts, results that the pool made count, too.
+// With restarts, the results that the pool makes count, too.
 bool SlotLedger::needs_reset(std::uint32_t slot) const {
   if (plan_.keeps_last && last_results_.is_over(env_of(slot))) return true;
   return progress_[env_of(slot)].needs_reset.load(std::memory_order_relaxed) != 0;
@@ -76,7 +76,7 @@ nb::tuple SlotLedger::seeded(std::uint32_t env) const {
                         progress.resets.load(std::memory_order_relaxed) - seeded_at);
 }
 
-// -- what is sent --------------------------------------------------------------------------------------------
+// -- commands ------------------------------------------------------------------------------------------------
 
 std::vector<std::uint32_t> SlotLedger::busy_slots(std::uint32_t part) const {
   std::vector<std::uint32_t> busy;
@@ -104,7 +104,7 @@ std::optional<Refusal> SlotLedger::refusal(Op op, const std::vector<std::uint32_
 bool SlotLedger::begin_episode(std::uint32_t slot, Op op, bool has_parts) {
   if (op == Op::kObserve) return false;
   slots_.go_on(slot);
-  // With a seed or options it is its own env that resets.
+  // A reset with a seed or options is for the env that backs the slot now.
   const bool is_plain = op == Op::kStep ? autoreset_ == Autoreset::kNextStep : !has_parts;
   if (!seating_.has_spares() || !is_plain) return false;
   slots_.set_op(slot, Op::kReset);
@@ -121,18 +121,18 @@ std::optional<bool> SlotLedger::deliver_end(std::uint32_t slot, std::uint64_t se
   objects_[slot].ending.reset();
   const auto next = resolution_.deliver_end(slot, sequence);
   if (!next) return std::nullopt;
-  if (autoreset_ == Autoreset::kDisabled)  // only the caller resets it
+  if (autoreset_ == Autoreset::kDisabled)  // without autoreset, the caller must reset it
     for (std::uint32_t each = slot; each < slot + plan_.width; ++each) obstacles_->require_reset(each);
   return follow(*next, slot, ending);
 }
 
-// -- what has come -------------------------------------------------------------------------------------------
+// -- results -------------------------------------------------------------------------------------------------
 
 std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   const std::uint32_t first = seating_.slot_of(result.env);
   const bool failed = result.flags & kIsFailure, ends = result.flags & kHasFinal;
-  // In same-step autoreset, a result that needs another env, or a renewed one, is not whole: the reset of that env
-  // belongs to it.
+  // With same-step autoreset, a result that ends an episode includes the reset that follows. It is incomplete if a
+  // spare or a renewed env must make this reset.
   if (ends && (result.flags & kHasSpares) && !failed && !(result.flags & kUndone)) {
     resolution_.await_spare(first);
     objects_[first].terminal = std::move(parts);
@@ -148,7 +148,7 @@ std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
 void SlotLedger::finish(std::uint32_t first, const Result& result) {
   for (std::uint32_t slot = first; slot < first + result.count; ++slot) {
     slots_.finish(slot);
-    if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // else it is nothing new
+    if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // an observe repeats the last result
   }
   if (plan_.keeps_last) last_parts_[result.env] = objects_[first].result;
   objects_[first].command.reset();
@@ -203,7 +203,8 @@ bool SlotLedger::complete_with_spare(std::uint32_t slot) {
   return follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
 }
 
-// Continues with a slot after its episode was cut off.  `ending`: goes with its result.
+// Continues with a slot after its episode was cut off. `ending`: the parts of the result that ends the episode. Returns
+// whether the caller must send the slot's command.
 bool SlotLedger::follow(Resolution::Next next, std::uint32_t slot, nb::handle ending) {
   if (next == Resolution::Next::kAnswered) {
     keep_result(slot, ending);
@@ -261,7 +262,7 @@ std::vector<std::uint32_t> SlotLedger::note_ends(const std::vector<Run>& runs) {
   return resetting;
 }
 
-// An end that was not reported yet comes with the next result.
+// An end that has not been reported yet comes with the next result instead.
 void SlotLedger::cut_off_in_rollout(std::uint32_t slot) {
   const std::shared_ptr<Rollout>& rollout = parts_.of(slot).rollout();
   const std::uint32_t position = slots_[slot].position;

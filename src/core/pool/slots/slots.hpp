@@ -1,4 +1,4 @@
-// The states of each slot's command and of its episode.  Only this class changes them.
+// The states of each slot's command and episode. Only this class changes them.
 //
 // The command:
 //
@@ -9,7 +9,7 @@
 //   awaiting spare -> orphaned        it is the slot's turn to take a spare
 //   orphaned       -> in flight       the command is sent again, or the rebuilt env resets into its row
 //   orphaned       -> ready           the pool makes the result
-//   orphaned       -> awaiting spare  a spare env resets into its row, in the place of the env that failed
+//   orphaned       -> awaiting spare  a spare env replaces the env that failed, and resets into its row
 //   orphaned       -> idle            the command has no result
 //   orphaned       -> failed          the command has no result, and its part must raise the failure
 //   failed         -> idle            the failure was raised or dropped
@@ -17,9 +17,9 @@
 //
 // The episode, as far as it matters to the slot's next command:
 //
-//   goes on        -> over            the result that ends it is taken, and the pool begins the next one itself
+//   goes on        -> over            the result that ends it is taken, and the pool begins the next episode itself
 //   goes on        -> cut off         its worker died while the slot was idle or ready, and no result has ended it yet
-//   over, cut off  -> goes on         the next command is sent, whose answer ends the episode or begins another
+//   over, cut off  -> goes on         the next command is sent; its answer ends the episode or begins another
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ enum class Episode : std::uint8_t {
   kGoesOn,
   kOver,
   kCutOff,           // the next result, which the pool makes, ends it
-  kCutOffIntoReset,  // ... and the rebuilt env resets into the row of that result (same-step autoreset)
+  kCutOffIntoReset,  // same as kCutOff, and the rebuilt env resets into the row of that result (same-step autoreset)
 };
 
 class Slots {
@@ -46,8 +46,8 @@ class Slots {
     SlotState state = SlotState::kIdle;
     Episode episode = Episode::kGoesOn;
     Op op = Op::kReset;            // of its last command
-    std::uint32_t row = 0;         // ... and where the result goes
-    std::uint64_t sequence = 0;    // ... and when it was sent, among others
+    std::uint32_t row = 0;         // of the result of its last command
+    std::uint64_t sequence = 0;    // the number of its last command
     std::uint32_t action_row = 0;  // of its last step
   };
 
@@ -60,7 +60,7 @@ class Slots {
     slots_[slot].position = position;
   }
 
-  // -- the command: each throws std::logic_error where the table above has no such line -------------------
+  // -- the command: each throws std::logic_error for a change that is not in the table above --------------
 
   void send(std::uint32_t slot, Op op, std::uint32_t row) {
     move<SlotState::kIdle>(slot, SlotState::kInFlight);
@@ -79,12 +79,12 @@ class Slots {
   void release(std::uint32_t slot) { move<SlotState::kFailed>(slot, SlotState::kIdle); }
   void take(std::uint32_t slot) { move<SlotState::kReady>(slot, SlotState::kIdle); }
 
-  // The command in flight is another one than the caller's.
+  // Replaces the caller's op in a command that is in flight.
   void set_op(std::uint32_t slot, Op op) { slots_[slot].op = op; }
   void set_sequence(std::uint32_t slot, std::uint64_t sequence) { slots_[slot].sequence = sequence; }
   void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_[slot].action_row = row; }
-  // The sequence of the first command that may still end an episode: in flight, or orphaned and not decided yet.  The
-  // largest number if there is none.
+  // The sequence of the first step that may still end an episode: in flight, or orphaned without a decision. Returns
+  // the largest number if no slot has such a step.
   std::uint64_t first_open_step() const;
   bool any_orphaned_step() const;
 
@@ -116,7 +116,7 @@ class Slots {
   }
 
   std::vector<Slot> slots_;
-  std::uint32_t cut_off_ = 0;  // of them
+  std::uint32_t cut_off_ = 0;  // slots with an episode that is cut off
 };
 
 }  // namespace remuda

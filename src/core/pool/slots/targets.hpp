@@ -1,4 +1,4 @@
-// The slots that a command is for, as callers name them: by number, in any order.
+// Checks the slots that a caller names for a command: numbers in any order.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace remuda {
 
-// The same as slots; none where they are not distinct slots of the part, or not whole vector envs (of `width`
-// neighbours, each one's in order and together).
+// Returns the ids as slots. Returns nothing unless they are distinct slots of the part and form whole vector envs:
+// groups of `width` neighbours, each group together and in order.
 inline std::optional<std::vector<std::uint32_t>> as_targets(std::span<const std::int64_t> ids, const Slots& slots,
                                                             std::uint32_t part, std::uint32_t width) {
   std::vector<std::uint32_t> targets;
   targets.reserve(ids.size());
   std::vector<bool> seen(slots.count());
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (static_cast<std::uint64_t>(ids[i]) >= slots.count()) return std::nullopt;  // one below 0, too
+    if (static_cast<std::uint64_t>(ids[i]) >= slots.count()) return std::nullopt;  // also catches negative numbers
     const auto slot = static_cast<std::uint32_t>(ids[i]);
     const auto sub_env = static_cast<std::uint32_t>(i % width);
     if (seen[slot] || slots[slot].part != part || slot % width != sub_env) return std::nullopt;

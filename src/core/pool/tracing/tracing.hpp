@@ -1,4 +1,4 @@
-// Notes what the hub does in a `TraceLog`, while there is one.  Nothing but `is_on` is to be called otherwise.
+// Notes the hub's activity in a `TraceLog`. Without a log, only `is_on` and `set_log` may be called.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ namespace remuda {
 class Tracing {
  public:
   bool is_on() const { return log_ != nullptr; }
-  // Null: to no log any more.
+  // Replaces the log; null: stops the trace.
   void set_log(std::shared_ptr<TraceLog> log) {
     log_ = std::move(log);
     begin_batch();
   }
 
-  // The caller steps, and so asks for a batch.
+  // Notes that the caller steps, which begins the way to a batch.
   void note_step(Clock::time_point now) { called_ = to_ns(now); }
-  // He asks for one; it may be the second time, after something else had to be dealt with.
+  // Notes a call for a batch. It may be the second call for the same batch, after an event interrupted the first.
   void note_call(Clock::time_point now) {
     if (called_ == 0) called_ = to_ns(now);
   }
@@ -56,7 +56,7 @@ class Tracing {
   }
 
   std::shared_ptr<TraceLog> log_;
-  // Of the batch to come; 0: not yet.
+  // For the next batch; 0: not yet.
   std::uint64_t called_ = 0, waited_from_ = 0, waited_until_ = 0;
   std::uint32_t last_worker_ = TraceEvent::kNobody, last_env_ = 0;
 };

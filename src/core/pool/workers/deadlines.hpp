@@ -1,4 +1,4 @@
-// How long an env may take for each op, and whether that is over.
+// The time that an env may take for each op.
 #pragma once
 
 #include "ipc/protocol.hpp"
@@ -8,7 +8,7 @@ namespace remuda {
 
 class Deadlines {
  public:
-  struct Limits {  // 0: any time
+  struct Limits {  // 0: unlimited
     Nanoseconds reset{0}, step{0}, message{0}, build{0};
   };
 
@@ -18,7 +18,8 @@ class Deadlines {
                limits.build.count() != 0;
   }
   bool has_any() const { return has_any_; }
-  // Whether an op that has run since `begin` has had more time than it may, while we were awake.
+  // Returns whether an op that has run since `begin` exceeds its limit. Time in which this process was frozen does not
+  // count.
   bool is_over(Op op, Clock::time_point begin, Clock::time_point now, const RunningClock& clock) const {
     const Nanoseconds limit = limit_of(op);
     return limit.count() != 0 && now - begin - clock.lost_since(begin) > limit;

@@ -18,9 +18,9 @@ namespace remuda {
 
 namespace {
 
-// The wait for a worker that is reading, before the rest of a message is copied.
+// The wait for a busy worker to read, before the rest of a message is copied.
 [[maybe_unused]] constexpr int kMomentMs = 1;
-// One call reads no more, so that signals and other workers are served in the course of a large message.
+// The limit for one call, so that signals and other workers are served during a large message.
 [[maybe_unused]] constexpr std::size_t kBytesPerRead = 1 << 20;
 
 std::vector<std::byte> head_of(std::span<const Bytes> parts) {
@@ -40,7 +40,7 @@ std::vector<std::byte> head_of(std::span<const Bytes> parts) {
   return bytes;
 }
 
-// A message of more bytes than the machine has is no message.
+// Rejects the sizes of a message that has more bytes than the machine has memory.
 bool fit_into_memory(std::span<const std::uint64_t> sizes) {
 #if REMUDA_LINUX
   auto left =
@@ -74,7 +74,7 @@ void MessageSocket::hold() {
 // -- sending -----------------------------------------------------------------------------------------------
 
 void MessageSocket::post(std::span<const Bytes> parts) {
-  if (fd_ < 0 && !is_held_) return;  // the worker is gone, as its process descriptor shows
+  if (fd_ < 0 && !is_held_) return;  // the worker is gone, which its process descriptor shows
   if (outbox_.empty()) moved_ = Clock::now();
   const std::vector<std::byte> head = head_of(parts);
   write_on();
@@ -98,8 +98,8 @@ void MessageSocket::write_on() {
 
 #if REMUDA_LINUX
 
-// Returns how many bytes the socket has taken: all of them if the worker is gone, and nothing reads them. `is_patient`:
-// waits a moment for room even before the first of them.
+// Returns the number of bytes that the socket has taken. If the worker is gone, this is all of them, because no process
+// will read them. `is_patient`: waits a moment for room even before the first byte.
 std::size_t MessageSocket::write(Bytes bytes, bool is_patient) {
   std::size_t written = 0;
   while (written < bytes.size()) {
@@ -150,7 +150,7 @@ MessageSocket::Arrival MessageSocket::read(const MakePart&) { return Arrival::kL
 
 #endif
 
-// The piece before is complete.  kPartial: the next one is to be received.
+// Begins the next piece after one is complete. Returns kPartial if there is a piece to receive.
 MessageSocket::Arrival MessageSocket::begin_piece(const MakePart& make_part) try {
   switch (const std::size_t piece = pieces_begun_++) {
     case 0:
@@ -168,7 +168,7 @@ MessageSocket::Arrival MessageSocket::begin_piece(const MakePart& make_part) try
       missing_ = {make_part(sizes_[piece - 2]), sizes_[piece - 2]};
       return Arrival::kPartial;
   }
-} catch (const std::bad_alloc&) {  // the sizes make no sense, or there is no memory for what they announce
+} catch (const std::bad_alloc&) {  // the sizes are nonsense, or exceed the free memory
   return Arrival::kNonsense;
 }
 

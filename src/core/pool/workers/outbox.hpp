@@ -1,7 +1,7 @@
-// What goes out to the workers: commands and messages, through their rings, or where they are too large for these
-// through their sockets; and when their bells are rung for it.
+// Sends commands and messages to the workers, through their rings, or through their sockets if they are too large.
 //
-// Commands are written first and published then, all of a worker's with one ring of its bell, when its turn has come.
+// Commands are written first and published later: all of a worker's commands with one ring of its bell, once it has its
+// turn.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace remuda {
 
 class Outbox {
  public:
-  // `max_running`: how many workers may have commands at once.
+  // `max_running`: the number of workers that may have commands at once.
   Outbox(std::vector<Port>& ports, Mail& mail, const Deadlines& deadlines, std::uint32_t max_running)
       : ports_(ports),
         mail_(mail),
@@ -27,18 +27,18 @@ class Outbox {
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  // The number of what is written next, one command or message: they count together, from 1.
+  // The number of the next command or message. Both are counted together, from 1.
   std::uint64_t next_sequence() { return ++sequence_; }
   std::uint64_t last_sequence() const { return sequence_; }
 
-  // Writes a command or message.  `parts`: None, or what goes with it.
+  // Writes a command or message. `parts`: the objects that belong to it, or None.
   void push(std::uint32_t worker, Command command, nb::handle parts);
-  // Lets the worker see what was written for it, if its turn has come; `at_once`: whoever's turn it is.
+  // Makes everything that was written visible to the worker, if it gets a turn. `at_once`: even without a free turn.
   void publish(std::uint32_t worker, TimeOfCall& now, bool at_once = false);
   void publish_all(TimeOfCall& now) {
     for (std::uint32_t worker = 0; worker < ports_.size(); ++worker) publish(worker, now);
   }
-  // The worker has nothing left to do: whoever has waited longest is next.
+  // Ends the turn of a worker that has nothing left to do. The worker that has waited longest is next.
   void finish_turn(std::uint32_t worker);
   bool has_turn(std::uint32_t worker) const { return turns_.has(worker); }
   bool any_waits_for_turn() const { return turns_.any_waiting(); }

@@ -1,4 +1,4 @@
-// The bell that workers ring when results are there, and the pool's caller waiting for it.
+// The bell that workers ring for their results, and the wait of the pool's caller for it.
 #pragma once
 
 #include <atomic>
@@ -20,15 +20,17 @@ class PoolBell {
   PoolBell(const PoolBell&) = delete;
   PoolBell& operator=(const PoolBell&) = delete;
 
-  // This worker leaves its core to the caller, until another finds itself there.
+  // Makes this worker leave its core to the caller, until another worker is on the caller's core.
   void appoint_sleeper(std::uint32_t worker) { cores_.sleeper.store(worker + 1, std::memory_order_relaxed); }
 
-  // How often it was rung.  Read before the rings: what is published after we looked at them rings past this count.
+  // The number of rings so far. Read it before the result rings: results that are published later ring past this count.
+  // The acquire keeps the reads of the rings after this load.
   std::uint32_t count() const { return bell_.notified.load(std::memory_order_acquire); }
   bool has_reached(std::uint32_t target) const { return reached(bell_, target); }
 
-  // Tells the workers whether each result counts before they are through.  False when that is so from now on: then what
-  // they have published until now is to be looked at once more.
+  // Lets the workers count their results only once all are published (true), or each result at once. Returns false
+  // after a switch to the latter: results that are published already may not be counted, so the rings must be read
+  // again.
   bool ask_for_all(bool all) {
     if (all == asks_for_all_) return true;
     want_all(bell_, all);
@@ -36,8 +38,8 @@ class PoolBell {
     return all;
   }
 
-  // Until it has been rung up to `target`, or for about `limit`; also returns early for no reason.  `now`: the time
-  // before it; returns the time after it.
+  // Sleeps until the bell has been rung up to `target`, or for about `limit`, or shorter without a reason. `now`: the
+  // time before the sleep. Returns the time after it.
   Clock::time_point wait(std::uint32_t target, Nanoseconds limit, Clock::time_point now) {
     const bool is_barred = !spin_right_.ask(now);
     if (cores_.barred.load(std::memory_order_relaxed) != is_barred)

@@ -1,12 +1,12 @@
-// A worker as the pool reaches it: the pool's ends of its rings, and what state it is in.
+// The pool's access to one worker: the pool's ends of its rings, and the worker's state.
 //
-//   coming          -> serving        it has built its envs, and takes what was sent meanwhile
-//   coming          -> dead           there will be none
-//   serving         -> late           it has missed a deadline; that is told once
-//   serving, late   -> corrupt        what it said makes no sense: nothing more is read from it
+//   coming          -> serving        it has built its envs, and takes the commands that were sent meanwhile
+//   coming          -> dead           it will have no successor
+//   serving         -> late           it has missed a deadline, which is reported once
+//   serving, late   -> corrupt        its results are unsound: nothing more is read from it
 //   serving, late,
-//   corrupt         -> dead           its process has ended; what it had published was read before
-//   dead            -> coming         it will have a successor, whose port is as new
+//   corrupt         -> dead           its process has ended; its published results were read before
+//   dead            -> coming         it will have a successor, with an empty port
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,19 @@ class Port {
   Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint32_t first_env, std::uint32_t envs);
 
   PortState state() const { return state_; }
-  // Throws std::logic_error where the table above has no such line.
+  // Throws std::logic_error for a change that is not in the table above.
   void become(PortState state);
-  // Whether its results are read; whether its commands are published.
+  // Returns whether results are read in this state; whether commands are published.
   bool is_read() const { return state_ == PortState::kServing || state_ == PortState::kLate; }
   bool is_published() const { return state_ != PortState::kComing && state_ != PortState::kDead; }
 
-  // For the successor of one that is dead: rings and bells as new.
+  // Resets rings and bells for the successor of a dead worker.
   void reopen(const Arena& arena, const Plan& plan, std::uint32_t worker);
 
   bool hosts(std::uint32_t env) const { return env - first_env < envs; }
-  // What it does, by its own word: see Task.  It may have ended that already, of which its results tell, and it may
-  // have overwritten the word: then it would have begun after now, or before its life here.
+  // The task that the worker is at, by its own word; see Task. The worker may have finished it already, which its
+  // results show. It may also have overwritten the word: `is_at` rejects a finished task, and one that began in the
+  // future or before this worker's life.
   std::uint64_t task() const { return meter->task.load(std::memory_order_acquire); }
   bool is_at(std::uint64_t task) const {
     return Task::is_sound(task) && !Task::is_over(task, last_end_ns) && Task::begin_ns(task) <= now_ns();
@@ -49,11 +50,11 @@ class Port {
   BlobReader blobs_in;
   std::uint32_t first_env, envs;
   std::uint32_t width;                   // of each env
-  std::uint32_t outstanding = 0;         // commands and messages sent and not yet answered
-  std::vector<std::uint64_t> messages;   // of those: the messages, by sequence
+  std::uint32_t outstanding = 0;         // commands and messages that are sent and not yet answered
+  std::vector<std::uint64_t> messages;   // the sequences of outstanding messages
   bool has_unpublished = false;          // commands
-  Clock::time_point heard = {};          // its last sign of progress, or when it was given work; for deadlines
-  std::uint64_t last_end_ns = now_ns();  // when its last result was ready, by its own clock; before: when it opened
+  Clock::time_point heard = {};          // the worker's last sign of progress, or the start of its work; for deadlines
+  std::uint64_t last_end_ns = now_ns();  // when its last result was ready, by its clock; at first: when this opened
 
  private:
   void open_ends(const Arena& arena, const Plan& plan, std::uint32_t worker);

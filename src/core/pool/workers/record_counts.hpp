@@ -1,5 +1,5 @@
-// Counts the log records and warnings of workers, and those that the pool's caller has read.  The caller reads them
-// before the results of the commands in which they were logged.
+// Counts the log records and warnings of workers, and those that the pool's caller has read. The caller reads them
+// before the results of the commands that logged them.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Whether a worker's result answers anything: it can write whatever it likes into its rings, so that is asked before it
-// is acted upon.
+// Checks that a worker's result answers a command or a message. A worker can write anything into its rings, so the pool
+// checks each result before it uses it.
 #pragma once
 
 #include "pool/slots/seating.hpp"

@@ -1,7 +1,8 @@
-// Which pool of this process may let its workers spin: one at a time, or there would be more spinners than cores.
+// The right to let workers spin, which only one pool of this process has. With more, spinners would outnumber the
+// cores.
 //
-// It is the pool whose results are waited for: who has it keeps it by waiting, and who has not waited for a while loses
-// it to the next who does.
+// The pool that waits for results has the right, and keeps it by waiting. After `kKept` without a wait, the next pool
+// that waits takes the right. All orders are relaxed, because the right guards no data: a lost race only moves it.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,7 @@ class SpinRight {
   SpinRight(const SpinRight&) = delete;
   SpinRight& operator=(const SpinRight&) = delete;
 
-  // Our pool's results are waited for: whether the right is ours now.
+  // Called when this pool waits for results. Returns whether the pool has the right now.
   bool ask(Clock::time_point now) {
     std::uint64_t holder = holder_id().load(std::memory_order_relaxed);
     if (holder != id_) {
@@ -37,7 +38,7 @@ class SpinRight {
     return id;
   }
   static std::atomic<std::uint64_t>& holder_id() {
-    static std::atomic<std::uint64_t> id{0};  // nobody's
+    static std::atomic<std::uint64_t> id{0};  // 0: no pool
     return id;
   }
   static std::atomic<std::uint64_t>& held_until() {

@@ -12,9 +12,9 @@ namespace remuda {
 
 namespace {
 
-// The length of a wait for sockets.  In its course nothing announces results in the rings.
+// The length of one wait for sockets. During this wait, results in the rings do not wake the caller.
 [[maybe_unused]] constexpr Nanoseconds kSocketSlice = std::chrono::milliseconds(1);
-// A message that has not moved for so long is not waited for in particular.
+// A message that has not moved for this long is not worth a wait for sockets.
 [[maybe_unused]] constexpr Nanoseconds kStill = 2 * kSocketSlice;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The sockets of all workers, and the wait for those on which a message is under way.
+// The sockets of all workers, and the wait for messages under way.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Transfers {
   explicit Transfers(std::uint32_t workers) : sockets_(workers) {}
 
   const MessageSocket& operator[](std::uint32_t worker) const { return sockets_[worker]; }
-  // As the functions of the same names of a worker's `MessageSocket`.
+  // These call the functions of the same names of the worker's `MessageSocket`.
   void open(std::uint32_t worker, int fd) {
     change(worker, [fd](MessageSocket& socket) { socket.open(fd); });
   }
@@ -30,13 +30,14 @@ class Transfers {
     return arrival;
   }
 
-  // Goes on with sending each message that is incomplete.
+  // Sends more of each incomplete message.
   void write_on() {
     for (std::uint32_t worker = 0; writing_ != 0 && worker < sockets_.size(); ++worker)
       change(worker, &MessageSocket::write_on);
   }
-  // Sleeps until a message can go on, or a millisecond.  False, without having slept, if no message is under way or has
-  // moved in the last two: these are looked at as often as everything else that rings no bell.
+  // Sleeps until a message can continue, or for a millisecond. Returns false, without a sleep, if no message is under
+  // way or none has moved in the last two milliseconds. Such messages are checked as often as everything else that
+  // rings no bell.
   bool sleep(Nanoseconds limit) const;
 
  private:
@@ -51,7 +52,7 @@ class Transfers {
   }
 
   std::vector<MessageSocket> sockets_;       // by worker
-  std::uint32_t reading_ = 0, writing_ = 0;  // the numbers of those that are
+  std::uint32_t reading_ = 0, writing_ = 0;  // counts of sockets with a message under way
 };
 
 }  // namespace remuda

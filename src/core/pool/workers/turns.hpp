@@ -1,4 +1,4 @@
-// Which workers may have commands at once: at most so many, and the others wait here, first come, first served.
+// Limits the number of workers that have commands at once. The others wait here, first come, first served.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@ namespace remuda {
 
 class Turns {
  public:
-  // `most`: of `workers`, how many may have a turn at once.
+  // `most`: the number of workers that may have a turn at once.
   Turns(std::uint32_t workers, std::uint32_t most) : running_(workers), most_(most) {}
 
   bool has(std::uint32_t worker) const { return running_[worker]; }
   bool any_waiting() const { return !waiting_.empty(); }
 
-  // Whether the worker has a turn now; if not, it has a place in the line.
+  // Returns whether the worker has a turn now. If not, the worker gets a place in the queue.
   bool ask(std::uint32_t worker) {
     if (running_[worker]) return true;
     if (count_ < most_) {
@@ -27,7 +27,7 @@ class Turns {
     if (std::find(waiting_.begin(), waiting_.end(), worker) == waiting_.end()) waiting_.push_back(worker);
     return false;
   }
-  // A turn for what cannot wait, however many have one.
+  // Gives the worker a turn for something urgent, beyond the limit if necessary.
   void take(std::uint32_t worker) {
     count_ += !running_[worker];
     running_[worker] = true;
@@ -36,8 +36,8 @@ class Turns {
     count_ -= running_[worker];
     running_[worker] = false;
   }
-  // Takes the worker that has waited longest from the line, if there is room for it.  It may have nothing to do any
-  // more: only `ask` gives it the turn.
+  // Removes the worker that has waited longest from the queue, if a turn is free. The worker may have nothing left to
+  // do, so only `ask` gives it the turn.
   std::optional<std::uint32_t> next() {
     if (waiting_.empty() || count_ >= most_) return std::nullopt;
     const std::uint32_t worker = waiting_.front();
@@ -47,7 +47,7 @@ class Turns {
 
  private:
   std::vector<bool> running_;  // by worker
-  std::uint32_t count_ = 0;    // of those
+  std::uint32_t count_ = 0;    // workers that have a turn
   std::uint32_t most_;
   std::deque<std::uint32_t> waiting_;
 };

@@ -1,7 +1,7 @@
-// Looks at what does not ring the pool's doorbell: processes that end, descriptors that become readable, an alarm.
+// Checks everything that does not ring the pool's doorbell: processes that end, readable descriptors, an alarm.
 //
-// The descriptors stay the caller's, who may close them and open others of the same numbers.  So nothing is registered
-// with the kernel (as it would be with epoll): each look asks about those that are named at that moment.
+// The caller owns the descriptors, and may close them and open others with the same numbers. Therefore nothing is
+// registered with the kernel, as epoll would require. Each look polls the descriptors that are set at that moment.
 #pragma once
 
 #include <algorithm>
@@ -15,17 +15,16 @@ namespace remuda {
 
 class Watch {
  public:
-  static constexpr Nanoseconds kInterval = std::chrono::milliseconds(10);  // the bound on noticing any of it
+  static constexpr Nanoseconds kInterval = std::chrono::milliseconds(10);  // the longest delay before an event is seen
 
   explicit Watch(std::uint32_t workers) : pidfds_(workers, -1) {}
 
-  // `pidfd` (-1: none) becomes readable when the worker's process ends, of which every look tells until this is
-  // changed.
+  // Sets the descriptor (-1: none) that becomes readable when the worker's process ends. Each look reports the end
+  // until the descriptor is replaced.
   void set_process(std::uint32_t worker, int pidfd) { pidfds_[worker] = pidfd; }
-  // What this descriptor brings is news, for good.
+  // Makes data on this descriptor count as news, permanently.
   void set_relay(int fd) { relay_ = fd; }
-  // So it is for these, and when the alarm goes off, until others take their place.  What was news until now is none
-  // any more.
+  // Makes data on these descriptors, and the alarm, count as news until the next call. Clears the current news.
   void listen(std::vector<int> fds, Clock::time_point alarm) {
     listened_ = std::move(fds);
     alarm_ = alarm;
@@ -37,14 +36,14 @@ class Watch {
   // Only for benchmarks, which run slower than the clock does.
   void look_every(Nanoseconds interval) { interval_ = interval; }
 
-  // Whether the next look is due, for the time or the alarm.
+  // Returns whether the next look is due, because of the interval or the alarm.
   bool is_due(Clock::time_point now) const { return now - looked_ >= interval_ || is_alarm_due(now); }
-  // How long a sleep that begins now may last.
+  // The longest time that a sleep from now on may last.
   Nanoseconds longest_sleep(Clock::time_point now) const {
     if (!has_alarm()) return interval_;
     return std::clamp<Nanoseconds>(alarm_ - now, Nanoseconds(0), interval_);
   }
-  // Returns the workers whose processes have ended, and remembers whether there is news.
+  // Returns the workers with processes that have ended, and updates `has_news`.
   std::vector<std::uint32_t> look(Clock::time_point now);
 
  private:

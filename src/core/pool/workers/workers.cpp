@@ -33,7 +33,7 @@ Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::ui
       records_(*arena.at<Records>(Plan::kRecords)),
       outbox_(ports_, mail_, deadlines_, max_running) {}
 
-// -- what comes ----------------------------------------------------------------------------------------------
+// -- receiving -----------------------------------------------------------------------------------------------
 
 Mail::Arrival Workers::read_parts_of(std::uint32_t worker, const Result& result, nb::object& parts) {
   if (result.flags & kOnSocket) return mail_.read(worker, parts);
@@ -73,14 +73,14 @@ void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
 
 // -- time ----------------------------------------------------------------------------------------------------
 
-// A reset in advance that the pool does not wait for counts, too.
+// A reset ahead of time counts, too, although the pool does not wait for it.
 std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
   const Port& port = ports_[worker];
   const bool is_busy = port.is_at(task);
   if (port.state() != PortState::kServing || !(outbox_.has_turn(worker) || is_busy)) return std::nullopt;
   const Op op = is_busy ? Task::op(task) : oldest;
   const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(task))) : port.heard;
-  // The time in which this process neither read nor wrote a message in transit is not the worker's.
+  // Time in which this process neither read nor wrote a message in transit is not the worker's fault.
   const auto since = std::max(begin, transfers_[worker].moved());
   return deadlines_.is_over(op, since, now, clock_) ? std::optional(op) : std::nullopt;
 }

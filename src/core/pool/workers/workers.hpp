@@ -1,8 +1,7 @@
-// The workers of a pool, as the pool reaches them: what goes out to them, what comes from them, and what they are
-// doing.
+// The workers of a pool: what is sent to them, what is received from them, and what they are doing.
 //
-//   Port       rings, bell and state of each worker     Deadlines, RunningClock   how long anything may take
-//   Outbox     commands and messages, in turns          Watch                     what rings no bell
+//   Port       rings, bell and state of each worker     Deadlines, RunningClock   time limits of ops
+//   Outbox     commands and messages, in turns          Watch                     events that ring no bell
 //   Mail       messages too large for the arena         RecordCounts              log records of workers
 #pragma once
 
@@ -25,7 +24,7 @@ namespace remuda {
 
 class Workers {
  public:
-  // `envs_of_worker`: the number of envs of each worker, in order.  `queues`: see `Mail`.  `max_running`: the number of
+  // `envs_of_worker`: the number of envs of each worker, in order. `queues`: see `Mail`. `max_running`: the number of
   // workers that may have commands at once; the others wait for their turn.
   Workers(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker,
           const nb::sequence& queues, std::uint32_t max_running);
@@ -40,17 +39,17 @@ class Workers {
   Watch& watch() { return watch_; }
   RunningClock& clock() { return clock_; }
 
-  // -- what goes out -------------------------------------------------------------------------------------------
+  // -- sending -------------------------------------------------------------------------------------------------
 
-  // Whether there is room for one more message.  The commands of the worker's envs always find room, and one message
-  // for each env.
+  // Returns whether the ring has room for one more message. Commands of the worker's envs always find room, and so does
+  // one message for each env.
   bool has_room(std::uint32_t worker) const {
     return ports_[worker].outstanding + ports_[worker].envs < plan_.ring_capacity;
   }
 
-  // -- what comes ----------------------------------------------------------------------------------------------
+  // -- receiving -----------------------------------------------------------------------------------------------
 
-  // Receives the parts that come with a result, if any do.
+  // Receives the parts that come with a result, if any.
   Mail::Arrival read(std::uint32_t worker, const Result& result, nb::object& parts) {
     return result.flags & (kOnSocket | kHasBlob) ? read_parts_of(worker, result, parts) : Mail::Arrival::kWhole;
   }
@@ -63,54 +62,54 @@ class Workers {
     if (port.outstanding == 0) outbox_.finish_turn(worker);
     if (result.flags & kIsMessage) std::erase(port.messages, result.sequence);
   }
-  // The number of log records and warnings that the workers have sent so far; whether that is more than the caller has
-  // handled.  They are handled before the results of the step in which they were logged.
+  // The number of log records and warnings that the workers have sent so far; whether the caller has handled fewer. The
+  // caller handles them before the results of the step that logged them.
   std::uint32_t records_sent() const { return records_.sent(); }
   bool has_unread_records() const { return records_.any_unread(); }
   void note_records_read(std::uint32_t sent) { records_.note_read(sent); }
 
   // -- processes -----------------------------------------------------------------------------------------------
 
-  // Watches a process: its death is noticed, and when its socket (-1: it has none) is ready for the rest of a message.
-  // The descriptors stay the caller's.
+  // Watches for the death of a process, and for its socket (-1: none) to become ready for the rest of a message. The
+  // descriptors stay the caller's.
   void watch_process(std::uint32_t worker, int pidfd, int socket);
-  // Watches this descriptor too, permanently: log records of workers arrive there.  It stays the caller's.
+  // Also watches this descriptor, permanently: log records of workers arrive there. It stays the caller's.
   void relay(int fd) { watch_.set_relay(fd); }
   // Makes a wait end when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0: never).
-  // Both hold until they are replaced.  There is no news after this call.
+  // Both stay in force until the next call. This call clears the current news.
   void listen(std::vector<int> fds, std::int64_t alarm_ns) {
     watch_.listen(std::move(fds), Clock::time_point(Nanoseconds(alarm_ns)));
   }
   bool has_news() const { return watch_.has_news(); }
   void raise_news() { watch_.raise_news(); }                                // until the next `listen`
   void look_every(std::int64_t ns) { watch_.look_every(Nanoseconds(ns)); }  // only for benchmarks: see `Watch`
-  // The process of a worker has ended, and everything that it published was read.
+  // Marks a worker as dead, after its process has ended and all its published results were read.
   void end(std::uint32_t worker);
-  // A successor will replace a dead worker.  Its port is as new, and keeps what is sent until the successor arrives.
+  // Empties the port of a dead worker for its successor. The port keeps commands until the successor arrives.
   void reopen(std::uint32_t worker);
   void arrive(std::uint32_t worker, int pidfd, int socket);
 
   // -- time ----------------------------------------------------------------------------------------------------
 
-  // Nanoseconds that an env may take for a reset, a step, a message, a build; 0: any time.
+  // Sets the nanoseconds that an env may take for a reset, a step, a message, a build; 0: unlimited.
   void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns) {
     deadlines_.set({Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns)});
   }
   bool has_deadlines() const { return deadlines_.has_any(); }
-  // Whether a worker has had more time than it may for what it does, or, if it does nothing although it has work, for
-  // `oldest`, the op that it was given first.  Returns that op.  `task`: as the port had it before its results were
-  // read.
+  // Returns the op that a worker has exceeded the deadline of; empty if it is not late. This is the op of `task`, or,
+  // if the worker has work but no task, `oldest`, the first op that it was given. `task`: the port's task from before
+  // its results were read.
   std::optional<Op> late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const;
-  // The time in which this process was frozen, or did not look.  It counts for no deadline.
+  // The time in which this process was frozen or did not look. It does not count for deadlines.
   std::int64_t lost_ns();
 
   // -- facts ---------------------------------------------------------------------------------------------------
 
-  // The op and the env that a worker is at, or was when it died: (op | None, env | None).
+  // The op and the env that a worker is at, or was at when it died: (op | None, env | None).
   nb::tuple doing(std::uint32_t worker) const;
-  // Since when, of CLOCK_MONOTONIC; 0 if it does nothing.
+  // The start of the worker's task (CLOCK_MONOTONIC, ns); 0 if it has no task.
   std::uint64_t busy_since(std::uint32_t worker) const;
-  // For statistics, see figures.hpp: a worker was restarted, replaced for its memory, or served nothing for so long.
+  // For statistics, see figures.hpp: a restart, a replacement because of memory, or time without a serving worker.
   void count_restart(std::uint32_t worker) { add(figures_[worker].restarts, 1); }
   void count_memory_renewal(std::uint32_t worker) { add(figures_[worker].memory_renewals, 1); }
   void count_outage(std::uint32_t worker, std::uint64_t ns) { add(figures_[worker].outage_ns, ns); }
