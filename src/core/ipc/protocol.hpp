@@ -53,9 +53,8 @@ inline constexpr std::uint32_t kRenewalDue = 64;
 inline constexpr std::uint32_t kGrown = 512;  // with kRenewalDue: the worker exceeds its memory limit
 // The command was not carried out: because of kRenewalDue or, with kPrepare, because the env raised.
 inline constexpr std::uint32_t kUndone = 256;
-inline constexpr std::uint32_t kHasSpares =
-    // Another env provides the first observation of the next episode.
-    128;
+// Another env provides the first observation of the next episode.
+inline constexpr std::uint32_t kHasSpares = 128;
 
 // The value of `env` in a command that concerns the whole worker.
 inline constexpr std::uint32_t kWholeWorker = 0xffffffff;
@@ -63,7 +62,7 @@ inline constexpr std::uint32_t kWholeWorker = 0xffffffff;
 struct Command {
   Op op;                   //  0
   std::uint32_t env;       //  4  the first env, or kWholeWorker
-  std::uint32_t row;       // 8  the row of its result; the other envs' rows follow
+  std::uint32_t row;       //  8  the row of its result; the other envs' rows follow
   std::uint32_t count;     // 12  rows; those of one env if there is a blob
   std::uint64_t sequence;  // 16  echoed by the results
   std::uint32_t flags;     // 24  kHasBlob, kOnSocket
@@ -74,7 +73,7 @@ static_assert(sizeof(Command) == 32 && offsetof(Command, sequence) == 16);
 struct Result {
   std::uint32_t env;       //  0  as in the command
   std::uint32_t row;       //  4
-  std::uint32_t count;     // 8  rows; those of one env if any flag is set, 1 for a message
+  std::uint32_t count;     //  8  rows; those of one env if any flag is set, 1 for a message
   std::uint32_t flags;     // 12
   std::uint64_t sequence;  // 16
   std::uint64_t begin_ns;  // 24  CLOCK_MONOTONIC, shared by all processes of a machine

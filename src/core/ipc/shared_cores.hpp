@@ -19,8 +19,7 @@ struct SharedCores {
   static constexpr Nanoseconds kLongestPause = std::chrono::seconds(10);
 
   alignas(64) std::atomic<std::uint32_t> learner;  // the core, plus 1, that the pool's caller last ran on
-  std::atomic<std::uint32_t>
-      sleeper;  // the worker, plus 1, that leaves its core to the caller; 0: cores suffice for all
+  std::atomic<std::uint32_t> sleeper;        // the worker, plus 1, that stands aside for the caller; 0: not needed
   std::atomic<std::uint32_t> barred;         // 1: another pool of this process is active
   std::atomic<std::uint64_t> crowded_until;  // ns
   std::atomic<std::uint64_t> pause;          // ns, the latest pause

@@ -38,7 +38,7 @@ enum class SpinState : std::uint8_t { kBarred, kAside, kCrowded, kAlone };
 
 class SpinPolicy {
  public:
-  // Replaces the worker's index for the pool's caller.
+  // Identifies the pool's caller, which has no worker index.
   static constexpr std::uint32_t kCaller = 0xffffffff;
 
   // From this duration on a wake-up is late and a spinner is away. The kernel lets a thread run for longer than this
@@ -105,8 +105,7 @@ class SpinPolicy {
   // Called after a sleep that had begun by `slept`, with the time at which the bell was rung for a sleeper. Returns the
   // time at which the sleeper was notified, which excludes the delay of the wake-up.
   Clock::time_point note_wake_up(std::uint64_t rung_ns, Clock::time_point slept, Clock::time_point now) {
-    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now))
-      return now;  // the ring was not for this sleep
+    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return now;  // not rung for this sleep
     const auto took = Nanoseconds(to_ns(now) - rung_ns);
     if (took < kAway) {
       // The average follows the shorter ones: before a longer one, another thread had to leave the core.
