@@ -50,7 +50,7 @@ int allocate(int fd, Stretch stretch) {
     int error;
     do {
       error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at),
-                              length);  // returns the error, does not set errno
+                              length);  // does not set errno
     } while (error == EINTR);
     if (error != 0) return error;
   }

@@ -54,7 +54,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   // build's layout differs.
   static std::shared_ptr<Arena> attach(int fd, std::size_t bytes, Deleter deleter = destroy);
 
-  // As `attach`, but the mapping is read-only.
+  // Attaches with a read-only mapping.
   static std::shared_ptr<Arena> look_at(int fd, std::size_t bytes, Deleter deleter = destroy);
 
   ~Arena();

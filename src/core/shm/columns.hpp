@@ -31,8 +31,8 @@ class Column {
   bool write(PyObject* value, std::uint32_t row) const;
 
   // Writes a float64 array of this shape to a float32 column with a cast, as the observations of many envs need.
-  // Returns false, without a Python error, for any other value, and for numbers whose cast could cause a NumPy warning
-  // (overflow, underflow, NaN). Then part of the row may have been written.
+  // Returns false, without a Python error, for any other value, and for numbers that NumPy might warn about when it
+  // casts them (overflow, underflow, NaN). In the latter case part of the row may have been written.
   bool write_cast(PyObject* value, std::uint32_t row) const;
 
   // Returns a new object that shares no memory with the column: an array, or a NumPy scalar for shape ().

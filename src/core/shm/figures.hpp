@@ -1,5 +1,5 @@
 // Counters of envs, workers and the pool's caller, for statistics. They lie in the arena, so another process may read
-// them, and they outlive a worker, whose successor continues them.
+// them. They outlive a worker, and its successor continues them.
 //
 // Each figure has one writer and any number of readers, and orders nothing. A worker writes its figures before it
 // publishes the result that they belong to, so a reader that has received a result finds it counted ("publish",
@@ -151,7 +151,7 @@ struct CallerFigures {
   alignas(64) std::atomic<std::uint64_t> began_ns;  // CLOCK_MONOTONIC at the first command sent; 0: not yet
   std::atomic<std::uint64_t> batches;               // batches handed out
   std::atomic<std::uint64_t> waited_ns;             // time spent waiting for envs
-  std::atomic<std::uint64_t> sampled;               // batches whose gathering was timed
+  std::atomic<std::uint64_t> sampled;               // batches with timed gathering
   std::atomic<std::uint64_t> gathering_ns;          // for the sampled batches: time in the pool's own code
   std::atomic<std::uint64_t> unpickling_ns;         // time spent unpickling infos when the caller reads them
   std::uint64_t unused[2];

@@ -73,7 +73,7 @@ class InfoReader {
   // observations, which are not read from columns here; None if no row has one.
   nb::dict stack(nb::handle mask, nb::handle arrays, nb::handle finals);
 
-  // The same for rows anywhere in memory, which have no more columns than were added here.
+  // Reads rows anywhere in memory, which have no more columns than were added here.
   nb::list infos(const InfoRows& rows) const;
   nb::dict stack(const InfoRows& rows, nb::handle finals);
 

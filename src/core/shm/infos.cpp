@@ -81,7 +81,7 @@ std::size_t InfoWriter::child(std::size_t node, PyObject* key) const {
 
 std::size_t InfoWriter::add_child(std::size_t node, nb::handle key) {
   const std::size_t number = nodes_.size();
-  const nb::object name = interned(key);  // interned, as the keys in the env's source code are
+  const nb::object name = interned(key);  // as the keys in the env's source code are
   auto& few = nodes_[node].first_children;
   if (few.size() < kFewChildren) few.push_back({name, number});
   nb::object& children = nodes_[node].children;

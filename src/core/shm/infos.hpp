@@ -34,7 +34,8 @@ class InfoWriter {
   // and stays null if all values have columns. `info` is a dict, which is not changed.
   std::uint64_t write(nb::handle info, std::uint32_t row, nb::object& rest);
 
-  // The same for the end of an episode, all or nothing. Returns nullopt if some of it has no column.
+  // Writes the info or the observation of an episode's end, all or nothing. Returns nullopt if some of it has no
+  // column.
   std::optional<std::uint64_t> write_final_info(nb::handle info, std::uint32_t row);
   std::optional<std::uint64_t> write_final_obs(nb::handle obs, std::uint32_t row);
 
