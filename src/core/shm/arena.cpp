@@ -49,8 +49,7 @@ int allocate(int fd, Stretch stretch) {
     const auto length = static_cast<off_t>(std::min(kStep, stretch.bytes - at));
     int error;
     do {
-      error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at),
-                              length);  // does not set errno
+      error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at), length);  // does not set errno
     } while (error == EINTR);
     if (error != 0) return error;
   }
