@@ -35,7 +35,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
     HostedEnv& hosted = envs_.emplace_back(HostedEnv{.index = index, .env = nb::borrow(env)});
     hosted.is_unbuilt = env.is_none();
     hosted.results = counts_.results(index);
-    set_needs_reset(hosted, counts_.has_begun(index));  // a successor continues the counts
+    set_needs_reset(hosted, counts_.has_begun(index));  // in a successor, the new env needs a reset
     if (log_.is_on() && !env.is_none()) log_.add(index, Entry::kMade);
   }
 }

@@ -12,7 +12,7 @@ struct WorkerSpec {
   std::uint32_t first_env;  // it hosts the envs first_env, first_env + 1, ...
   bool is_vector;           // its envs are vector envs, possibly with one sub-env each
   Autoreset autoreset;
-  // An env is reset in advance after its episode ends, if no other command is pending.
+  // Whether an env is reset in advance after its episode ends, if no other command is pending.
   bool resets_ahead;
   std::int64_t spin_ns;
   bool spins_heedlessly;
@@ -20,10 +20,10 @@ struct WorkerSpec {
   std::uint64_t publish_ns;
   std::uint32_t renew_every;  // renew an env after this many episodes; 0: never
   bool watches_memory;        // whether the process is replaced once it exceeds its memory limit
-  // The hooks renew an env in place. Otherwise the result reports that renewal is due, and the pool replaces the
-  // worker.
+  // Whether the hooks renew an env in place. Otherwise the result reports that renewal is due, and the pool replaces
+  // the worker.
   bool renews_in_place;
-  // A process that failed to create an env is replaced. Otherwise the worker tries again.
+  // Whether a process that failed to create an env is replaced. Otherwise it tries again.
   bool has_successors;
 };
 
