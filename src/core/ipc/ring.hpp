@@ -35,7 +35,7 @@ constexpr std::size_t ring_bytes(std::uint32_t capacity) {
   return sizeof(RingHeader) + capacity * sizeof(Record);
 }
 
-// The producer's end.  `push` only writes; `publish` makes everything pushed so far visible at once.
+// The producer's end. `push` only writes; `publish` makes everything pushed so far visible at once.
 template <class Record>
 class RingProducer {
  public:

@@ -1,9 +1,8 @@
 // Decides whether, and for how long, a waiting thread spins before it sleeps.
 //
-// A spinner continues at once when its bell rings, where a sleeper takes 4 to 60 us to wake up; and the core that it
-// spins on stays awake. But any thread with work to do needs the core more. The first of these is the pool's caller,
-// which computes the next actions while the workers wait. So there are never more spinners than cores besides the
-// caller's.
+// A spinner continues at once when its bell rings, and its core stays awake. A sleeper takes 4 to 60 us to wake up. But
+// any thread with work to do needs the core more than a spinner. The most important one is the pool's caller, which
+// computes the next actions while the workers wait. So there are never more spinners than cores besides the caller's.
 //
 //   state     applies to                                                    spins
 //   barred    a thread that never may; workers while another pool works     not at all
@@ -14,15 +13,16 @@
 //
 // In the last two states the thread spins while its recent waits were shorter than that, else not at all.
 //
-// The worker that stands aside: a worker that runs on the caller's core registers itself (`SharedCores::sleeper`),
-// which releases the previous one; and it stays on that core (`settle`). A thread had to wait for a core if a spinner
-// was away from its core for long, and the kernel reports that other threads ran there meanwhile. This must happen
-// twice in a row, because once may be chance. (The host of a virtual machine also takes cores away and delays wake-ups;
-// in that case no thread of this pool had to wait for another one.) All of this is recorded in `SharedCores` and
-// expires after a while.
+// The worker that stands aside changes. A worker that finds itself on the caller's core registers itself
+// (`SharedCores::sleeper`), which releases the previous one, and it stays on that core (`settle`).
 //
-// The duration of a wake-up on this machine is learned from those that were not late: a ringer that wakes a sleeper
-// leaves the time in its bell.
+// A crowd is detected when a spinner was away from its core for long, and the kernel reports that it waited for the
+// core meanwhile. This must happen twice in a row, because once may be chance. (The host of a virtual machine also
+// takes cores away and delays wake-ups, but then no thread waited for another one of this machine.) `SharedCores`
+// records the crowd, which expires after a while.
+//
+// The duration of a wake-up on this machine is measured from the wake-ups that were not late: a ringer that wakes a
+// sleeper leaves the time in its bell.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,7 @@ namespace remuda {
 // Starts a thread that is never joined. All signals are left to the main thread, where Python handles them.
 template <class Work>
 void start_detached(Work work) {
-  const BlockedSignals blocked;  // before the thread starts, which may also throw
+  const BlockedSignals blocked;  // restored on return, even if no thread could start
   std::thread(std::move(work)).detach();
 }
 

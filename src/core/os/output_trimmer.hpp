@@ -1,6 +1,6 @@
-// Limits the size of a file of captured output.
+// Limits the memory of a file of captured output.
 //
-// Native code and child processes write to the descriptor directly, so no code of ours runs before the file grows. A
+// Native code and child processes write to the descriptor directly, so remuda cannot intervene before the file grows. A
 // separate thread checks the file once per kSlice and punches a hole into the old part. The file keeps its length, so
 // that writers continue to append undisturbed, but the hole takes no memory. The thread holds no GIL, so it works even
 // if an env floods its output from native code.

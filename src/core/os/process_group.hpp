@@ -16,9 +16,9 @@ void signal_group(int pidfd, int pid, int number);
 // exit code has been taken.
 void signal_group_by_number(int pidfd, int pid, int number);
 
-// Takes the exit code of a process that has ended, if it is a child of this process, and those of all children in its
-// group. (In a container where this process is the first one, orphans become its children.) All of them must have been
-// killed: waits up to `patience_ms` for those that are still dying. Returns the exit code, negative for a signal.
+// Takes the exit code of an ended process if it is a child of this process, and those of all children in its group. (In
+// a container where this process is the first one, orphans become its children.) All of them must have been killed:
+// waits up to `patience_ms` for those that are still dying. Returns the exit code, negative for a signal.
 //
 // Returns nullopt if the process is no child of this one, or if its exit code was not available: SIGCHLD is ignored, or
 // another thread waits for all children.

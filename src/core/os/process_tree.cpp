@@ -121,7 +121,7 @@ class Hunt {
   }
 
   // Waits for the end of the killed processes, then reaps those that are children of this process. They are reaped
-  // last, because a child may have been the child of a dying parent until then: it becomes ours only as an orphan.
+  // last, because an orphan becomes a child of this process only after its parent has ended.
   HuntResult result() {
     const auto deadline = Clock::now() + patience_;
     HuntResult result{{lost_.begin(), lost_.end()}, problem_, spent_};
@@ -313,7 +313,8 @@ bool show_keys(const std::string& keys) {
   ProcReader proc;
   const auto before = proc.read(Descriptor(open("/proc/self/environ", O_RDONLY | O_CLOEXEC)));
   if (!before) return false;
-  // The first entry of a variable counts. The string is never freed while /proc shows it as the environment.
+  // If a variable has two entries, the first one counts. The string is never freed while /proc shows it as the
+  // environment.
   auto* whole = new std::string(std::string(kFamilyVariable) + '=' + keys + '\0' + std::string(*before));
   if (show_environment(*whole)) return true;
   delete whole;

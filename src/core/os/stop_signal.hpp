@@ -1,4 +1,5 @@
-// Makes a signal stop this process as SIGSTOP does, in the place of a signal handler.
+// Makes a signal stop this process as SIGSTOP does. A handler that is installed later and chains to this one runs
+// first.
 #pragma once
 
 namespace remuda {

@@ -1,7 +1,7 @@
 // The arena: one anonymous mapping that holds everything a pool shares with its workers.
 //
 // It is a memfd: it has no name in /dev/shm that a SIGKILL could leak, and no 64 MB container limit. Its memory is
-// reserved when it is created, so a machine that is out of memory reports an error at once, and not a SIGBUS in the
+// reserved when it is created. A machine that is out of memory thus reports an error at once, and not a SIGBUS in the
 // middle of training. Addresses differ from process to process, so nothing in the arena is a pointer: everything is an
 // offset from its first byte.
 #pragma once
@@ -34,8 +34,8 @@ struct ArenaHeader {
 static_assert(sizeof(ArenaHeader) == 64 && offsetof(ArenaHeader, bytes) == 16);
 
 // Owns one mapping. The pool and every array handed out share it by std::shared_ptr, so the memory outlives the pool
-// while the caller holds a batch. Every share is one of the arena itself (`enable_shared_from_this`), not of the Python
-// object that stands for it: arrays may outlive the interpreter.
+// for as long as any of these arrays lives. Every share is one of the arena itself (`enable_shared_from_this`), not of
+// the Python object that stands for it: arrays may outlive the interpreter.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   // Deletes an arena when its last share is gone.

@@ -2,7 +2,7 @@
 // them. They outlive a worker, and its successor continues them.
 //
 // Each figure has one writer and any number of readers, and orders nothing. A worker writes its figures before it
-// publishes the result that they belong to, so a reader that has received a result finds it counted ("publish",
+// publishes the result that they belong to. A reader that has received a result therefore finds it counted ("publish",
 // ring.hpp).
 //
 // Python reads the structs by their lists of fields: a new figure needs a member and an entry of `kFields`.

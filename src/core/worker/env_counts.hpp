@@ -76,7 +76,7 @@ class EnvCounts {
     its.seed_base.store(before.base, std::memory_order_release);
     keep_seed(env);
   }
-  // Counting a reset does not shift the seeds of later resets.
+  // Adjusts the seed counts after a counted reset, so that the seeds of later resets do not shift.
   void keep_seed(std::uint32_t env) {
     add(progress_[env].counted_from, 1);
     add(progress_[env].seeded_at, 1);

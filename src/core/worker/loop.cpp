@@ -97,8 +97,8 @@ void WorkerLoop::next_env(Command& command) const {
 }
 
 void WorkerLoop::wait_for_command() {
-  // The bell is read before the ring and the flag. So a thread that publishes a command or stops the loop in between
-  // rings past `ring`.
+  // The bell is read before the ring and the flag. If a thread publishes a command or stops the loop in between, the
+  // bell's count reaches `ring`, and the wait below returns at once.
   const std::uint32_t ring = port_.next_ring();
   if (port_.has_command() || stopped_.load(std::memory_order_acquire)) return;
   {

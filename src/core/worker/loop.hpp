@@ -88,9 +88,9 @@ class WorkerLoop {
 
   // Sets whether the hooks are called for every reset, autoresets included.
   void complete_resets(bool on) { completes_resets_ = on; }
-  // The number of the seed for the current reset among those derived from `base`, if each episode has a seed
-  // (`seed_of_episode`) or only some have (`next_seed`); 0 if the env had another base so far. `note_seed` records that
-  // the reset uses the n-th seed.
+  // The number of the current reset's seed among those derived from `base`; 0 if the env had another base so far.
+  // `seed_of_episode` applies if each episode has a seed, `next_seed` if only some resets have one. `note_seed` records
+  // that the reset uses the n-th seed.
   std::uint64_t seed_of_episode(std::uint32_t index, std::uint64_t base) const {
     return counts_.seed_of_episode(index, base);
   }

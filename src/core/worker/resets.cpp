@@ -81,8 +81,8 @@ nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   return ahead.is_valid() ? nb::borrow<nb::tuple>(ahead) : call_reset(env, std::move(kwargs));
 }
 
-// Makes a pending reset in advance before a reset with arguments. Without a seed, the env continues with its random
-// numbers, so they must not depend on whether there was time for the reset in advance.
+// Makes a pending reset in advance before a reset with arguments. Without a seed, the env continues its random numbers,
+// and these must not depend on whether there was time for the reset in advance.
 void WorkerLoop::catch_up(HostedEnv& env, const nb::object& kwargs) {
   if (env.is_due && spec_.resets_ahead && !PyDict_GetItemString(kwargs.ptr(), "seed")) reset_ahead(env, nb::object());
   env.is_due = false;
