@@ -7,8 +7,8 @@
 //
 // The missed-wake window. The waiter stores `sleeping` and then loads `notified`; the ringer adds to `notified` and
 // then loads `sleeping`. If both loads could overtake both stores, the waiter would sleep on a bell that has been rung.
-// All four are sequentially consistent, so in their one total order at least one side sees the other. This is the only
-// place in the core that needs that order.
+// All four are sequentially consistent, so in their one total order at least one side sees the other. Only this and the
+// fence in ringer.hpp need that order.
 //
 // Not promised: a wake-up from a ringer that was killed between adding and waking. The caller therefore cuts its sleep
 // into slices (see kSlice) and checks the rings again after each.

@@ -22,7 +22,7 @@ enum class Op : std::uint32_t {
   kObserve = 2,  // returns the current observation again
   kMessage = 3,  // the blob is a pickled request for the worker's Python side
   kClose = 4,
-  kResetIntoRow = 5,  // a rebuilt env resets; the row keeps its reward, flags and final observation
+  kResetIntoRow = 5,  // resets to complete the row of another env's step; reward, flags, final observation stay
   kRebuild = 6,       // a message: rebuilds an env; with a blob, builds another env beside it
   // A message: resets an env in advance, with a blob as for kReset. The next reset reports the exception, if any.
   kPrepare = 7,
@@ -33,7 +33,7 @@ constexpr bool is_message(Op op) {
   return op == Op::kMessage || op == Op::kClose || op == Op::kRebuild || op == Op::kPrepare;
 }
 
-// The action at the end of an episode.
+// The reset that follows the end of an episode.
 enum class Autoreset {
   kNextStep = 0,    // the next step resets instead
   kSameStep = 1,    // a reset in the same step

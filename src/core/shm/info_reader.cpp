@@ -91,7 +91,7 @@ nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
 
 }  // namespace
 
-// -- where they lie --------------------------------------------------------------------------------
+// -- the rows --------------------------------------------------------------------------------------
 
 InfoRows::InfoRows(nb::handle mask, nb::handle arrays) {
   auto* masks = as_array(mask);

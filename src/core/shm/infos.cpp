@@ -163,7 +163,7 @@ bool InfoWriter::write_leaf(const Leaf& leaf, PyObject* value, std::uint32_t row
   return leaf.column.write(value, row);
 }
 
-// -- reporting leaves that could have a column ---------------------------------------------------------
+// -- leaves that could have a column ---------------------------------------------------------------
 
 void InfoWriter::want_child(std::size_t node, PyObject* key, PyObject* value, Path path) {
   std::size_t one = child(node, key);

@@ -38,7 +38,7 @@ class EpisodeLog {
 
   bool is_on() const { return plan_.log_entries != 0; }
 
-  // -- the worker's end: nothing here may be called of a log that is off -------------------------------
+  // -- the worker's end: call only if the log is on ----------------------------------------------------
 
   // The location of the action of the env's next entry in a column.
   std::byte* next_action(std::uint32_t env, std::size_t column) const {

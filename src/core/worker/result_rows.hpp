@@ -26,7 +26,7 @@ class ResultRows {
   ResultRows(const Arena& arena, const Plan& plan, const nb::object& hooks, nb::handle obs_nest,
              std::vector<Column> obs, std::vector<Column> final_obs, ComputedColumns computed);
 
-  // -- what an env returned; each raises what does not fit -----------------------------------------------------
+  // -- the values that an env returned; each function raises if they are invalid -------------------------------
 
   // Appends leaves without a column to `objects`.
   void write_obs(nb::handle obs, std::uint32_t row, Objects& objects) { write_leaves(obs_, obs, row, objects); }
@@ -54,7 +54,7 @@ class ResultRows {
   double reward(std::uint32_t row) const { return reward_[row]; }
   bool ends_episode(std::uint32_t row) const { return terminated_[row] || truncated_[row]; }
 
-  // -- rows again ----------------------------------------------------------------------------------------------
+  // -- copies of rows ------------------------------------------------------------------------------------------
 
   void repeat_computed(const std::vector<std::byte>& kept, std::uint32_t row) const;
   // Keeps a row for the pool, see `Plan::kept_row`. `is_over`: whether an episode that the row ended is still over for

@@ -26,7 +26,7 @@ class TaskMeter {
     meter_.pid.store(process_id(), std::memory_order_relaxed);
   }
 
-  // -- the current task ------------------------------------------------------------------------------------------
+  // -- the current task ----------------------------------------------------------------------------------------
 
   // Begins a command.
   void begin_command(Op op, std::uint32_t env, std::uint64_t now) {
@@ -50,7 +50,7 @@ class TaskMeter {
     return is_idle || env == kWholeWorker ? std::nullopt : std::optional(env);
   }
 
-  // -- the work so far -------------------------------------------------------------------------------------------
+  // -- the work so far -----------------------------------------------------------------------------------------
 
   void note_idle(std::uint64_t ns) { figures_.idle.note(ns); }
   // The current command steps the env.
