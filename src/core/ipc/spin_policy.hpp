@@ -17,9 +17,9 @@
 // (`SharedCores::sleeper`), which releases the previous one, and it stays on that core (`settle`).
 //
 // A crowd is detected when a spinner was away from its core for long, and the kernel reports that it waited for the
-// core meanwhile. This must happen twice in a row, because once may be chance. (The host of a virtual machine also
-// takes cores away and delays wake-ups, but then no thread waited for another one of this machine.) `SharedCores`
-// records the crowd, which expires after a while.
+// core meanwhile. This must happen twice in a row, because once may be chance. The host of a virtual machine also takes
+// cores away and delays wake-ups, but that is no crowd: no thread waited for another one. `SharedCores` records the
+// crowd, which expires after a while.
 //
 // The duration of a wake-up on this machine is measured from the wake-ups that were not late: a ringer that wakes a
 // sleeper leaves the time in its bell.

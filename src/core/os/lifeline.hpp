@@ -1,8 +1,8 @@
 // A worker's lifeline to its owner: when the owner dies, the worker dies at once.
 //
-// A separate thread waits on the owner's process descriptor. It holds no GIL and calls no Python, so it works even if
-// an env is stuck in native code. It kills the worker's process group too. The watcher (src/watcher) kills processes
-// that have left the group, and workers that are stopped.
+// A separate thread waits on the owner's process descriptor, then kills the worker and its process group. It holds no
+// GIL and calls no Python, so it works even if an env is stuck in native code. The watcher (src/watcher) kills
+// processes that have left the group, and workers that are stopped.
 #pragma once
 
 namespace remuda {

@@ -4,8 +4,8 @@
 // all exec'd processes inherit the environment, which stays readable in /proc. So each worker's environment holds a
 // key. A worker within another worker has the keys of all enclosing ones, separated by colons, the outermost first.
 //
-// Not found are processes that were given another environment, that belong to another user, or with a main thread that
-// has ended before the others.
+// A process is not found if it was given another environment, if it belongs to another user, or if its main thread
+// ended before its other threads.
 #pragma once
 
 #include <string>

@@ -25,7 +25,7 @@ class ComputedColumns {
   // function in an exception that it raised.
   void write(nb::handle env, std::uint32_t row, const nb::object& hooks) const;
 
-  // Copy the values of a row to `kept`, and write them to another row.
+  // `keep` copies the values of a row to `kept`, and `write_kept` writes them to another row.
   void keep(std::uint32_t row, std::vector<std::byte>& kept) const;
   void write_kept(const std::vector<std::byte>& kept, std::uint32_t row) const;
 
