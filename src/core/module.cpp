@@ -1,4 +1,4 @@
-// The module: what Python sees is registered room by room in bindings/.
+// The Python module; the functions in bindings/ register its contents.
 #define REMUDA_IMPORTS_NUMPY
 #include <system_error>
 
@@ -18,8 +18,8 @@ void* import_numpy() {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  // A thread that is still stepping when the interpreter ends keeps the pool for good. The process is about to end; a
-  // report of leaks would alarm for nothing. Tests ask for one.
+  // A thread that is still stepping when the interpreter ends keeps the pool permanently. The process is about to end,
+  // so a report of leaks would alarm users without a reason. Tests enable the report.
   nb::set_leak_warnings(false);
   m.def("set_leak_warnings", &nb::set_leak_warnings, "on"_a);
 

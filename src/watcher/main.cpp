@@ -1,13 +1,13 @@
-// remuda-watcher KEY: kills what carries KEY in its environment as soon as the process that has started this one
-// ends or becomes another program, however that happens, and ends itself.
+// remuda-watcher KEY: waits until the process that started it ends or execs another program, however that happens. Then
+// it kills all processes with KEY in their environment, and ends.
 //
-// It is a program of its own, in a session of its own, so that nothing that stops or kills the workers or their owner
-// stops or kills it too, and so that it keeps none of its owner's memory.  It is no child of its owner's, who may wait
-// for all of his.
+// It is a separate program in a session of its own. Signals that stop or kill the workers or their owner therefore do
+// not reach it, and it keeps no memory of the owner. It is not a child of its owner, because the owner may wait for all
+// of its children.
 //
-// Its standard input is a file that its owner has locked at byte 0, with a record lock: these are not inherited by
-// forked copies, and are gone when their holder ends, or closes the file, as every exec of another program does.  The
-// watcher holds byte 1, which shows the owner that it runs.  Where the system allows no more processes the exit code is
+// Its standard input is a file that its owner has locked at byte 0 with a record lock. Forked copies do not inherit
+// such a lock. It is released when its holder ends or closes the file, as every exec of another program does. The
+// watcher locks byte 1, which shows the owner that it runs. If the system allows no more processes, the exit code is
 // EAGAIN.
 #include <dirent.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ bool lock(int command, off_t byte) {
   return result == 0;
 }
 
-// Whether the watcher is at its post: it writes a byte.
+// Waits for the byte that the watcher writes when it is ready. Returns the exit code: 0 if the byte came.
 int await_start(int pipe) {
   char byte;
   ssize_t count;
@@ -49,7 +49,8 @@ int await_start(int pipe) {
   return count == 1 ? 0 : 1;
 }
 
-// The owner may have descriptors that its programs inherit, such as a pipe whose reader waits for the last writer.
+// The owner may have descriptors that its programs inherit, such as a pipe with a reader that waits for the last
+// writer.
 void close_inherited() {
   DIR* list = opendir("/proc/self/fd");
   if (list == nullptr) return;

@@ -8,7 +8,7 @@ PartBytes::PartBytes(nb::handle parts) {
   for (nb::handle part : parts) {
     Py_buffer view;
     if (PyObject_GetBuffer(part.ptr(), &view, PyBUF_SIMPLE) < 0) {
-      release();  // nobody calls the destructor of what was never made
+      release();  // the destructor does not run when the constructor throws
       nb::raise_python_error();
     }
     views_.push_back(view);

@@ -1,4 +1,4 @@
-// Blobs as Python sees them: a list of bytes-like objects going in, of bytearrays coming out.
+// Converts blobs between a blob ring and Python: bytes-like objects are written, bytearrays are read.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace remuda {
 
-// The bytes of bytes-like objects, for as long as this lives.
+// The buffers of a list of bytes-like objects. The spans stay valid as long as this object lives.
 class PartBytes {
  public:
   explicit PartBytes(nb::handle parts);
@@ -26,10 +26,10 @@ class PartBytes {
   std::vector<Bytes> bytes_;
 };
 
-// False when the ring has no room for them.
+// Returns false, and writes nothing, when the ring has no room for the parts.
 bool write_parts(BlobWriter& writer, nb::handle parts);
 
-// The parts are copies; arrays unpickled over them own writable memory.
+// Returns a list of bytearrays, which are copies: arrays unpickled over them own writable memory.
 nb::object read_parts(BlobReader& reader);
 
 }  // namespace remuda

@@ -1,9 +1,9 @@
-// A ring of bytes beside a ring of records, for what has no fixed size: pickled infos, odd observations.
+// A ring of bytes beside a ring of records, for data without a fixed size: pickled infos, unusual observations.
 //
-// A blob belongs to a record that says how long it is, and the record's publication publishes the
-// blob too: so the only shared counter is how much the reader has taken.  Blobs are read in the order
-// of their records.  A blob that does not fit right now is refused and travels another way (a socket);
-// the writer never waits here, so it cannot deadlock with a reader that is itself waiting.
+// A record states whether a blob belongs to it, and publishing the record publishes its blob too. The only shared
+// counter is therefore the number of bytes that the reader has consumed. Blobs are read in the order of their records.
+// A blob that does not fit at the moment is refused and travels through a socket instead. The writer never waits here,
+// so it cannot deadlock with a reader that is itself waiting.
 //
 //   blob   [ parts : u64 ][ size of part 0 : u64 ] ... [ part 0 ][ part 1 ] ...
 #pragma once
@@ -32,13 +32,14 @@ class BlobWriter {
   BlobWriter(BlobHeader* header, std::uint64_t capacity)
       : header_(header), bytes_(reinterpret_cast<std::byte*>(header + 1)), capacity_(capacity) {}
 
-  // The number of bytes written, or 0 when there is no room.
+  // Returns the number of bytes written, or 0 when there is no room.
   std::uint64_t write(std::span<const Bytes> parts) {
     std::uint64_t total = sizeof(std::uint64_t) * (1 + parts.size());
     for (const Bytes& part : parts) total += part.size();
-    // acquire pairs with the reader's release: bytes are rewritten only after they were read.
+    // acquire pairs with the reader's release: bytes are overwritten only after they were read.
     const std::uint64_t unread = written_ - header_->consumed.load(std::memory_order_acquire);
-    if (unread > capacity_ || total > capacity_ - unread) return 0;  // the former: whoever reads has gone mad
+    // More unread bytes than the capacity means that the reader's counter is corrupt.
+    if (unread > capacity_ || total > capacity_ - unread) return 0;
     put_number(parts.size());
     for (const Bytes& part : parts) put_number(part.size());
     for (const Bytes& part : parts) put(part.data(), part.size());
@@ -50,7 +51,7 @@ class BlobWriter {
 
   void put(const std::byte* data, std::uint64_t size) {
     std::uint64_t start = written_ % capacity_;
-    std::uint64_t first = std::min(size, capacity_ - start);  // the rest goes round the corner
+    std::uint64_t first = std::min(size, capacity_ - start);  // the rest wraps around to the start
     if (first != 0) std::memcpy(bytes_ + start, data, first);
     if (size != first) std::memcpy(bytes_, data + first, size - first);
     written_ += size;
@@ -68,8 +69,9 @@ class BlobReader {
   BlobReader(BlobHeader* header, std::uint64_t capacity)
       : header_(header), bytes_(reinterpret_cast<const std::byte*>(header + 1)), capacity_(capacity) {}
 
-  // The sizes of the next blob's parts; to be followed by one `get` for each of them, then `done`.
-  // Throws std::length_error for what no writer can have written: the other side's memory is not ours to trust.
+  // Returns the sizes of the next blob's parts. The caller then calls `get` once for each part, then `done`. Throws
+  // std::length_error for sizes that no writer can have written, because the other process may have corrupted the
+  // memory.
   std::vector<std::uint64_t> sizes() {
     std::uint64_t count;
     get(reinterpret_cast<std::byte*>(&count), sizeof count);

@@ -1,4 +1,4 @@
-// The one clock of the pool and its workers: CLOCK_MONOTONIC, the same for all processes of a machine.
+// The clock of the pool and its workers: CLOCK_MONOTONIC, which all processes of a machine share.
 #pragma once
 
 #include <chrono>

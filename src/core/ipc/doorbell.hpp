@@ -1,18 +1,17 @@
-// A doorbell: lets one side sleep until others have counted up to a target.  Any number of ringers, one waiter.
+// A doorbell: a counter that any number of ringers increment, and one waiter that sleeps until it reaches a target.
 //
-// The waiter first spins where that costs nobody anything (spin_policy.hpp), giving its core away on every turn
-// (`sched_yield`), because a wake-up through the kernel costs up to 60 us where a shared counter costs 0.2; then it
-// sleeps on a futex.  It may ask to be woken only when the count reaches a target, so that a batch of 64 results costs
-// one wake-up; and if it wants all that there is to come, ringers need not even count before they are through
-// (ringer.hpp).
+// The waiter first spins, if spinning takes the core from no other thread (spin_policy.hpp), and calls `sched_yield` on
+// every turn. A wake-up through the kernel costs up to 60 us, where a shared counter costs 0.2. Then it sleeps on a
+// futex. It may request a wake-up only when the count reaches a target, so that a batch of 64 results costs one
+// wake-up. If it waits for everything that is under way, ringers count only when they have finished (ringer.hpp).
 //
-// The missed-wake window.  The waiter stores `sleeping` and then loads `notified`; the ringer adds to
-// `notified` and then loads `sleeping`.  If both loads could overtake both stores, the waiter would sleep
-// on a bell that has been rung.  All four are sequentially consistent, so in their one total order at
-// least one side sees the other: this is the only place in the core that needs it.
+// The missed-wake window. The waiter stores `sleeping` and then loads `notified`; the ringer adds to `notified` and
+// then loads `sleeping`. If both loads could overtake both stores, the waiter would sleep on a bell that has been rung.
+// All four are sequentially consistent, so in their one total order at least one side sees the other. Only this and the
+// fence in ringer.hpp need that order.
 //
-// Not promised: a wake-up from a ringer that was killed between adding and waking.  Sleeps are
-// therefore cut into slices by the caller (see kSlice), who looks at the rings again after each.
+// Not promised: a wake-up from a ringer that was killed between adding and waking. The caller therefore cuts its sleep
+// into slices (see kSlice) and checks the rings again after each.
 #pragma once
 
 #include <algorithm>
@@ -42,15 +41,15 @@
 
 namespace remuda {
 
-// The longest anybody sleeps without looking up: the bound on noticing a death.
+// The longest sleep without a check: it bounds the time until a death is detected.
 inline constexpr Nanoseconds kSlice = std::chrono::milliseconds(100);
 
 struct Bell {
-  alignas(64) std::atomic<std::uint32_t> notified;  // how often it was rung; also the futex word
-  alignas(64) std::atomic<std::uint32_t> target;    // the waiter wants to be woken at this count
-  std::atomic<std::uint32_t> sleeping;              // 1 while the waiter is (about to be) asleep
-  std::atomic<std::uint32_t> wants_all;             // 1: nothing need be counted before a ringer is through
-  std::atomic<std::uint64_t> rung_ns;               // when a sleeper was last woken; only to learn how long that takes
+  alignas(64) std::atomic<std::uint32_t> notified;  // the number of rings so far; also the futex word
+  alignas(64) std::atomic<std::uint32_t> target;    // the waiter requests a wake-up at this count
+  std::atomic<std::uint32_t> sleeping;              // 1 while the waiter sleeps or is about to sleep
+  std::atomic<std::uint32_t> wants_all;             // 1: ringers may count only when they have finished, see ringer.hpp
+  std::atomic<std::uint64_t> rung_ns;  // when a sleeper was last woken, to measure how long a wake-up takes
 };
 static_assert(sizeof(Bell) == 128 && offsetof(Bell, target) == 64);
 
@@ -59,14 +58,14 @@ namespace park {
 #if REMUDA_LINUX
 inline void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nanoseconds limit) {
   timespec ts{static_cast<time_t>(limit.count() / 1'000'000'000), static_cast<long>(limit.count() % 1'000'000'000)};
-  // Not FUTEX_PRIVATE: the other side lives in another process.  Any return (woken, changed, timed
-  // out, interrupted) means the same to the caller: look again.
+  // Not FUTEX_PRIVATE: the other side lives in another process. The caller checks its condition again after any return
+  // (woken, changed, timed out, interrupted).
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &ts, nullptr, 0);
 }
 inline void wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
 inline void yield() { sched_yield(); }
 #else
-// Without futexes there are only threads of one process to wait for, and one lot serves them all.
+// Without futexes the waiters are threads of one process, and one mutex and condition variable serve them all.
 struct Lot {
   std::mutex mutex;
   std::condition_variable changed;
@@ -90,11 +89,11 @@ inline void yield() { std::this_thread::yield(); }
 
 }  // namespace park
 
-// The ringer's side.  Returns the time when it woke a sleeper; nothing where nobody slept.
+// The ringer's end. Returns the time when it woke a sleeper, or nullopt if no sleeper was woken.
 inline std::optional<Clock::time_point> notify(Bell& bell, std::uint32_t count = 1) {
   std::uint32_t notified = bell.notified.fetch_add(count, std::memory_order_seq_cst) + count;
   if (bell.sleeping.load(std::memory_order_seq_cst) == 0) return std::nullopt;
-  // Relaxed: `target` was written before `sleeping`, whose load above ordered it.
+  // Relaxed: `target` was written before `sleeping`, and the load of `sleeping` above ordered it.
   if (static_cast<std::int32_t>(notified - bell.target.load(std::memory_order_relaxed)) < 0) return std::nullopt;
   const auto now = Clock::now();
   bell.rung_ns.store(to_ns(now), std::memory_order_relaxed);
@@ -106,9 +105,9 @@ inline bool reached(const Bell& bell, std::uint32_t target) {
   return static_cast<std::int32_t>(bell.notified.load(std::memory_order_acquire) - target) >= 0;
 }
 
-// The waiter's side: returns when the bell has been rung up to `target`, or after about `limit`, or
-// early for no reason at all.  The caller looks at what it waits for, and comes back if it must.
-// `start`: the time now; returns the time then, so that who has looked at the clock need not look again.
+// The waiter's end. Returns when the bell has been rung up to `target`, after about `limit`, or early without a reason.
+// The caller checks its condition and calls again if necessary. `start` is the current time. Returns the time at
+// return, which saves the caller another look at the clock.
 inline Clock::time_point wait(Bell& bell, std::uint32_t target, Nanoseconds limit, SpinPolicy& spins,
                               Clock::time_point start = Clock::now()) {
   if (reached(bell, target)) return start;
@@ -128,7 +127,8 @@ inline Clock::time_point wait(Bell& bell, std::uint32_t target, Nanoseconds limi
   bell.sleeping.store(1, std::memory_order_seq_cst);
   std::uint32_t notified = bell.notified.load(std::memory_order_seq_cst);
   if (static_cast<std::int32_t>(notified - target) < 0) park::sleep(bell.notified, notified, limit);
-  bell.sleeping.store(0, std::memory_order_relaxed);  // a needless wake-up does no harm
+  // Relaxed: a ringer that still sees 1 causes a needless wake-up, which is harmless.
+  bell.sleeping.store(0, std::memory_order_relaxed);
   const auto slept = std::exchange(now, Clock::now());
   spins.note_wait(spins.note_wake_up(bell.rung_ns.load(std::memory_order_relaxed), slept, now) - start);
   return now;

@@ -3,12 +3,11 @@
 //   RingHeader   [ published | pad to 64 ][ consumed | pad to 64 ]
 //   records      [ 0 ][ 1 ] ... [ capacity - 1 ]        capacity is a power of two
 //
-// One side pushes, the other pops; each may be in another process.  A producer that is killed at any
-// instruction leaves either a whole published record or none: the record is written first and the
-// counter that makes it visible is stored afterwards.  Nobody ever holds a lock, so nobody can die
-// holding one.
+// One side pushes, the other pops; each may be in another process. A producer that is killed at any instruction leaves
+// either a whole published record or none: the record is written first, and the counter that makes it visible is stored
+// afterwards. There are no locks, so no process can die while it holds one.
 //
-// Counters run freely and wrap at 2^32; only differences of them are ever used.
+// Counters run freely and wrap at 2^32; only differences of them are used.
 //
 // Not promised: any wake-up (see doorbell.hpp), or safety with two producers or two consumers.
 #pragma once
@@ -23,7 +22,7 @@ struct RingHeader {
   alignas(64) std::atomic<std::uint32_t> published;  // written by the producer only
   alignas(64) std::atomic<std::uint32_t> consumed;   // written by the consumer only
 
-  void reset() {  // while neither end is in use
+  void reset() {  // only while neither end is in use
     published.store(0);
     consumed.store(0);
   }
@@ -36,7 +35,7 @@ constexpr std::size_t ring_bytes(std::uint32_t capacity) {
   return sizeof(RingHeader) + capacity * sizeof(Record);
 }
 
-// The producer's end.  `push` only writes; `publish` makes everything pushed so far visible at once.
+// The producer's end. `push` only writes; `publish` makes everything pushed so far visible at once.
 template <class Record>
 class RingProducer {
  public:
@@ -51,12 +50,12 @@ class RingProducer {
     // acquire pairs with "consume": a slot is rewritten only after the consumer has read it.
     return next_ - header_->consumed.load(std::memory_order_acquire) > mask_;
   }
-  // The caller has made sure that the ring is not full.
+  // Precondition: the ring is not full.
   void push(const Record& record) { records_[next_++ & mask_] = record; }
 
-  // The record pushed last, while it may still be changed: null once it is published.
+  // Returns the record pushed last, which may still be changed; null once it is published.
   Record* unpublished() {
-    bool visible = next_ == header_->published.load(std::memory_order_relaxed);  // ours alone to write
+    bool visible = next_ == header_->published.load(std::memory_order_relaxed);  // only the producer writes it
     return visible ? nullptr : &records_[(next_ - 1) & mask_];
   }
 
@@ -83,13 +82,13 @@ class RingConsumer {
   bool empty() const {
     return next_ == header_->published.load(std::memory_order_acquire);  // edge "publish"
   }
-  // False when there is nothing to read. The record stays there until `consume`.
+  // Returns false when the ring is empty. The record stays in the ring until `consume`.
   bool front(Record& record) const {
     if (empty()) return false;
     record = records_[next_ & mask_];
     return true;
   }
-  // The caller has seen the front.
+  // Precondition: `front` has returned true.
   void consume() { header_->consumed.store(++next_, std::memory_order_release); }  // edge "consume"
 
   bool pop(Record& record) {

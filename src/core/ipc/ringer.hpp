@@ -1,13 +1,14 @@
-// The ringer's side of a bell, for one who publishes bit by bit: it rings for each bit only as long as that may be of
-// use to the waiter.
+// The ringer's end of a bell, for a ringer that publishes in several parts. It rings for each part only if the waiter
+// may need that.
 //
-// Who waits for all that is under way cannot go on before every ringer is through; so each keeps its count to itself,
-// and rings once, at its end.  Many ringers of one bell would else take its cache line from each other all the time.
+// A waiter that waits for everything under way cannot continue before every ringer has finished. Each ringer therefore
+// keeps its count to itself and rings once, at its end. Otherwise, many ringers of one bell would compete for its cache
+// line.
 //
-// Nothing is overlooked when the waiter changes its mind.  He stores `wants_all` and then looks at what was published;
-// the ringer publishes and then loads `wants_all`; between these is a fence on both sides.  So either the ringer sees
-// that each bit counts now, or the waiter sees the bit.  What he has seen may be counted later: that wakes him early,
-// once, and he looks again.  A ringer that dies takes along what it kept, as one does that is killed before it rings.
+// No part is missed when the waiter changes its mind. The waiter stores `wants_all` and then checks what was published;
+// the ringer publishes and then loads `wants_all`; a fence on each side separates the two. So either the ringer sees
+// that each part counts now, or the waiter sees the part. A part that the waiter has seen may be counted later, which
+// causes one early wake-up. A ringer that dies loses the count that it kept, as if it had been killed before it rang.
 #pragma once
 
 #include <atomic>
@@ -20,14 +21,14 @@ namespace remuda {
 
 inline void full_fence() {
 #if defined(__SANITIZE_THREAD__)
-  static std::atomic<int> fence{0};  // ThreadSanitizer knows of no fences
+  static std::atomic<int> fence{0};  // ThreadSanitizer does not model fences
   fence.fetch_add(1, std::memory_order_seq_cst);
 #else
   std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
 }
 
-// The waiter's side.  Whoever no longer wants all looks at everything again before he waits.
+// The waiter's end. After it sets `wants_all` to false, the waiter checks all rings again before it waits.
 inline void want_all(Bell& bell, bool wants_all) {
   bell.wants_all.store(wants_all, std::memory_order_relaxed);
   full_fence();
@@ -37,13 +38,13 @@ class Ringer {
  public:
   explicit Ringer(Bell* bell) : bell_(bell) {}
 
-  // So many more were published, and more are on their way.
+  // Reports `count` more published records, with more under way.
   void ring_for_some(std::uint32_t count) {
     kept_ += count;
     full_fence();
     if (bell_->wants_all.load(std::memory_order_relaxed) == 0) ring();
   }
-  // So many more were published, and nothing else is under way.
+  // Reports `count` more published records, with nothing else under way.
   void ring_for_all(std::uint32_t count) {
     kept_ += count;
     ring();
@@ -55,7 +56,7 @@ class Ringer {
   }
 
   Bell* bell_;
-  std::uint32_t kept_ = 0;  // published, but not rung for
+  std::uint32_t kept_ = 0;  // records published, but not rung for
 };
 
 }  // namespace remuda

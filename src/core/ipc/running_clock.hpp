@@ -1,7 +1,7 @@
-// The clock that deadlines go by: it stands still while this process does.
+// Measures the time during which this process was frozen, so that deadlines do not include it.
 //
-// Whoever freezes the whole job (a debugger, a container or a scheduler that suspends it) freezes us and our workers:
-// far more time passes between two looks at the clock then than we ever let pass, and nobody is late because of that.
+// A debugger, a container or a scheduler may suspend the whole job: this process and its workers. Then far more time
+// passes between two looks at the clock than ever does in normal operation, and no worker is late because of that.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace remuda {
 
 class RunningClock {
  public:
-  // What passes between two looks counts as no more than this: in a wait, which looks up every few milliseconds; and
-  // between two waits, where the caller does something else.
+  // The longest time between two looks that counts as running. kStall applies within a wait, which looks every few
+  // milliseconds; kUnwatched applies between two waits, while the caller does something else.
   static constexpr Nanoseconds kStall = std::chrono::milliseconds(100);
   static constexpr Nanoseconds kUnwatched = std::chrono::seconds(1);
 
@@ -27,11 +27,12 @@ class RunningClock {
     lost_ += passed - most;
     gaps_.push_back({now, passed - most});
     if (gaps_.size() <= kMostGaps) return;
-    gaps_[1].lost += gaps_[0].lost;  // as if both had been later: who began before that is given more time, not less
+    // Counts both gaps as the later one: a deadline that began between them is extended by more time, not less.
+    gaps_[1].lost += gaps_[0].lost;
     gaps_.pop_front();
   }
 
-  // How long it stood still, all told; and since some time.
+  // The total frozen time, and the frozen time in the gaps that ended after `begin`.
   Nanoseconds lost() const { return lost_; }
   Nanoseconds lost_since(Clock::time_point begin) const {
     Nanoseconds lost{0};
@@ -48,7 +49,7 @@ class RunningClock {
   static constexpr std::size_t kMostGaps = 16;
 
   Clock::time_point looked_;
-  std::deque<Gap> gaps_;  // the latest, oldest first
+  std::deque<Gap> gaps_;  // the latest gaps, oldest first
   Nanoseconds lost_{0};
 };
 

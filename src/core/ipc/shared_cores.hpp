@@ -1,8 +1,8 @@
-// What a pool and its workers tell each other about the cores that they share, so that nobody spins on a core that
-// somebody else could use.  It lies in the arena; a cache line of zeros says nothing against spinning.
+// State that a pool and its workers share about cores, so that no thread spins on a core that another could use. It
+// lies in the arena; a cache line of zeros permits spinning.
 //
-// Nothing is ordered by it, and who dies leaves nothing in it that could not be: whatever it says, the worst that comes
-// of it is that somebody sleeps who could have spun, or the other way round for a while.
+// It orders no other memory, and a process that dies leaves only valid values here. A wrong value is harmless: for a
+// while, a thread sleeps that could have spun, or spins when it should have slept.
 #pragma once
 
 #include <algorithm>
@@ -13,23 +13,23 @@
 namespace remuda {
 
 struct SharedCores {
-  // Once somebody had to wait for a core, nobody spins for long: the first time for so long, and then twice as long
-  // each time that it happens again soon after they have tried once more.
+  // After a thread had to wait for a core, all threads spin only briefly for a pause. The first pause lasts
+  // kLeastPause. If a thread has to wait again soon after a pause ended, the next one lasts twice as long.
   static constexpr Nanoseconds kLeastPause = std::chrono::milliseconds(100);
   static constexpr Nanoseconds kLongestPause = std::chrono::seconds(10);
 
-  alignas(64) std::atomic<std::uint32_t> learner;  // the core, plus 1, that the pool's caller was last seen on
-  std::atomic<std::uint32_t> sleeper;  // the worker, plus 1, that leaves its core to him; 0: there is a core for each
-  std::atomic<std::uint32_t> barred;   // 1: another pool of this process is at work
+  alignas(64) std::atomic<std::uint32_t> learner;  // the core, plus 1, that the pool's caller last ran on
+  std::atomic<std::uint32_t> sleeper;        // the worker, plus 1, that stands aside for the caller; 0: not needed
+  std::atomic<std::uint32_t> barred;         // 1: another pool of this process is active
   std::atomic<std::uint64_t> crowded_until;  // ns
-  std::atomic<std::uint64_t> pause;          // ns, the latest
+  std::atomic<std::uint64_t> pause;          // ns, the latest pause
 
   bool is_crowded(Clock::time_point now) const {
     const std::uint64_t until = crowded_until.load(std::memory_order_relaxed);
     return until > to_ns(now) && until - to_ns(now) <= static_cast<std::uint64_t>(kLongestPause.count());
   }
 
-  // Somebody had to wait for a core.
+  // Starts a pause, unless one is in progress. Called when a thread had to wait for a core.
   void note_crowd(Clock::time_point now) {
     if (is_crowded(now)) return;
     const std::uint64_t since = to_ns(now) - crowded_until.load(std::memory_order_relaxed);

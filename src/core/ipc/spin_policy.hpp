@@ -1,26 +1,28 @@
-// Whether, and for how long, one who waits may spin before he sleeps.
+// Decides whether, and for how long, a waiting thread spins before it sleeps.
 //
-// A spinner is there at once when his bell rings, where one who sleeps takes 4 to 60 us to wake up; and the core that
-// he spins on stays awake.  But the core is worth more to anybody who has something to do: to the pool's caller above
-// all, who computes the next actions while the workers wait.  So there are never more spinners than cores beside his.
+// A spinner continues at once when its bell rings, and its core stays awake. A sleeper takes 4 to 60 us to wake up. But
+// any thread with work to do needs the core more than a spinner. The most important one is the pool's caller, which
+// computes the next actions while the workers wait. So there are never more spinners than cores besides the caller's.
 //
-//   state     of                                                            he spins
-//   barred    one who never may; workers, while another pool is at work     not at all
-//   aside     a worker on the caller's core; and one of as many workers     not at all
-//             as there are cores, so that a core is left for the caller
-//   crowded   everybody else, where somebody had to wait for a core         no longer than a wake-up takes
-//   alone     everybody else                                                up to a limit
+//   state     applies to                                                    spins
+//   barred    a thread that never may; workers while another pool works     not at all
+//   aside     a worker on the caller's core; and one worker if there are    not at all
+//             as many workers as cores, so that the caller has a core
+//   crowded   all others, if a thread had to wait for a core                no longer than a wake-up takes
+//   alone     all others                                                    up to a limit
 //
-// In the last two he spins while his recent waits were shorter than that, else not at all.
+// In the last two states the thread spins while its recent waits were shorter than that, else not at all.
 //
-// Who is to stand aside: the worker that finds itself on the caller's core says so (`SharedCores::sleeper`), which sets
-// free the one that was until then; and it stays there (`settle`).  That somebody had to wait for a core shows, twice
-// in a row, as once may be chance, when a spinner was away from his core for long, and others had it meanwhile, as the
-// kernel tells.  (The host of a virtual machine, too, takes cores away, and makes sleepers wake up late: nobody here
-// had to wait for us then.)  All that is told in `SharedCores`, and is over after a while.
+// The worker that stands aside changes. A worker that finds itself on the caller's core registers itself
+// (`SharedCores::sleeper`), which releases the previous one, and it stays on that core (`settle`).
 //
-// How long a wake-up takes on this machine is known from those that were not late: whoever rings for a sleeper leaves
-// the time in his bell.
+// A crowd is detected when a spinner was away from its core for long, and the kernel reports that it waited for the
+// core meanwhile. This must happen twice in a row, because once may be chance. The host of a virtual machine also takes
+// cores away and delays wake-ups, but that is no crowd: no thread waited for another one. `SharedCores` records the
+// crowd, which expires after a while.
+//
+// The duration of a wake-up on this machine is measured from the wake-ups that were not late: a ringer that wakes a
+// sleeper leaves the time in its bell.
 #pragma once
 
 #include <algorithm>
@@ -36,18 +38,19 @@ enum class SpinState : std::uint8_t { kBarred, kAside, kCrowded, kAlone };
 
 class SpinPolicy {
  public:
-  static constexpr std::uint32_t kCaller = 0xffffffff;  // in the place of a worker's index
+  // Identifies the pool's caller, which has no worker index.
+  static constexpr std::uint32_t kCaller = 0xffffffff;
 
-  // From then on a wake-up is late, and a spinner away: the kernel lets a thread run for longer than this before
-  // another's turn comes, and its own work of a moment is over before.
+  // From this duration on a wake-up is late and a spinner is away. The kernel lets a thread run for longer than this
+  // before it switches to another; the kernel's own short work takes less.
   static constexpr Nanoseconds kAway = std::chrono::microseconds(250);
-  // Two delays no further apart are no chance; and the kernel is asked so often.
+  // Two delays within this time are not chance. Also the interval at which the kernel's counter is read.
   static constexpr Nanoseconds kWindow = std::chrono::milliseconds(20);
 
-  // A turn of spinning takes no longer: what is above that, it was away.
+  // The longest turn of spinning; any time above this the thread was away from its core.
   static constexpr Nanoseconds kTurn = std::chrono::microseconds(5);
 
-  // What is asked of the system; tests have their own.
+  // The system calls that the policy makes; tests replace them.
   struct Probe {
     std::uint32_t (*core)() = current_core;
     std::uint64_t (*waited)() = waited_for_core_ns;
@@ -55,7 +58,7 @@ class SpinPolicy {
   };
 
   SpinPolicy() = default;  // never spins
-  // `who`: the worker, or `kCaller`.  `is_heedless`: it spins up to the limit, whomever that hurts.
+  // `who`: the worker, or `kCaller`. `is_heedless`: spins up to the limit, even if other threads need the core.
   SpinPolicy(SharedCores& cores, std::uint32_t who, Nanoseconds limit, bool is_heedless = false)
       : SpinPolicy(cores, who, limit, is_heedless, Probe()) {}
   SpinPolicy(SharedCores& cores, std::uint32_t who, Nanoseconds limit, bool is_heedless, Probe probe)
@@ -71,7 +74,7 @@ class SpinPolicy {
     return cores_->is_crowded(now) ? SpinState::kCrowded : SpinState::kAlone;
   }
 
-  // A wait begins: for how long to spin.
+  // Begins a wait. Returns how long to spin.
   Nanoseconds budget(Clock::time_point now) {
     begun_ = state(now);
     if (begun_ < SpinState::kCrowded) return Nanoseconds(0);
@@ -80,7 +83,7 @@ class SpinPolicy {
     return recent_ <= most ? most : Nanoseconds(0);
   }
 
-  // After each turn of spinning: whether to go on.
+  // Called after each turn of spinning. Returns whether to continue.
   bool goes_on(Clock::time_point before, Clock::time_point now) {
     spun_ += std::min(now - before, kTurn);
     if (now - before >= kAway && has_waited(now - before, now)) {
@@ -90,36 +93,36 @@ class SpinPolicy {
     return state(now) == begun_;
   }
 
-  // He is about to sleep.  The kernel wakes a thread where it slept, unless that core is busy and another is idle.  So
-  // who stands aside sleeps on the caller's, which is his as soon as the caller waits; anywhere else he would meet a
-  // spinner.
+  // Called just before the thread sleeps. The kernel wakes a thread on the core where it slept, unless that core is
+  // busy and another is idle. So a worker that stands aside migrates to the caller's core first, which is free as soon
+  // as the caller waits; on any other core it would meet a spinner.
   void settle() {
     if (begun_ != SpinState::kAside) return;
     const std::uint32_t callers = cores_->learner.load(std::memory_order_relaxed);
     if (callers != 0 && callers != probe_.core() + 1) probe_.move_to(callers - 1);
   }
 
-  // After a sleep that had begun by `slept`, where the bell says that it was rung for a sleeper at `rung_ns`.  Returns
-  // when what was waited for was there: how late he woke up is none of it.
+  // Called after a sleep that had begun by `slept`, with the time at which the bell was rung for a sleeper. Returns the
+  // time at which the sleeper was notified, which excludes the delay of the wake-up.
   Clock::time_point note_wake_up(std::uint64_t rung_ns, Clock::time_point slept, Clock::time_point now) {
-    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return now;  // it was not for us
+    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return now;  // not rung for this sleep
     const auto took = Nanoseconds(to_ns(now) - rung_ns);
     if (took < kAway) {
-      // What the shorter ones take: in the longer ones somebody had to get off the core first.
+      // The average follows the shorter ones: before a longer one, another thread had to leave the core.
       const int weight = took < wake_up_ ? 4 : 32;
       wake_up_ = wake_up_ == Nanoseconds(0) ? took : wake_up_ + (took - wake_up_) / weight;
     }
     return now - took;
   }
 
-  // The wait is over.
+  // Ends a wait that took `waited`.
   void note_wait(Nanoseconds waited) {
     if (limit_ <= Nanoseconds(0)) return;
-    // A moving average.  One wait, however long, does not end our patience, but a few do.
+    // A moving average. One wait, however long, does not stop the spinning, but a few do.
     recent_ += (std::min(waited, 4 * limit_) - recent_) / 8;
   }
 
-  // The caller is about to go on: here.
+  // Records the core on which the pool's caller continues; does nothing in a worker.
   void note_core() {
     if (who_ != kCaller || cores_ == nullptr) return;
     const std::uint32_t core = probe_.core() + 1;
@@ -127,10 +130,11 @@ class SpinPolicy {
   }
 
   Nanoseconds wake_up() const { return wake_up_; }
-  Nanoseconds spun() const { return spun_; }  // all told, on a core
+  Nanoseconds spun() const { return spun_; }  // total time on a core
 
  private:
-  // Claims to be the sleeper, if there is to be one and we are where he belongs.
+  // Returns whether this worker stands aside. Registers it as the sleeper if one is needed and it runs on the caller's
+  // core.
   bool stands_aside() {
     const std::uint32_t me = who_ + 1, sleeper = cores_->sleeper.load(std::memory_order_relaxed);
     if (cores_->learner.load(std::memory_order_relaxed) != probe_.core() + 1) return sleeper == me;
@@ -147,7 +151,7 @@ class SpinPolicy {
     waited_ = Nanoseconds(probe_.waited());
     asked_at_ = now;
   }
-  // Whether most of the time that it was away it has waited for a core.
+  // Whether the thread spent most of the time that it was away waiting for a core.
   bool has_waited(Nanoseconds away, Clock::time_point now) {
     const Nanoseconds before = waited_;
     ask(now);
@@ -160,11 +164,12 @@ class SpinPolicy {
   bool is_heedless_ = false;
   Probe probe_;
 
-  SpinState begun_ = SpinState::kBarred;  // how the wait began
-  Nanoseconds recent_{0};                 // waits
-  Nanoseconds wake_up_{0};                // how long it takes; 0: not known yet
+  SpinState begun_ = SpinState::kBarred;  // the state at the start of the wait
+  // A moving average of the waits.
+  Nanoseconds recent_{0};
+  Nanoseconds wake_up_{0};  // the duration of a wake-up; 0: not measured yet
   Nanoseconds spun_{0};
-  Nanoseconds waited_{0};  // for a core, all told, as of then:
+  Nanoseconds waited_{0};  // total time waiting for a core, as of `asked_at_`
   Clock::time_point asked_at_{}, delayed_at_{};
 };
 

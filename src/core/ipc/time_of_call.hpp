@@ -1,4 +1,4 @@
-// The time of a call that may need it several times, or not at all: the clock is read once.
+// The current time for one call that may need it several times or never: the clock is read at most once.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ class TimeOfCall {
     if (!now_) now_ = Clock::now();
     return *now_;
   }
-  // Somebody has read the clock meanwhile, perhaps.
+  // Takes over a later time, if the clock was read elsewhere in the meantime.
   void note(std::optional<Clock::time_point> later) {
     if (later) now_ = later;
   }

@@ -1,4 +1,4 @@
-// Keeps signals from a thread for a while: they come when that is over.
+// Blocks signals in the calling thread for the lifetime of the object. Blocked signals are delivered afterwards.
 #pragma once
 
 #include <signal.h>
@@ -7,7 +7,7 @@ namespace remuda {
 
 class BlockedSignals {
  public:
-  // All of them, or one.
+  // Blocks all signals, or one.
   BlockedSignals() {
     sigset_t all;
     sigfillset(&all);
@@ -25,7 +25,7 @@ class BlockedSignals {
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
-  // They stay blocked.
+  // Leaves the signals blocked when the object is destroyed.
   void keep() { is_kept_ = true; }
 
  private:

@@ -13,7 +13,7 @@ namespace remuda {
 
 namespace {
 
-// A directory, a file in it, and a process descriptor.
+// For a directory, a file in it, and a process descriptor.
 std::array<std::atomic<int>, 3> reserve = {-1, -1, -1};
 
 }  // namespace

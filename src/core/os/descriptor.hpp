@@ -1,4 +1,4 @@
-// A file descriptor that is closed with its owner, and some kept in reserve for when the process has no other left.
+// A file descriptor that is closed with its owner, and a reserve of descriptors for a process that has no other left.
 #pragma once
 
 #include "os/platform.hpp"
@@ -32,11 +32,11 @@ class Descriptor {
 
 #endif
 
-// Occupies as many descriptors as a search through /proc needs at the same time, as far as they are not occupied yet.
-// Any thread may call it.  They are closed on exec.
+// Opens as many reserve descriptors as a search through /proc needs at the same time, unless they are open already. Any
+// thread may call it. They are closed on exec.
 void fill_reserve();
 
-// Closes them, so that others can be opened.  Whether there was one to close.
+// Closes the reserve, so that other files can be opened. Returns whether any descriptor was closed.
 bool spend_reserve();
 
 }  // namespace remuda

@@ -15,7 +15,7 @@ class Descriptors {
   Descriptors(const Descriptors&) = delete;
   Descriptors& operator=(const Descriptors&) = delete;
 
-  // There is memory for one more: `add` does not fail then.
+  // Reserves memory for one more, so that the next `add` cannot fail.
   void make_room() { fds_.reserve(fds_.size() + 1); }
   void add(int fd) { fds_.emplace_back(fd); }
 
@@ -24,7 +24,7 @@ class Descriptors {
   std::vector<int> numbers() const { return {fds_.begin(), fds_.end()}; }
 
   void close_first() {
-    at(0);  // throws where there is none
+    at(0);  // throws if it is empty
     fds_.erase(fds_.begin());
   }
   void close() { fds_.clear(); }

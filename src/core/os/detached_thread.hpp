@@ -1,4 +1,4 @@
-// Starts threads that run until the process ends, with all signals blocked: ours in the process of somebody else.
+// Starts the core's own threads in the user's process. They run until the process ends, with all signals blocked.
 #pragma once
 
 #include <thread>
@@ -8,10 +8,10 @@
 
 namespace remuda {
 
-// Starts a thread that nobody waits for. Every signal is left to the main thread, where Python handles them.
+// Starts a thread that is never joined. All signals are left to the main thread, where Python handles them.
 template <class Work>
 void start_detached(Work work) {
-  const BlockedSignals blocked;  // also where there can be no thread
+  const BlockedSignals blocked;  // restored on return, even if no thread could start
   std::thread(std::move(work)).detach();
 }
 

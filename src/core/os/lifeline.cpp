@@ -19,7 +19,8 @@ void tie_life_to(int pidfd) {
     pollfd fd{pidfd, POLLIN, 0};
     while (poll(&fd, 1, -1) < 0 && errno == EINTR) {
     }
-    killpg(getpid(), SIGKILL);  // ourselves included, unless an env has moved us to another group, which is not ours
+    // This includes the calling process, unless an env has moved it to another group, which must not be killed.
+    killpg(getpid(), SIGKILL);
     kill(getpid(), SIGKILL);
   });
 }

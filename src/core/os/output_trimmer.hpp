@@ -1,17 +1,17 @@
-// Keeps a file of captured output short, whoever writes to it.
+// Limits the memory of a file of captured output.
 //
-// Native code and child processes write to the descriptor directly, so nobody is asked before the file
-// grows.  A thread of its own looks at it once a slice and punches a hole into what is old: the file
-// keeps its length, so that appending goes on undisturbed, but the hole takes no memory.  The thread
-// holds no GIL: an env that floods its output from native code is no obstacle.
+// Native code and child processes write to the descriptor directly, so remuda cannot intervene before the file grows. A
+// separate thread checks the file once per kSlice and punches a hole into the old part. The file keeps its length, so
+// that writers continue to append undisturbed, but the hole takes no memory. The thread holds no GIL, so it works even
+// if an env floods its output from native code.
 #pragma once
 
 #include <cstdint>
 
 namespace remuda {
 
-// Takes over `fd`.  Its last `kept` bytes stay readable.  It takes at most about twice as much memory, and
-// what is written within a slice.  Linux only; elsewhere there are no worker processes.
+// Takes ownership of `fd`. The last `kept` bytes stay readable. The file takes at most about twice as much memory, plus
+// the output of one slice. Linux only; elsewhere there are no worker processes.
 void trim_output(int fd, std::uint64_t kept);
 
 }  // namespace remuda

@@ -19,11 +19,11 @@ namespace remuda {
 
 namespace {
 
-// What follows is newer than the headers of many systems.
+// These constants are newer than the headers of many systems.
 constexpr unsigned kSignalProcessGroup = 1u << 2;      // PIDFD_SIGNAL_PROCESS_GROUP
 constexpr idtype_t kPidfd = static_cast<idtype_t>(3);  // P_PIDFD
 
-struct PidfdInfo {  // struct pidfd_info, as its first version has it
+struct PidfdInfo {  // struct pidfd_info in its first version
   std::uint64_t mask;
   std::uint64_t cgroup;
   std::uint32_t ids[11];
@@ -36,7 +36,7 @@ int send(int pidfd, int number, unsigned flags = 0) {
   return static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, flags));
 }
 
-// It runs, or nobody has taken its exit code: nobody else has its pid.
+// Whether the process runs or its exit code has not been taken, so that no other process has its pid.
 bool keeps_its_pid(int pidfd) { return send(pidfd, 0) == 0 || errno == EPERM; }
 
 bool leads_its_group(int pidfd, int pid) { return keeps_its_pid(pidfd) && getpgid(pid) == pid; }
@@ -61,11 +61,11 @@ std::optional<int> reap_group(int pidfd, int pid, int patience_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
   std::optional<int> code;
   siginfo_t end{};
-  // Without taking it yet: its pid keeps the group's number ours.
+  // Reads the exit code without taking it, because the process's pid reserves the number of the group.
   if (waitid(kPidfd, static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0) {
     code = code_of(end);
   }
-  // Whoever of the group is not reaped yet keeps its number, also after the leader.
+  // Any member of the group that is not reaped yet reserves its number, even after the leader.
   bool more = keeps_its_pid(pidfd);
   while (more) {
     end = {};
@@ -75,7 +75,7 @@ std::optional<int> reap_group(int pidfd, int pid, int patience_ms) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   end = {};
-  waitid(kPidfd, static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG);  // where it had left its group
+  waitid(kPidfd, static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG);  // if it had left its group
   return code;
 }
 

@@ -1,31 +1,31 @@
-// A process that leads a group of its own: signals to all of it, and how it ended.
+// Sends signals to a process that leads its own group, and to the whole group, and reads exit codes.
 //
-// A pid says who is meant only as long as nobody has taken the exit code; then it may be given to another.  So whatever
-// is done here goes by the process descriptor, or happens while the descriptor says that the pid is still taken.
+// A pid identifies a process only until its exit code is taken; then the kernel may reuse it. So every function here
+// uses the process descriptor, or acts only while the descriptor shows that the pid is still in use.
 #pragma once
 
 #include <optional>
 
 namespace remuda {
 
-// Sends a signal to the process, and to all others in the group with its pid for a number, wherever the process itself
-// has gone meanwhile.  Linux only, as all here; elsewhere there are no worker processes.
+// Sends a signal to the process, and to all others in the group numbered `pid`. The process itself may have moved to
+// another group. Linux only, as all functions here; elsewhere there are no worker processes.
 void signal_group(int pidfd, int pid, int number);
 
-// The same for kernels before 6.9, which know no process descriptors of groups.  Once the exit code has been taken, it
-// signals nobody.
+// Does the same on kernels before 6.9, which cannot signal a group through a process descriptor. Sends nothing once the
+// exit code has been taken.
 void signal_group_by_number(int pidfd, int pid, int number);
 
-// Takes the exit code of a process that has ended, if it is our child, and those of our children in its group: who
-// loses his parent comes to us where we are the first process of a container.  All were killed: waits up to
-// `patience_ms` for those that are still dying.  Returns the exit code, negative for a signal.
+// Takes the exit code of an ended process if it is a child of this process, and those of all children in its group. (In
+// a container where this process is the first one, orphans become its children.) All of them must have been killed:
+// waits up to `patience_ms` for those that are still dying. Returns the exit code, negative for a signal.
 //
-// Nothing if it is not our child, and where nobody is told of exit codes (SIGCHLD is ignored, somebody waits for all
-// children).
+// Returns nullopt if the process is no child of this one, or if its exit code was not available: SIGCHLD is ignored, or
+// another thread waits for all children.
 std::optional<int> reap_group(int pidfd, int pid, int patience_ms);
 
-// The exit code of a process that has ended and whose exit code somebody has taken already.  Kernels know it from 6.15
-// on.
+// Returns the exit code of an ended process after another caller has taken it. Needs Linux 6.15, and returns nullopt
+// before.
 std::optional<int> exit_code_of(int pidfd);
 
 }  // namespace remuda

@@ -37,16 +37,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often we come back to a process that is just becoming another program, a millisecond apart.
+// How often the search returns to processes that are in the middle of an exec, a millisecond apart.
 constexpr int kMaxSecondLooks = 50;
-// The word of /proc/<pid>/stat that says where the environment begins; the next one says where it ends.
+// The word of /proc/<pid>/stat with the start of the environment; the next word is its end.
 constexpr int kEnvStart = 50;
 
-// Reads files of /proc, one at a time into the same memory.
+// Reads files of /proc, one at a time, into the same memory.
 class ProcReader {
  public:
-  // Nothing where `file` could not be opened or read: we may not look, or there is nobody any more.  Valid until the
-  // next call.
+  // Returns the file's content, valid until the next call; nullopt if it could not be opened or read, because of
+  // missing rights or because the process has ended.
   std::optional<std::string_view> read(const Descriptor& file) {
     if (file < 0) return {};
     std::size_t length = 0;
@@ -63,7 +63,7 @@ class ProcReader {
   std::vector<char> memory_ = std::vector<char>(1 << 16);
 };
 
-// The value of our variable in what /proc tells of an environment; empty where there is none.
+// Returns the value of kFamilyVariable in an environment in the format of /proc; empty if it is not set.
 std::string_view keys_in(std::string_view environment) {
   const std::string_view name(kFamilyVariable);
   while (!environment.empty()) {
@@ -76,7 +76,7 @@ std::string_view keys_in(std::string_view environment) {
   return {};
 }
 
-// The words from the `first` on (counted from 1) of /proc/<pid>/stat; the second may have blanks in it.
+// Returns the words of /proc/<pid>/stat from number `first` on, counted from 1. The second word may contain blanks.
 std::string_view stat_from(std::string_view stat, int first) {
   stat.remove_prefix(std::min(stat.size(), stat.rfind(')') + 2));
   for (int word = 3; word < first && !stat.empty(); ++word) {
@@ -89,7 +89,7 @@ std::uint64_t number_in(std::string_view stat, int word) {
   return std::strtoull(std::string(stat_from(stat, word).substr(0, 20)).c_str(), nullptr, 10);
 }
 
-// Whether /proc shows the processes by the numbers that they have for us: it may be absent, or another container's.
+// Whether /proc uses the pids of this process's namespace. It may be missing, or belong to another container.
 bool proc_is_ours() {
   char self[16] = {};
   const ssize_t length = readlink("/proc/self", self, sizeof self);
@@ -110,7 +110,7 @@ class Hunt {
     while (true) {
       const int before = last_pid();
       const Found found = pass(before);
-      // Pids start from the beginning again: whoever runs from us may be where we have looked already.
+      // After the pids wrap around, a new process may have a pid that this pass has already checked.
       if (found.somebody || last_pid() < before) {
         second_looks = 0;
         continue;
@@ -120,8 +120,8 @@ class Hunt {
     }
   }
 
-  // Waits for the end of those that were shot.  Who is our child, as an orphan is the first process's, is reaped: when
-  // all have ended, since a child may be its dying parent's until then.
+  // Waits for the end of the killed processes, then reaps those that are children of this process. They are reaped
+  // last, because an orphan becomes a child of this process only after its parent has ended.
   HuntResult result() {
     const auto deadline = Clock::now() + patience_;
     HuntResult result{{lost_.begin(), lost_.end()}, problem_, spent_};
@@ -134,14 +134,14 @@ class Hunt {
 
  private:
   struct Found {
-    bool somebody = false;  // whom we had not seen before: he may have started others behind our back
+    bool somebody = false;  // a new process, which may have forked others behind the search
     bool unsure = false;
   };
   enum class Sight { kStranger, kFamily, kBetweenPrograms };
 
-  // Once through all processes: those of a list that is as old as its first entry, and then those that have come since,
-  // whose pids are higher than the one that was given last `before`.  Whoever forks runs ahead of us, but slower than
-  // we look; and after a SIGKILL none is forked.
+  // Checks all processes once: those of a directory listing, which is as old as its first entry, and then those created
+  // since. The pids of the latter are higher than `before`, the last pid assigned before the pass. A process that forks
+  // runs ahead of the search, but more slowly than the search; and after a SIGKILL it forks no more.
   Found pass(int before) {
     Found found;
     const int fd = open_somehow([] { return open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
@@ -181,9 +181,9 @@ class Hunt {
     return Sight::kStranger;
   }
 
-  // Of a process that has shown no environment.  In an exec there is a moment when the old memory is gone and the new
-  // environment not yet in place; by now it may be.  Who has memory (the kernel's own threads and the dead have none)
-  // is known to have no environment only where that has a place, and is empty.
+  // Whether a process that shows no environment may show one soon. During an exec there is a moment when the old memory
+  // is gone and the new environment is not in place yet. Kernel threads and dead processes have no memory and thus no
+  // environment. A process with memory has no environment only if its environment has an address and is empty.
   bool may_yet_show_one(int pid) {
     const auto memory = read(pid, "statm");
     if (!memory || memory->substr(0, 2) == "0 ") return false;
@@ -193,23 +193,24 @@ class Hunt {
     return start == 0 || start != end;
   }
 
-  // Whether it was somebody new.
+  // Kills a process. Returns whether it was a new one.
   bool shoot(int pid) {
     if (lost_.count(pid) != 0) return false;
     if (auto known = shot_.find(pid); known != shot_.end()) {
       if (!ends_until(Clock::now(), known->second)) return false;  // it is still dying
       reap(known->second);
-      shot_.erase(known);  // another one with its pid
+      shot_.erase(known);  // a new process has the same pid
     }
     Descriptor pidfd(open_somehow([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }));
-    if (pidfd < 0) return errno == ESRCH;  // it ended just now: look who has come after it
+    // It has just ended: another pass looks for processes that it may have started.
+    if (pidfd < 0) return errno == ESRCH;
     if (look(pid) != Sight::kFamily) return true;
     if (syscall(SYS_pidfd_send_signal, static_cast<int>(pidfd), SIGKILL, nullptr, 0) != 0) return errno == ESRCH;
     shot_.emplace(pid, std::move(pidfd));
     return true;
   }
 
-  // The pid that was given last; 0 where that is not told.
+  // The pid that was assigned last; 0 if it cannot be read.
   int last_pid() {
     const std::string_view load = read("/proc/loadavg").value_or("");
     return std::atoi(std::string(load.substr(load.rfind(' ') + 1)).c_str());
@@ -223,7 +224,7 @@ class Hunt {
     return proc_.read(Descriptor(open_somehow([&path] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); })));
   }
 
-  // Also where the process has no free descriptor.
+  // Opens a file even if the process has no free descriptor.
   template <class Open>
   int open_somehow(Open open) {
     while (true) {
@@ -236,7 +237,7 @@ class Hunt {
     }
   }
 
-  // Gives up the reserve, then the descriptors of those that were shot, one by one.
+  // Frees a descriptor: first the reserve, then the descriptors of killed processes, one by one.
   bool make_room() {
     if (spend_reserve()) return spent_ = true;
     if (shot_.empty()) return false;
@@ -265,13 +266,14 @@ class Hunt {
   const std::unordered_set<std::string> keys_;
   const std::chrono::milliseconds patience_;
   std::map<int, Descriptor> shot_;
-  std::set<int> lost_;  // who had not ended when its descriptor was needed
+  std::set<int> lost_;  // processes that had not ended when their descriptor was needed
   int problem_ = 0;
   bool spent_ = false;
   ProcReader proc_;
 };
 
-// What /proc is to tell as our environment from now on, for good.  Whether the kernel lets us.
+// Makes /proc show this text as the environment permanently. The text must stay valid. Returns whether the kernel
+// allows it.
 bool show_environment(std::string_view shown) {
   ProcReader proc;
   const auto stat = proc.read(Descriptor(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)));
@@ -311,7 +313,8 @@ bool show_keys(const std::string& keys) {
   ProcReader proc;
   const auto before = proc.read(Descriptor(open("/proc/self/environ", O_RDONLY | O_CLOEXEC)));
   if (!before) return false;
-  // The first one counts.  It stays for good, as the environment that it replaces.
+  // If a variable has two entries, the first one counts. The string is never freed while /proc shows it as the
+  // environment.
   auto* whole = new std::string(std::string(kFamilyVariable) + '=' + keys + '\0' + std::string(*before));
   if (show_environment(*whole)) return true;
   delete whole;

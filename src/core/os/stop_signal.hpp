@@ -1,9 +1,10 @@
-// A signal that stops this process as SIGSTOP does, after what another handler does about it first.
+// Makes a signal stop this process as SIGSTOP does. A handler that is installed later and chains to this one runs
+// first.
 #pragma once
 
 namespace remuda {
 
-// From now on.  Throws std::system_error; does nothing where there are no process signals.
+// Installs the handler. Throws std::system_error; does nothing on platforms without process signals.
 void stop_at(int number);
 
 }  // namespace remuda

@@ -21,7 +21,7 @@ namespace remuda {
 
 namespace {
 
-// The lowest number of those CPUs that are one core; its own where that is not to be found out.
+// Returns the lowest number of the CPUs on the same core; the CPU's own number if that cannot be read.
 std::uint32_t first_sibling(std::uint32_t cpu) {
   std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
   std::uint32_t first = cpu;
@@ -36,7 +36,7 @@ std::uint32_t core_of(std::uint32_t cpu) {
   return core.load(std::memory_order_relaxed) - 1;
 }
 
-// Nothing where there is no such file, as it depends on how the kernel was built.
+// Returns nullopt if the kernel was built without this file.
 std::optional<std::uint64_t> delay_of_runs() {
   std::ifstream stat("/proc/thread-self/schedstat");
   std::uint64_t ran = 0, waited = 0;  // ns

@@ -1,21 +1,20 @@
-// What the kernel knows of the calling thread.  0 where it does not tell.
+// The kernel's data about the calling thread. All functions return 0 if the kernel does not provide it.
 #pragma once
 
 #include <cstdint>
 
 namespace remuda {
 
-// The core that it runs on: where a core runs several threads at once, those have one number.  May be out of date as
-// soon as it is told.
+// The core that the thread runs on. Hardware threads of one core share a number. The answer may be out of date at once.
 std::uint32_t current_core();
-// Goes to that core, if it may run there; from then on it runs wherever it might before.  Some system calls.
+// Migrates to that core, if the thread may run there, without a lasting restriction. Makes some system calls.
 void move_to_core(std::uint32_t core);
-// For how long it has waited for a core, all told, as others had it; where the kernel does not tell, a second for
-// each time that it has lost one to another thread.  Some system calls.
+// The total time in ns that the thread has waited for a core that other threads used. If the kernel does not provide
+// it, the result is a second for each time that the thread was preempted. Makes some system calls.
 std::uint64_t waited_for_core_ns();
-// The id of its process.
+// The id of the thread's process.
 std::uint32_t process_id();
-// How much CPU time it has used.  A system call.
+// The CPU time in ns that the thread has used. Makes a system call.
 std::uint64_t thread_cpu_ns();
 
 }  // namespace remuda

@@ -1,13 +1,13 @@
-// Shows Python's garbage collector what a class of ours holds: it cannot see into C++ by itself, and cycles that lead
-// through there would never be freed.
+// Shows Python's garbage collector the references that a C++ class holds. Without this, reference cycles through such
+// an object would never be freed.
 #pragma once
 
 #include "python/numpy_api.hpp"
 
 namespace remuda {
 
-// `nb::class_<T>(..., nb::type_slots(Collected<T>::slots))`, where `T` has `int visit(visitproc, void*) const`, which
-// passes on whatever it holds, and `void clear()`, which lets go of it.
+// Use as `nb::class_<T>(..., nb::type_slots(Collected<T>::slots))`. `T` has `int visit(visitproc, void*) const`, which
+// visits all references that it holds, and `void clear()`, which drops them.
 template <class T>
 struct Collected {
   static int visit(PyObject* self, visitproc visit, void* arg) {

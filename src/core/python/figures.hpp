@@ -1,4 +1,4 @@
-// Copies what is counted in an arena (shm/figures.hpp, and the workers' meters), for Python to make sense of.
+// Copies the figures of an arena (shm/figures.hpp, and the workers' meters) to Python, which interprets them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,7 @@ namespace remuda {
 
 namespace nb = nanobind;
 
-// Word by word: each is whole, though others go on writing.
+// Copies word by word: each word is whole, although the writers continue.
 inline void copy_words(const Arena& arena, std::uint64_t offset, std::uint64_t bytes, std::vector<std::uint64_t>& to) {
   const auto* words = arena.at<const std::atomic<std::uint64_t>>(offset);
   for (std::uint64_t i = 0; i < bytes / sizeof *words; ++i) to.push_back(words[i].load(std::memory_order_relaxed));
@@ -26,8 +26,8 @@ inline nb::bytes as_bytes(const std::vector<std::uint64_t>& words) {
   return nb::bytes(words.data(), words.size() * sizeof(std::uint64_t));
 }
 
-// The structs of figures by name, each as ([(field, type, count, offset)], bytes).  A type may be the name of a struct
-// before it.
+// Returns the structs of figures by name, each as ([(field, type, count, offset)], bytes). A type may be the name of an
+// earlier struct.
 inline nb::dict figure_structs() {
   nb::dict structs;
   const auto add = [&structs](const char* name, std::span<const Field> fields, std::size_t bytes) {
@@ -44,8 +44,8 @@ inline nb::dict figure_structs() {
   return structs;
 }
 
-// (of each env, of each worker, of each worker's meter, of the caller): one struct after another; and when that was, in
-// ns of CLOCK_MONOTONIC.
+// Returns (figures of each env, of each worker, of each worker's meter, of the caller, time). Each of the first four is
+// one struct after another, as bytes. The time is in ns of CLOCK_MONOTONIC.
 inline nb::tuple read_figures(const Arena& arena, const Plan& plan) {
   std::vector<std::uint64_t> envs, workers, meters, caller;
   copy_words(arena, plan.env_figures, sizeof(EnvFigures) * plan.envs, envs);

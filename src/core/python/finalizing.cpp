@@ -1,11 +1,11 @@
-// Lets a thread that asks for the GIL while the interpreter finalises sleep until the process ends.
+// Suspends a thread that requests the GIL while the interpreter finalises, until the process ends.
 //
-// From CPython 3.14 on the interpreter sees to that itself.  Before, it ends such a thread with pthread_exit, which
-// with glibc unwinds the thread's stack: without the GIL, through destructors that give up references to Python objects
-// (SIGSEGV) and through functions that are noexcept (abort).  It may happen wherever Python code can run, a `__del__`
-// under any reference that is given up included, so catching it call by call would not do.  But unwinding asks each
-// frame's personality routine, innermost first, before it runs anything of it; the linker puts this one in the place of
-// the C++ runtime's for every frame of this module, nanobind's too (`--wrap`, see CMakeLists.txt).
+// From CPython 3.14 on the interpreter does this itself. Before, it ends such a thread with pthread_exit, which with
+// glibc unwinds the thread's stack without the GIL. Destructors that release references to Python objects then crash
+// (SIGSEGV), and noexcept functions abort. This may happen wherever Python code can run, including a `__del__` when any
+// reference is released, so catching it call by call is not possible. But unwinding first calls the personality routine
+// of each frame, innermost first, before it runs any code of the frame. The linker puts this routine in the place of
+// the C++ runtime's for every frame of this module, including nanobind's (`--wrap`, see CMakeLists.txt).
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX

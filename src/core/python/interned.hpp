@@ -1,5 +1,4 @@
-// Strings as the interpreter keeps those in programs' texts, one object for all that are equal: dicts find such keys at
-// the first look.
+// Interns strings: equal strings in programs' sources are one object, so dicts find such keys by identity at once.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -14,7 +14,8 @@ namespace {
 
 using Question = int (*)();
 
-// The limited API has neither function, but every CPython has both: they are found by name, when the module is loaded.
+// The limited API has neither function, but every CPython exports both. They are looked up by name when the module is
+// loaded.
 Question find(const char* name) { return reinterpret_cast<Question>(dlsym(RTLD_DEFAULT, name)); }
 
 const Question gil_check = find("PyGILState_Check");
@@ -35,7 +36,7 @@ bool is_finalizing() {
 #elif defined(Py_LIMITED_API)
 
 namespace remuda {
-// Only a fork, which is made on Linux, gives up memory of ours without the GIL; and only there threads are unwound.
+// Only a fork gives up memory without the GIL, and only with glibc are threads unwound: both happen on Linux alone.
 bool holds_gil() { return true; }
 bool is_finalizing() { return false; }
 }  // namespace remuda

@@ -1,7 +1,7 @@
-// The macros of CPython that its limited API has as functions alone.
+// Defines the macros of CPython that its limited API provides only as functions.
 //
-// From Python 3.12 on one build serves all versions (`wheel.py-api` in pyproject.toml): it may use nothing whose layout
-// they do not promise to keep, and calls a function instead.
+// From Python 3.12 on one build serves all versions (`wheel.py-api` in pyproject.toml). It must not depend on layouts
+// that may change between versions, and calls functions instead.
 #pragma once
 
 #include <Python.h>

@@ -1,7 +1,7 @@
-// An array that we have made, and keep, to hand it out again when nobody else holds it any more.
+// An array that the core has made and keeps, to hand it out again once no other holder is left.
 //
-// Making an array and freeing it takes longer than filling a small one.  Each holder has a reference, and who has none
-// has no way to the array, with one exception: a weak reference.
+// Making and freeing an array takes longer than filling a small one. Every holder has a reference, and there is no way
+// to the array without one, with one exception: a weak reference.
 #pragma once
 
 #include <algorithm>
@@ -12,24 +12,24 @@
 
 namespace remuda {
 
-// The low half is the count in every version of CPython; newer ones keep flags in the other.
+// The low half is the count in every version of CPython; newer versions keep flags in the other half.
 inline std::uint32_t references(nb::handle object) { return static_cast<std::uint32_t>(Py_REFCNT(object.ptr())); }
 
 class MadeArray {
  public:
-  MadeArray() = default;  // none
+  MadeArray() = default;  // no array
   explicit MadeArray(nb::object array) : array_(std::move(array)), flags_(PyArray_FLAGS(get())) {}
 
   bool is_there() const { return array_.is_valid(); }
   const nb::object& object() const { return array_; }
 
-  // Whether anybody but us has a reference to it, and whether anybody has a weak one.
+  // Whether there is another reference to the array, and whether there is a weak one.
   bool is_held() const { return is_there() && references(array_) != 1; }
   bool is_weakly_referenced() const {
     return is_there() && reinterpret_cast<PyArrayObject_fields*>(array_.ptr())->weakreflist != nullptr;
   }
-  // Whether it is an array (rows, *shape) of this dtype, and has the flags that it was made with: whoever holds an
-  // array may change these.
+  // Whether it is an array (rows, *shape) of this dtype, with its original flags, which any holder of the array may
+  // change.
   bool is(const PyArray_Descr* dtype, npy_intp rows, int axes, const npy_intp* shape) const {
     return is_there() && PyArray_DESCR(get()) == dtype && PyArray_FLAGS(get()) == flags_ &&
            PyArray_NDIM(get()) == axes + 1 && PyArray_DIM(get(), 0) == rows &&

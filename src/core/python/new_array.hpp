@@ -1,4 +1,4 @@
-// New arrays of NumPy's, in C order.
+// Creates NumPy arrays in C order.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace remuda {
 
-// Over memory of the caller's, which has to last as long; null: uninitialised memory of its own.
+// Creates an array over the caller's memory, which must outlive it; with null, over uninitialised memory of its own.
 inline nb::object new_array(PyArray_Descr* dtype, int axes, const npy_intp* shape, void* data = nullptr) {
   Py_INCREF(reinterpret_cast<PyObject*>(dtype));  // NewFromDescr steals it
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, dtype, axes, shape, nullptr, data,
@@ -16,7 +16,7 @@ inline nb::object new_array(PyArray_Descr* dtype, int axes, const npy_intp* shap
   return nb::steal(array);
 }
 
-// Of so many rows of this shape.
+// Creates an array of `rows` rows of this shape.
 inline nb::object new_rows(PyArray_Descr* dtype, npy_intp rows, int axes, const npy_intp* shape, void* data = nullptr) {
   npy_intp whole[NPY_MAXDIMS + 1];
   whole[0] = rows;

@@ -1,6 +1,7 @@
-// Small arrays for one purpose, which are handed out again once nobody holds them any more.
+// Small arrays for one purpose, which are handed out again once no caller holds them.
 //
-// There are two, as callers hold the last one while they ask for the next.  Who keeps more of them gets new ones.
+// There are two, because callers hold the last one while they request the next. A caller that keeps more of them gets
+// new ones.
 #pragma once
 
 #include <array>
@@ -14,7 +15,7 @@ namespace remuda {
 
 class ReusedArrays {
  public:
-  // An array (rows, *shape) that nobody else holds, with whatever is in it.
+  // Returns an array (rows, *shape) that no caller holds. Its content is arbitrary.
   nb::object take(PyArray_Descr* dtype, npy_intp rows, int axes = 0, const npy_intp* shape = nullptr) {
     for (MadeArray& one : arrays_) {
       if (one.is_held()) continue;
@@ -26,7 +27,7 @@ class ReusedArrays {
     }
     nb::object array = new_rows(dtype, rows, axes, shape);
     last_ = (last_ + 1) % arrays_.size();
-    // The end of the one before may call anybody: it comes last.
+    // The destruction of the previous array may run arbitrary code, so it comes last.
     const MadeArray before = std::exchange(arrays_[last_], MadeArray(array));
     return array;
   }

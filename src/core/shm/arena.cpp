@@ -27,28 +27,29 @@ namespace {
   throw std::system_error(error, std::generic_category(), what);
 }
 
-constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // takes memory only where it is written to
+constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // takes memory only for pages that are written
 
 std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MB"; }
 
 std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRITE) {
   void* base = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) fail(errno, "could not map " + megabytes(bytes) + " of shared memory");
-  madvise(base, bytes, MADV_DONTDUMP);  // a crashed env's core dump is to show the env; and most of this has no memory
+  // A core dump of a crashed env should show the env, and most of the arena has no memory.
+  madvise(base, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(base);
 }
 
 const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 
-// Step by step: the kernel takes back what a signal has interrupted, and a signal may come every few milliseconds.
-// Returns an error number, or 0.
+// Allocates in steps, because the kernel undoes an allocation that a signal interrupts, and a signal may arrive every
+// few milliseconds. Returns an error number, or 0.
 int allocate(int fd, Stretch stretch) {
   constexpr std::uint64_t kStep = std::uint64_t{64} << 20;
   for (std::uint64_t at = 0; at < stretch.bytes; at += kStep) {
     const auto length = static_cast<off_t>(std::min(kStep, stretch.bytes - at));
     int error;
     do {
-      error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at), length);  // returns its error, sets none
+      error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at), length);  // does not set errno
     } while (error == EINTR);
     if (error != 0) return error;
   }
@@ -62,9 +63,9 @@ int allocate(int fd, std::size_t bytes, const std::vector<Stretch>& reserved) {
   return 0;
 }
 
-// The same by addresses, for who has no descriptor any more.
+// Allocates by address, for a process that has closed the descriptor. Returns an error number, or 0.
 int populate(std::byte* at, std::uint64_t bytes) {
-  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers do not have
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
   int error;
   do {
     error = madvise(at, bytes, kPopulateWrite) == 0 ? 0 : errno;
@@ -155,7 +156,7 @@ std::byte* Arena::reserve_copy() const {
 
 void Arena::drop_copy(std::byte* copy) const { munmap(copy, bytes_); }
 
-// Either takes the place of the mapping that is there in one step, or leaves that.
+// Each call replaces the existing mapping in one step, or leaves it unchanged.
 void Arena::become(std::byte* copy) const {
   if (copy == nullptr) {
     mmap(base_, bytes_, PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
@@ -167,7 +168,7 @@ void Arena::become(std::byte* copy) const {
 #else  // Without memfd the thread and serial backends still work: private memory is all they need.
 
 namespace {
-constexpr std::align_val_t kAlignment{64};  // of what lies in it: a cache line
+constexpr std::align_val_t kAlignment{64};  // a cache line
 }
 
 const bool Arena::kIsSparse = false;

@@ -1,9 +1,9 @@
 // The arena: one anonymous mapping that holds everything a pool shares with its workers.
 //
-// It is a memfd: no name in /dev/shm that a SIGKILL could leak, no 64 MB container limit.  It is
-// reserved when it is created, so a machine that is out of memory says so now, as an error, and not
-// later, as a SIGBUS in the middle of training.  Addresses differ from process to process, so
-// nothing in the arena is a pointer: everything is an offset from its first byte.
+// It is a memfd: it has no name in /dev/shm that a SIGKILL could leak, and no 64 MB container limit. Its memory is
+// reserved when it is created. A machine that is out of memory thus reports an error at once, and not a SIGBUS in the
+// middle of training. Addresses differ from process to process, so nothing in the arena is a pointer: everything is an
+// offset from its first byte.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace remuda {
 
-// Neighbouring bytes of an arena.
+// A range of bytes of an arena.
 struct Stretch {
   std::uint64_t offset, bytes;
 };
 
-// The first 64 bytes of every arena.  A worker that attaches checks them, so that two builds of
-// remuda that disagree about the layout refuse each other instead of reading garbage.
+// The first 64 bytes of every arena. A process that attaches checks them, so that two builds of remuda with different
+// layouts refuse each other instead of reading garbage.
 struct ArenaHeader {
   static constexpr std::uint64_t kMagic = 0x616475'6d6572ULL;  // "remuda", little endian
   static constexpr std::uint64_t kVersion = 1;
@@ -33,27 +33,28 @@ struct ArenaHeader {
 };
 static_assert(sizeof(ArenaHeader) == 64 && offsetof(ArenaHeader, bytes) == 16);
 
-// Owns one mapping.  Shared (by std::shared_ptr) between the pool and every array handed out, so the
-// memory outlives the pool for as long as somebody still looks at a batch.  Every share is one of the arena itself
-// (`enable_shared_from_this`), not of the Python object that stands for it: arrays may outlive the interpreter.
+// Owns one mapping. The pool and every array handed out share it by std::shared_ptr, so the memory outlives the pool
+// for as long as any of these arrays lives. Every share is one of the arena itself (`enable_shared_from_this`), not of
+// the Python object that stands for it: arrays may outlive the interpreter.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  // Deletes an arena that nobody has a share of any more.
+  // Deletes an arena when its last share is gone.
   using Deleter = void (*)(Arena*);
   static void destroy(Arena* arena) { delete arena; }
 
-  // Whether an arena can have addresses without memory.
+  // Whether parts of an arena can be addresses without memory.
   static const bool kIsSparse;
 
-  // Throws std::bad_alloc-like std::system_error when the memory cannot be reserved.  `reserved`: the only stretches
-  // that get memory, in order; the rest has addresses alone.
+  // Throws std::system_error when the memory cannot be reserved. `reserved`: the only ranges that get memory, in order;
+  // the rest is addresses without memory.
   static std::shared_ptr<Arena> create(std::size_t bytes, Deleter deleter = destroy);
   static std::shared_ptr<Arena> create(std::size_t bytes, const std::vector<Stretch>& reserved,
                                        Deleter deleter = destroy);
-  // Maps an arena that another process created.  Takes no ownership of `fd`.
+  // Maps an arena that another process created. Takes no ownership of `fd`. Throws std::runtime_error if the other
+  // build's layout differs.
   static std::shared_ptr<Arena> attach(int fd, std::size_t bytes, Deleter deleter = destroy);
 
-  // The same, to be looked at and not written to.
+  // Attaches with a read-only mapping.
   static std::shared_ptr<Arena> look_at(int fd, std::size_t bytes, Deleter deleter = destroy);
 
   ~Arena();
@@ -64,33 +65,34 @@ class Arena : public std::enable_shared_from_this<Arena> {
   T* at(std::uint64_t offset) const {
     return reinterpret_cast<T*>(base_ + offset);
   }
-  // Another one, that ends in the same way.
+  // Creates another arena with the same deleter.
   std::shared_ptr<Arena> another(std::size_t bytes) {
     return create(bytes, *std::get_deleter<Deleter>(shared_from_this()));
   }
 
   std::byte* base() const { return base_; }
   std::size_t bytes() const { return bytes_; }
-  // What has memory from the beginning to the end, in order.
+  // The ranges that have memory for the arena's whole life, in order.
   const std::vector<Stretch>& lasting() const { return lasting_; }
-  int fd() const { return fd_; }  // -1 once closed, or where the platform has none
+  int fd() const { return fd_; }  // -1 once closed, or if the platform has none
 
-  // Gives memory to a stretch, or throws std::system_error: then it may have some.  All of it is zero where it had
-  // none.
+  // Gives memory to a range. Newly given memory is zero. Throws std::system_error, and then part of the range may have
+  // memory.
   void reserve(Stretch stretch) const;
-  // Takes the memory of what whole pages lie in a stretch.
+  // Frees the memory of the whole pages in a range.
   void release(Stretch stretch) const;
 
-  // For a forked child, see lendings.hpp: memory of the same size, empty, that is nobody else's (null: there is none);
-  // the end of it; and that it is what lies at our addresses from now on (null: empty memory does).
+  // For a forked child, see lendings.hpp. `reserve_copy` maps empty private memory of the same size, and returns null
+  // if it cannot. `drop_copy` unmaps it. `become` moves it to this arena's addresses; null puts empty memory there.
   std::byte* reserve_copy() const;
   void drop_copy(std::byte* copy) const;
   void become(std::byte* copy) const;
 
-  // The descriptor is for workers that attach, and for other processes that look on (see `_wire/card.py`).
+  // The descriptor is for workers that attach, and for other processes that observe the pool (see `_wire/card.py`).
   void close_fd();
 
-  // Called once, just before the memory goes: to undo what was done to its pages.  Must not throw.
+  // Adds a function that runs once, just before the memory is unmapped, to undo changes to its pages. It must not
+  // throw.
   void before_end(std::function<void()> call) { before_end_.push_back(std::move(call)); }
   void forget_calls() { before_end_.clear(); }
 

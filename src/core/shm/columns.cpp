@@ -17,8 +17,8 @@ namespace {
 
 constexpr npy_int64 kSmall = 64;
 
-// The object that arrays of this dtype have, where it is one of NumPy's own numbers: an unpickled dtype is another one,
-// and comparing what they say takes longer than writing a number.
+// Returns NumPy's own dtype object for NumPy's own number types, which arrays usually have. An unpickled dtype is a
+// different object, and comparing two dtypes by value takes longer than writing a number.
 nb::object interned(nb::object dtype) {
   auto* descr = reinterpret_cast<PyArray_Descr*>(dtype.ptr());
   const bool is_number = PyTypeNum_ISNUMBER(descr->type_num) || PyTypeNum_ISBOOL(descr->type_num);
@@ -26,7 +26,7 @@ nb::object interned(nb::object dtype) {
   return nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(descr->type_num)));
 }
 
-// Whether a cast to float32 is nothing that NumPy might warn of, which depends on what the caller has set.
+// Whether NumPy could not warn of this cast to float32; its warnings depend on the caller's settings.
 bool is_ordinary(double number, float cast) {
   const float size = std::fabs(cast);
   return (size > FLT_MIN && size <= FLT_MAX) || number == 0.0;
@@ -53,7 +53,7 @@ bool Column::fits(nb::handle value, std::uint32_t rows) const {
   return has_layout(array, 1) && PyArray_DIM(array, 0) == static_cast<npy_intp>(rows);
 }
 
-// Whether the axes after the `leading` ones and the order are the column's.
+// Whether the array is in C order, and its axes after the first `leading` ones are the column's.
 bool Column::has_shape(PyArrayObject* array, int leading) const {
   if (PyArray_NDIM(array) != static_cast<int>(shape_.size()) + leading || !PyArray_IS_C_CONTIGUOUS(array)) return false;
   for (std::size_t i = 0; i < shape_.size(); ++i)
@@ -61,7 +61,7 @@ bool Column::has_shape(PyArrayObject* array, int leading) const {
   return true;
 }
 
-// ... and the dtype, too.
+// Checks the shape and the dtype.
 bool Column::has_layout(PyArrayObject* array, int leading) const {
   return has_shape(array, leading) && has_dtype(PyArray_DESCR(array));
 }
@@ -179,14 +179,15 @@ Fit Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32
   return Fit::kNone;
 }
 
-// Keys that the space does not know are left out, as everywhere.
+// Keys that are not in the space are ignored, as everywhere.
 Fit Nest::write_dict(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
   if (!PyDict_Check(value)) return Fit::kNone;
   Fit whole = Fit::kAsIs;
   for (std::size_t i = 0; i < keys_.size() && whole != Fit::kNone; ++i) {
     PyObject* child = PyDict_GetItemWithError(value, keys_[i].ptr());
     if (child == nullptr) {
-      PyErr_Clear();  // an unhashable key cannot be: ours are strings; a missing one is reported by the slow path
+      // The keys are strings, so the error is no unhashable key. The slow path reports a missing key.
+      PyErr_Clear();
       return Fit::kNone;
     }
     whole = std::min(whole, children_[i].write(child, columns, row, objects));

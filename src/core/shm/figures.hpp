@@ -1,10 +1,11 @@
-// Counters of envs, workers and the pool's caller, for statistics.  They lie in the arena, so another process may read
-// them, and they outlive a worker, whose successor continues them.
+// Counters of envs, workers and the pool's caller, for statistics. They lie in the arena, so another process may read
+// them. They outlive a worker, and its successor continues them.
 //
-// Each figure has one writer and any number of readers, and orders nothing.  A worker writes its figures before it
-// publishes the result that they belong to, so a result that was received is counted ("publish", ring.hpp).
+// Each figure has one writer and any number of readers, and orders nothing. A worker writes its figures before it
+// publishes the result that they belong to. A reader that has received a result therefore finds it counted ("publish",
+// ring.hpp).
 //
-// Python reads the structs by their lists of fields: a new figure is a member and an entry of `kFields`.
+// Python reads the structs by their lists of fields: a new figure needs a member and an entry of `kFields`.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +19,8 @@
 
 namespace remuda {
 
-// A member of a struct, for Python: its name, its type (of NumPy's, or the name of another struct), how many there are
-// in a row, and where it begins.
+// A member of a struct, for Python: its name, its type (a NumPy type code, or the name of another struct), the number
+// of consecutive elements, and its offset in bytes.
 struct Field {
   const char* name;
   const char* type;
@@ -28,13 +29,14 @@ struct Field {
 };
 
 inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
-  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);  // one writer
+  // A plain load and store suffice, because each counter has one writer.
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 
-// How long something took, how often: counts by length, in buckets of which four are an octave, from 256 ns to more
-// than half an hour. What is shorter or longer is in the first or the last.
+// A histogram of durations, with four buckets per octave, from 256 ns to more than half an hour. The first and the last
+// bucket also count all shorter and longer durations.
 struct Durations {
-  static constexpr std::uint32_t kShortest = 8, kPerOctave = 2;  // as powers of two, of nanoseconds and of buckets
+  static constexpr std::uint32_t kShortest = 8, kPerOctave = 2;  // exponents of two: of nanoseconds, of buckets
   static constexpr std::uint32_t kBuckets = 134;
 
   std::atomic<std::uint64_t> total_ns;
@@ -47,7 +49,7 @@ struct Durations {
     const auto within = static_cast<std::uint32_t>(ns >> (octave - kPerOctave)) & ((1U << kPerOctave) - 1);
     return std::min(1 + ((octave - kShortest) << kPerOctave) + within, kBuckets - 1);
   }
-  // The shortest of a bucket.
+  // Returns the shortest duration of a bucket, in ns.
   static std::uint64_t first_of(std::uint32_t bucket) {
     if (bucket == 0) return 0;
     const std::uint32_t octave = kShortest + ((bucket - 1) >> kPerOctave);
@@ -69,20 +71,21 @@ inline constexpr Field kFieldsOfDurations[] = {
     {"counts", "u8", Durations::kBuckets, offsetof(Durations, counts)},
 };
 
-// Of one env; where that is a vector env, the durations are with the first of its numbers.
+// The figures of one env. For a vector env, the durations are with the first of its numbers.
 struct EnvFigures {
-  static constexpr std::uint32_t kEpisodes = 16;  // that are remembered; the oldest may be overwritten meanwhile
+  // The number of episodes kept. A reader may see the oldest one while it is overwritten.
+  static constexpr std::uint32_t kEpisodes = 16;
   struct Episode {
-    std::atomic<double> reward;  // the sum
+    std::atomic<double> reward;  // the sum of rewards
     std::atomic<std::uint64_t> steps;
   };
 
   alignas(64) Durations steps;
   Durations resets;
-  std::atomic<std::uint64_t> episodes;  // that it has ended itself
-  std::atomic<std::uint64_t> faults;    // the pool's
+  std::atomic<std::uint64_t> episodes;  // episodes that the env ended itself
+  std::atomic<std::uint64_t> faults;    // written by the pool
   std::uint64_t unused[6];
-  Episode last[kEpisodes];  // episode n at n % kEpisodes
+  Episode last[kEpisodes];  // episode n is at n % kEpisodes
 
   void note_episode(double reward, std::uint64_t steps_taken) {
     const std::uint64_t n = episodes.load(std::memory_order_relaxed);
@@ -108,14 +111,15 @@ inline constexpr Field kFieldsOfEnv[] = {
 
 // The figures of one worker, beside its `Meter`.
 struct WorkerFigures {
-  alignas(64) Durations idle;                  // from the end of a command until the next one arrives
-  std::atomic<std::uint64_t> restarts;         // the pool's
-  std::atomic<std::uint64_t> memory_renewals;  // the pool's, too
-  std::atomic<std::uint64_t> outage_ns;    // the pool's, too: from what a process failed in until its successor serves
-  std::atomic<std::uint64_t> rebuild_ns;   // in which envs that had failed were built again in this process
-  std::atomic<std::uint64_t> info_ns;      // in which what infos have beside columns was pickled and sent
-  std::atomic<std::uint64_t> info_bytes;   // of the largest pickled value
-  std::atomic<std::uint64_t> info_key[8];  // its key in UTF-8, zeros behind it; a reader may see parts of two
+  alignas(64) Durations idle;                  // time between the end of a command and the arrival of the next
+  std::atomic<std::uint64_t> restarts;         // written by the pool
+  std::atomic<std::uint64_t> memory_renewals;  // written by the pool
+  // Written by the pool: time from the fault of a process until its successor serves.
+  std::atomic<std::uint64_t> outage_ns;
+  std::atomic<std::uint64_t> rebuild_ns;   // time spent rebuilding failed envs in this process
+  std::atomic<std::uint64_t> info_ns;      // time spent pickling and sending the parts of infos without a column
+  std::atomic<std::uint64_t> info_bytes;   // size of the largest pickled value
+  std::atomic<std::uint64_t> info_key[8];  // its key in UTF-8, padded with zeros; a reader may see parts of two
   std::uint64_t unused[2];
 
   void name_info(std::string_view key, std::uint64_t bytes) {
@@ -144,12 +148,12 @@ inline constexpr Field kFieldsOfWorker[] = {
 
 // The figures of the pool's caller, which the pool writes; see `CallerMeter`.
 struct CallerFigures {
-  alignas(64) std::atomic<std::uint64_t> began_ns;  // CLOCK_MONOTONIC: when it was first sent anything; 0: not yet
-  std::atomic<std::uint64_t> batches;               // handed out
-  std::atomic<std::uint64_t> waited_ns;             // for envs
-  std::atomic<std::uint64_t> sampled;               // batches whose gathering was timed
-  std::atomic<std::uint64_t> gathering_ns;          // of those: in the pool's own code
-  std::atomic<std::uint64_t> unpickling_ns;         // of infos, when the caller looked at them
+  alignas(64) std::atomic<std::uint64_t> began_ns;  // CLOCK_MONOTONIC at the first command sent; 0: not yet
+  std::atomic<std::uint64_t> batches;               // batches handed out
+  std::atomic<std::uint64_t> waited_ns;             // time spent waiting for envs
+  std::atomic<std::uint64_t> sampled;               // batches with timed gathering
+  std::atomic<std::uint64_t> gathering_ns;          // for the sampled batches: time in the pool's own code
+  std::atomic<std::uint64_t> unpickling_ns;         // time spent unpickling infos when the caller reads them
   std::uint64_t unused[2];
 };
 static_assert(sizeof(CallerFigures) == 64);

@@ -25,7 +25,7 @@ void put(PyObject*& place, nb::object value) {
   Py_XDECREF(before);
 }
 
-// An array of None.
+// Returns an array of n None objects.
 nb::object objects(npy_intp n) {
   nb::object array = checked(PyArray_SimpleNew(1, &n, NPY_OBJECT));
   auto** items = static_cast<PyObject**>(PyArray_DATA(as_array(array)));
@@ -37,7 +37,7 @@ void set_object(nb::handle array, std::size_t i, nb::object value) {
   put(static_cast<PyObject**>(PyArray_DATA(as_array(array)))[i], std::move(value));
 }
 
-// What a dict has under a key; null: nothing.
+// Returns the value of a key, or null if the dict lacks the key.
 nb::object get(const nb::dict& dict, const nb::object& key) {
   PyObject* value = PyDict_GetItemWithError(dict.ptr(), key.ptr());
   if (value == nullptr && PyErr_Occurred()) nb::raise_python_error();
@@ -48,7 +48,7 @@ void set(nb::dict& dict, const nb::object& key, const nb::object& value) {
   if (PyDict_SetItem(dict.ptr(), key.ptr(), value.ptr()) < 0) nb::raise_python_error();
 }
 
-// The dict that a dict has under a key, which it has from now on.
+// Returns the dict under a key, and creates it if it is missing.
 nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
   nb::object known = get(dict, key);
   if (known.is_valid()) return nb::borrow<nb::dict>(known);
@@ -59,13 +59,13 @@ nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
 
 npy_bool* flags_of(nb::handle mask) { return static_cast<npy_bool*>(PyArray_DATA(as_array(mask))); }
 
-// A mask in Gymnasium's format, to be filled.
+// Returns an uninitialised mask in Gymnasium's format.
 nb::object flags(ReusedArrays& masks, npy_intp n) {
   static PyArray_Descr* const dtype = PyArray_DescrFromType(NPY_BOOL);
   return masks.take(dtype, n);
 }
 
-// ... of which rows have any of these columns.
+// Returns a mask of the rows that have any of these columns.
 nb::object having_any(ReusedArrays& masks, const InfoRows& rows, std::uint64_t columns) {
   nb::object mask = flags(masks, static_cast<npy_intp>(rows.size()));
   npy_bool* const to = flags_of(mask);
@@ -73,7 +73,7 @@ nb::object having_any(ReusedArrays& masks, const InfoRows& rows, std::uint64_t c
   return mask;
 }
 
-// The number as one of Python's own types, which are those that have a column: see PYTHON_NUMBERS.
+// Returns the number as a Python float, int or bool: only these types have a column, see PYTHON_NUMBERS.
 nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
   if (leaf.dtype->type_num == NPY_FLOAT64) {
     double value;
@@ -91,7 +91,7 @@ nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
 
 }  // namespace
 
-// -- where they lie --------------------------------------------------------------------------------
+// -- the rows --------------------------------------------------------------------------------------
 
 InfoRows::InfoRows(nb::handle mask, nb::handle arrays) {
   auto* masks = as_array(mask);
@@ -114,7 +114,7 @@ void InfoRows::add(nb::handle array) {
   if (!PyArray_Check(array.ptr()) || !PyArray_IS_C_CONTIGUOUS(rows) || PyArray_NDIM(rows) == 0 ||
       static_cast<std::size_t>(PyArray_DIM(rows, 0)) != size_)
     throw nb::type_error("expected contiguous arrays of as many rows as the mask has");
-  // Not the stride, which may be anything where there is one row.
+  // Not the stride, which is arbitrary if there is only one row.
   const auto row_bytes = static_cast<std::size_t>(PyArray_NBYTES(rows)) / std::max<std::size_t>(size_, 1);
   add({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1,
        static_cast<const std::byte*>(PyArray_DATA(rows)), row_bytes});
@@ -153,7 +153,7 @@ void InfoReader::add_to_tree(std::size_t column) {
   node->column = column;
 }
 
-// Of the columns that there are here, at most.
+// Ignores arrays of columns that were not added here.
 InfoRows InfoReader::rows_of(nb::handle mask, nb::handle arrays) const {
   if (arrays.is_none() || nb::len(arrays) <= columns_.size()) return InfoRows(mask, arrays);
   const nb::object known = checked(PyList_GetSlice(arrays.ptr(), 0, static_cast<Py_ssize_t>(columns_.size())));
@@ -186,7 +186,7 @@ nb::dict InfoReader::info_of(const InfoRows& rows, std::size_t row) const {
   return dict;
 }
 
-// As an object of its own.
+// Returns the value as an object that shares no memory with the column.
 nb::object InfoReader::value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row) {
   const std::byte* from = leaf.row(row);
   if (kind == Kind::kNumber) return number(leaf, from);
@@ -209,7 +209,7 @@ nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) {
   return stacked;
 }
 
-// Terminal observations, and of the envs that have one a terminal info, be it that nothing is in it.
+// Adds the terminal observations, and a terminal info, possibly empty, for each env that has one.
 void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n) {
   static const nb::handle kNames[] = {
       interned(nb::str("final_info")).release(), interned(nb::str("_final_info")).release(),
@@ -229,7 +229,7 @@ void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp 
   set(stacked, nb::borrow(kNames[3]), masks[1]);
 }
 
-// `there`: the columns that any row has.
+// `there`: the bits of the columns that any row has.
 nb::dict InfoReader::stack_level(Level& level, const InfoRows& rows, std::uint64_t there) {
   const bool has_all_keys = (level.columns & ~there) == 0;
   nb::dict stacked = has_all_keys ? nb::borrow<nb::dict>(checked(PyDict_Copy(level.all_keys.ptr()))) : nb::dict();

@@ -11,15 +11,15 @@ namespace remuda {
 
 namespace {
 
-// The first nodes.  Those of the end of an episode, and their masks in Gymnasium's format, are no keys for an env to
-// have columns under.
+// The first nodes. An env cannot have columns under the keys for the end of an episode, or under the keys of their
+// masks in Gymnasium's format.
 enum : std::size_t { kRoot, kFinalInfo, kFinalObs, kFinalInfoMask, kFinalObsMask, kFirstOfEnv };
 constexpr const char* kReserved[] = {"final_info", "final_obs", "_final_info", "_final_obs"};
 
-constexpr std::size_t kNone = kRoot;     // it is nobody's child
-constexpr std::size_t kMaxNodes = 1024;  // an env may have new keys for ever
-constexpr int kMaxDepth = 8;             // of dicts in dicts: one may even contain itself
-constexpr std::size_t kFewChildren = 8;  // are looked through faster than a dict
+constexpr std::size_t kNone = kRoot;     // the root is no node's child
+constexpr std::size_t kMaxNodes = 1024;  // an env may produce new keys without end
+constexpr int kMaxDepth = 8;             // the depth of nested dicts, because a dict may contain itself
+constexpr std::size_t kFewChildren = 8;  // a linear search over so few is faster than a dict
 
 bool is_small_array(PyObject* value) {
   if (!PyArray_CheckExact(value)) return false;
@@ -32,7 +32,7 @@ bool is_small_array(PyObject* value) {
 bool may_have_columns(PyObject* value, int depth);
 
 bool may_have_columns(PyObject* key, PyObject* value, int depth) {
-  // Where it stands deeper, too, Gymnasium has arrays of objects under this key.
+  // Gymnasium has arrays of objects under this key, also when it is nested deeper.
   return PyUnicode_CheckExact(key) && PyUnicode_CompareWithASCIIString(key, kReserved[kFinalObs - 1]) != 0 &&
          may_have_columns(value, depth);
 }
@@ -81,7 +81,7 @@ std::size_t InfoWriter::child(std::size_t node, PyObject* key) const {
 
 std::size_t InfoWriter::add_child(std::size_t node, nb::handle key) {
   const std::size_t number = nodes_.size();
-  const nb::object name = interned(key);  // as those in the env's own text are
+  const nb::object name = interned(key);  // as the keys in the env's source code are
   auto& few = nodes_[node].first_children;
   if (few.size() < kFewChildren) few.push_back({name, number});
   nb::object& children = nodes_[node].children;
@@ -128,7 +128,7 @@ std::optional<std::uint64_t> InfoWriter::write_final(std::size_t node, nb::handl
   return std::nullopt;
 }
 
-// The mask of its columns; 0: some of it has none.
+// Returns the mask of the columns written; 0 if some of the value has no column.
 std::uint64_t InfoWriter::write_node(std::size_t node, PyObject* value, std::uint32_t row) const {
   if (PyDict_CheckExact(value)) return write_dict(node, value, row);
   const std::optional<std::size_t>& leaf = nodes_[node].leaf;
@@ -142,7 +142,8 @@ std::uint64_t InfoWriter::write_dict(std::size_t node, PyObject* dict, std::uint
   while (PyDict_Next(dict, &position, &key, &value)) {
     const std::size_t one = child(node, key);
     const std::uint64_t written = one == kNone ? 0 : write_node(one, value, row);
-    if (written == 0) return 0;  // without their bits, the columns written so far say nothing
+    // Columns written so far have no effect without their bits in the mask.
+    if (written == 0) return 0;
     mask |= written;
   }
   return mask;
@@ -162,7 +163,7 @@ bool InfoWriter::write_leaf(const Leaf& leaf, PyObject* value, std::uint32_t row
   return leaf.column.write(value, row);
 }
 
-// -- telling the pool what might have a column -------------------------------------------------------
+// -- leaves that could have a column ---------------------------------------------------------------
 
 void InfoWriter::want_child(std::size_t node, PyObject* key, PyObject* value, Path path) {
   std::size_t one = child(node, key);

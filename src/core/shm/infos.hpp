@@ -1,13 +1,13 @@
 // Writes infos of numbers into columns of their own.
 //
-// An info is a tree: a dict of numbers, small arrays, and dicts of such.  Each of these numbers and arrays, a *leaf*,
-// may have a column, known by its path, the keys that lead to it.  The pool gives a path a column the first time it
-// sees it; from then on the worker writes the value into the row and sets the column's bit in the row's mask.  What has
-// no column (or, this time, another type) is left over and travels pickled.  A dict within an info is written as a
-// whole or left over as a whole.  Nobody builds a dict for an info that nobody reads.
+// An info is a tree: a dict of numbers, small arrays, and such dicts. Each of these numbers and arrays, a *leaf*, may
+// have a column, identified by its path: the keys that lead to it. The pool gives a path a column when it first sees
+// it. From then on the worker writes the value into the row and sets the column's bit in the row's mask. A value
+// without a column, or with another type this time, is left over and travels pickled. A dict within an info is written
+// as a whole or left over as a whole. No dict is built for an info that the caller never reads.
 //
-// With same-step autoreset a row tells two things, the end of an episode and the beginning of the next.  The end has
-// the paths that begin with "final_info" and "final_obs", which is what they are called when they are read.
+// With same-step autoreset a row holds two infos: for the end of an episode, and for the beginning of the next. The end
+// uses the paths that begin with "final_info" and "final_obs", which are also its names for readers.
 #pragma once
 
 #include <optional>
@@ -20,27 +20,29 @@ namespace remuda {
 
 class InfoWriter {
  public:
-  static constexpr std::size_t kMaxColumns = 64;       // the bits of the mask
-  static constexpr std::size_t kMaxColumnBytes = 128;  // of one value: room is dealt out to whoever comes first
+  static constexpr std::size_t kMaxColumns = 64;  // the bits of the mask
+  // The largest value; columns are given to paths in the order of their first appearance.
+  static constexpr std::size_t kMaxColumnBytes = 128;
 
   InfoWriter();
 
-  // The next column, whose bit is the next one too.  `path`: a tuple of strings; `type`: the exact Python type of the
-  // values that it takes.
+  // Adds the next column, which has the next bit in the mask. `path`: a tuple of strings. `type`: the exact Python type
+  // of the values that the column takes.
   void add(const nb::tuple& path, nb::object type, Column column);
 
-  // Returns the mask of the columns written, and puts what has none into the dict `rest`, which may be null before and
-  // stays so where there is nothing.  `info` is a dict; it is not changed.
+  // Returns the mask of the columns written, and puts values without a column into the dict `rest`. `rest` may be null,
+  // and stays null if all values have columns. `info` is a dict, which is not changed.
   std::uint64_t write(nb::handle info, std::uint32_t row, nb::object& rest);
 
-  // The same for the end of an episode, all or nothing.  nullopt: it has no columns.
+  // Writes the info or the observation of an episode's end, all or nothing. Returns nullopt if some of it has no
+  // column.
   std::optional<std::uint64_t> write_final_info(nb::handle info, std::uint32_t row);
   std::optional<std::uint64_t> write_final_obs(nb::handle obs, std::uint32_t row);
 
-  // The columns that tell nothing of an end.
+  // The columns that do not belong to the end of an episode.
   std::uint64_t columns_of_steps() const { return columns_of_steps_; }
 
-  // A list of (path, value) of leaves that might have a column, each of them told once; null: there are none.
+  // Returns a list of (path, value) for leaves that could have a column, each reported once; null if the list is empty.
   nb::object take_wanted() { return std::exchange(wanted_, nb::object()); }
 
  private:
@@ -52,11 +54,11 @@ class InfoWriter {
     nb::object key;
     std::size_t node;
   };
-  struct Node {                              // a path
-    std::vector<Child> first_children = {};  // some of them, to be found by the very object that is their key
-    nb::object children = {};                // dict: key -> number of the node; null: there are none
+  struct Node {                              // one path
+    std::vector<Child> first_children = {};  // some children, found by the identity of their key
+    nb::object children = {};                // dict: key -> number of the node; null: no children
     std::optional<std::size_t> leaf = {};
-    bool is_wanted = false;  // the pool was told of it
+    bool is_wanted = false;  // the leaf was reported to the pool
   };
   using Path = std::vector<nb::handle>;
 

@@ -1,6 +1,6 @@
-// Columns of the pool's caller: what functions of his make of an env after each of its resets and steps.
+// The user's computed columns: values that the user's functions compute from an env after each reset and step.
 //
-// The worker's thread alone uses them.  Where there are none, nothing of this is touched in a step.
+// Only the worker's thread uses this class. Without computed columns, a step does nothing here.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@ namespace remuda {
 
 class ComputedColumns {
  public:
-  // `functions`: one for each of `columns`; none where the hooks write them, as they do for vector envs.
+  // `functions`: one for each of `columns`; empty if the hooks write the columns, as they do for vector envs.
   ComputedColumns(std::vector<nb::object> functions, std::vector<Column> columns)
       : functions_(std::move(functions)), columns_(std::move(columns)) {}
 
   bool any() const { return !columns_.empty(); }
   const std::vector<Column>& columns() const { return columns_; }
 
-  // Calls each function with the env and writes what it returns.  `hooks` see to what does not fit as it is, and say
-  // whose exception it was that a function raised.
+  // Calls each function with the env and writes its result. `hooks` convert a value that does not fit, and name the
+  // function in an exception that it raised.
   void write(nb::handle env, std::uint32_t row, const nb::object& hooks) const;
 
-  // Keeps what a row has, and writes it into another one.
+  // `keep` copies the values of a row to `kept`, and `write_kept` writes them to another row.
   void keep(std::uint32_t row, std::vector<std::byte>& kept) const;
   void write_kept(const std::vector<std::byte>& kept, std::uint32_t row) const;
 

@@ -1,7 +1,7 @@
-// How much CPU time a worker's thread uses, for statistics, at the price of a system call a millisecond.
+// Measures the CPU time of a worker's thread for statistics, with one system call per millisecond.
 //
-// Of a thread that does nothing but run commands and wait, that is what it has used all told, less what it has spun.
-// One that does other things between two batches (the pool's caller, who runs them himself) is to `begin` each anew.
+// For a thread that only runs commands and waits, the CPU time is its total minus its spinning. A thread that does
+// other work between two batches (the pool's caller, if it runs the commands itself) calls `begin` before each batch.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +18,17 @@ class CpuMeter {
 
   explicit CpuMeter(std::uint64_t (*cpu_ns)() = thread_cpu_ns) : cpu_ns_(cpu_ns) {}
 
-  // What was used until now does not count.
+  // Excludes the time used so far.
   void begin(Nanoseconds spun) { look(spun); }
-  // Whether the last look was so long ago that another one is worth its price.
+  // Whether kInterval has passed since the last measurement.
   bool is_due(std::uint64_t now) const { return now - looked_at_ >= kInterval; }
-  // What was used since the last look.
+  // Returns the CPU time in ns used since the last measurement, without spinning. `spun`: total time spent spinning.
   std::uint64_t used(std::uint64_t now, Nanoseconds spun) {
     const std::uint64_t before = used_;
     const Nanoseconds spun_before = spun_;
     look(spun);
     looked_at_ = now;
-    // How long it has spun is known less well than how much it has used.
+    // The spinning time is less precise than the CPU time, so it may exceed it.
     const auto spinning = static_cast<std::uint64_t>((spun_ - spun_before).count());
     return used_ - before - std::min(used_ - before, spinning);
   }
@@ -40,8 +40,8 @@ class CpuMeter {
   }
 
   std::uint64_t (*cpu_ns_)();
-  std::uint64_t used_ = 0;  // all told, at the last look
-  Nanoseconds spun_{0};     // then
+  std::uint64_t used_ = 0;  // total CPU time at the last measurement
+  Nanoseconds spun_{0};     // total spinning time at the last measurement
   std::uint64_t looked_at_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// How far each env has come, and which of its seeds is next: counted where the pool can see it, and a successor of ours
-// goes on. See `Progress`.
+// Counts the episodes, steps and seeds of each env in the arena. The pool can read the counts, and a successor of the
+// worker continues them. See `Progress`.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace remuda {
 
 class EnvCounts {
  public:
-  explicit EnvCounts(Progress* progress) : progress_(progress) {}  // by env
+  explicit EnvCounts(Progress* progress) : progress_(progress) {}  // indexed by env
 
   // -- episodes and steps ------------------------------------------------------------------------------------
 
@@ -31,33 +31,34 @@ class EnvCounts {
   }
 
   std::uint64_t results(std::uint32_t env) const { return load(progress_[env].results); }
-  // After the row was kept.
+  // Called after the row was kept; release publishes the row.
   void set_results(std::uint32_t env, std::uint64_t results) {
     progress_[env].results.store(results, std::memory_order_release);
   }
 
   // -- seeds -------------------------------------------------------------------------------------------------
 
-  // The number, from 0, of the seed that the reset under way is to be given, of those derived from that base, where
-  // each episode has one; 0 where the env had another base until now.
+  // Returns the number, from 0, of the seed for the current reset, if each episode has a seed derived from `base`.
+  // Returns 0 if the env had another base so far.
   std::uint64_t seed_of_episode(std::uint32_t env, std::uint64_t base) const {
     const Progress& its = progress_[env];
     return load(its.seed_base) == base ? load(its.resets) - load(its.counted_from) : 0;
   }
-  // The same where few have one.
+  // Returns the number of the seed for the current reset if only some resets have a seed.
   std::uint64_t next_seed(std::uint32_t env, std::uint64_t base) const {
     const Progress& its = progress_[env];
     return load(its.seed_base) == base ? load(its.seeded_at) - load(its.counted_from) + 1 : 0;
   }
-  // It is given the n-th.
+  // Records that the current reset uses the n-th seed of `base`.
   void note_seed(std::uint32_t env, std::uint64_t base, std::uint64_t n) {
     Progress& its = progress_[env];
     const std::uint64_t resets = load(its.resets);
     its.counted_from.store(resets - n, std::memory_order_relaxed);
     its.seeded_at.store(resets, std::memory_order_relaxed);
-    its.seed_base.store(base, std::memory_order_release);  // last: whoever dies in between has not begun to count
+    // Last: after a death in between, the env still has its old base, and the count from `base` has not begun.
+    its.seed_base.store(base, std::memory_order_release);
   }
-  // What is kept of an env's seeds.
+  // A copy of the seed counts of an env.
   struct Seeds {
     std::uint64_t base = 0, seeded_at = 0, counted_from = 0;
     bool operator==(const Seeds&) const = default;
@@ -66,8 +67,8 @@ class EnvCounts {
     const Progress& its = progress_[env];
     return {load(its.seed_base), load(its.seeded_at), load(its.counted_from)};
   }
-  // The latest reset, which was counted, is nobody's: seeds are as they were before it, and the next reset has the one
-  // that it was given, if it was given any.
+  // Discards the latest reset, which was counted. The seeds are as before it, and the next reset uses its seed, if it
+  // had one.
   void give_back(std::uint32_t env, const Seeds& before) {
     Progress& its = progress_[env];
     its.counted_from.store(before.counted_from, std::memory_order_relaxed);
@@ -75,12 +76,12 @@ class EnvCounts {
     its.seed_base.store(before.base, std::memory_order_release);
     keep_seed(env);
   }
-  // A reset that was counted takes no seed from those that follow.
+  // Adjusts the seed counts after a counted reset, so that the seeds of later resets do not shift.
   void keep_seed(std::uint32_t env) {
     add(progress_[env].counted_from, 1);
     add(progress_[env].seeded_at, 1);
   }
-  // A reset that is no episode's beginning is counted.
+  // Counts a reset that does not begin an episode.
   void count_reset(std::uint32_t env) { add(progress_[env].resets, 1); }
 
  private:

@@ -1,4 +1,4 @@
-// Checks what envs return and raise: an env may be anybody's.
+// Checks the values that envs return. Envs are third-party code, so any value may be invalid.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,8 @@ namespace nb = nanobind;
   auto text = nb::cast<std::string>(nb::repr(got));
   if (text.size() > 200) {
     std::size_t end = 200;
-    while ((text[end] & 0xC0) == 0x80) --end;  // not in the middle of a character
+    // Not in the middle of a character.
+    while ((text[end] & 0xC0) == 0x80) --end;
     text = text.substr(0, end) + "...";
   }
   throw nb::type_error(("expected " + expected + ", got " + text).c_str());
@@ -43,7 +44,7 @@ inline bool truth(nb::handle flag, const char* name) {
 
 inline nb::handle item(const nb::tuple& tuple, Py_ssize_t i) { return PyTuple_GET_ITEM(tuple.ptr(), i); }
 
-// What is raised by us, as the Python exception it stands for.
+// Converts an error that the core raised to the Python exception that it stands for.
 inline nb::python_error as_python(const nb::builtin_exception& error) {
   PyErr_SetString(error.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError, error.what());
   return nb::python_error();

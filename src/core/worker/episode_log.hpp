@@ -1,15 +1,15 @@
-// A log of what was done to each env of late, in shared memory: it outlives the worker.
+// A log of the recent operations on each env, in shared memory, so that it outlives the worker.
 //
-// Every env has a ring of entries: it was made, reset, stepped.  An entry is a byte that says which,
-// and of a step a row of each action column; it is written before the env is called, so the last one is what
-// the env never answered.  Beside it lie
-//   - the beginnings of the last two episodes, and of the last one that was given a seed: whatever the worker's
-//     Python side says is needed to begin there.  Two, so that one is whole while the other is being written.
+// Every env has a ring of entries: made, reset, stepped. An entry is a byte for its kind, and for a step a row of each
+// action column. It is written before the env is called, so the last entry is the one that the env never completed.
+// Beside the ring lie
+//   - the beginnings of the last two episodes, and of the last one with a seed: the data that the worker's Python side
+//     needs to begin there. There are two, so that one is whole while the other is being written.
 //   - the parts of actions that have no column: [ entry | parts | size of each : u64 ][ part 0 ][ part 1 ] ...
-//     one after another.  When there is no room for the next, all of them go.
+//     one after another. When there is no room for the next, all of them are discarded.
 //
-// The worker writes, and publishes with one store; the pool reads when the env is at rest, or its worker dead.
-// It may find anything there that native code has written over it, and takes nothing for granted.
+// The worker writes, and publishes with one store. The pool reads when the env is idle or its worker dead. Native code
+// may have overwritten the log, so the pool validates everything that it reads.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,12 @@
 namespace remuda {
 
 enum class Entry : std::uint8_t {
-  kMade = 0,          // the env is a fresh one
-  kReset = 1,         // without a seed: it goes on with its random numbers
-  kSeededReset = 2,   // with a seed, options or not
-  kOptionsReset = 3,  // with options, but no seed
+  kMade = 0,          // the env was created
+  kReset = 1,         // without a seed: its random numbers continue
+  kSeededReset = 2,   // with a seed, with or without options
+  kOptionsReset = 3,  // with options, but without a seed
   kStep = 4,
-  kRestored = 5,  // it was put into a state, of which the log knows nothing
+  kRestored = 5,  // the env was put into a state, which is not in the log
 };
 
 class EpisodeLog {
@@ -38,15 +38,15 @@ class EpisodeLog {
 
   bool is_on() const { return plan_.log_entries != 0; }
 
-  // -- the worker's end: nothing here may be called of a log that is off -------------------------------
+  // -- the worker's end: call only if the log is on ----------------------------------------------------
 
-  // Where the action of a env's next entry belongs, column by column.
+  // The location of the action of the env's next entry in a column.
   std::byte* next_action(std::uint32_t env, std::size_t column) const {
     const std::uint64_t row = row_of(env, entries(env));
     return arena_->at<std::byte>(plan_.log_actions[column]) + row * plan_.action_bytes[column];
   }
 
-  // The rest of it, that has no column; to be followed by `add`.
+  // Writes the parts of the next action that have no column. The caller then calls `add`.
   void put_objects(std::uint32_t env, std::span<const Bytes> parts) {
     std::uint64_t total = sizeof(std::uint64_t) * (2 + parts.size());
     for (const Bytes& part : parts) total += part.size();
@@ -68,10 +68,11 @@ class EpisodeLog {
     const std::uint64_t n = entries(env);
     if (entry == Entry::kMade) header(env).calls.store(0, std::memory_order_relaxed);
     kinds()[row_of(env, n)] = entry;
-    header(env).entries.store(n + 1, std::memory_order_release);  // what belongs to it was written before
+    // Release: the entry's data was written before.
+    header(env).entries.store(n + 1, std::memory_order_release);
   }
 
-  // `add` for a reset, and what is needed to begin there; what is too long is left out.
+  // Adds a reset, and the data needed to begin there. Data that is too long is left out.
   void begin(std::uint32_t env, Entry entry, Bytes beginning) {
     const std::uint64_t n = entries(env);
     put_beginning(env, header(env).begun.fetch_add(1, std::memory_order_relaxed) & 1, n, beginning);
@@ -79,7 +80,7 @@ class EpisodeLog {
     add(env, entry);
   }
 
-  // The env was called: what that did is not logged, only that it was.
+  // Counts a call of the env. The log does not record its effect.
   void count_call(std::uint32_t env) { header(env).calls.fetch_add(1, std::memory_order_relaxed); }
 
   // -- the pool's end ----------------------------------------------------------------------------------
@@ -87,13 +88,13 @@ class EpisodeLog {
   std::uint64_t entries(std::uint32_t env) const { return header(env).entries.load(std::memory_order_acquire); }
   std::uint64_t calls(std::uint32_t env) const { return header(env).calls.load(std::memory_order_relaxed); }
   std::uint32_t capacity() const { return plan_.log_entries; }
-  // Of entry n, in the columns of the log.
+  // The row of entry n in the columns of the log.
   std::uint64_t row_of(std::uint32_t env, std::uint64_t n) const {
     return std::uint64_t{env} * plan_.log_entries + n % plan_.log_entries;
   }
   Entry kind(std::uint32_t env, std::uint64_t n) const { return kinds()[row_of(env, n)]; }
 
-  // The beginning that was put down with entry n; empty when it is no longer there, or was never whole.
+  // Returns the beginning that was stored with entry n; empty if it was overwritten or was never complete.
   Bytes beginning(std::uint32_t env, std::uint64_t n) const {
     for (std::uint32_t place = 0; place < kPlaces; ++place) {
       const LogBeginning& there = beginning_at(env, place);
@@ -102,14 +103,15 @@ class EpisodeLog {
     }
     return {};
   }
-  // The parts without a column, as they are drawn above.
+  // Returns the parts without a column, in the layout drawn above.
   Bytes objects(std::uint32_t env) const {
     const std::uint64_t used = header(env).object_bytes.load(std::memory_order_acquire);
     return {objects_of(env), std::min(used, plan_.log_object_bytes)};
   }
 
  private:
-  static constexpr std::uint32_t kSeeded = 2, kPlaces = LogBeginning::kPlaces;  // the others take turns
+  // The other two places are used in turn.
+  static constexpr std::uint32_t kSeeded = 2, kPlaces = LogBeginning::kPlaces;
 
   LogHeader& header(std::uint32_t env) const { return arena_->at<LogHeader>(plan_.log_headers)[env]; }
   LogBeginning& beginning_at(std::uint32_t env, std::uint32_t place) const {

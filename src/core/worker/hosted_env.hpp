@@ -1,4 +1,4 @@
-// One env of a worker, and what the worker knows of it from one command to the next.
+// One env of a worker, and the state that the worker keeps for it between commands.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +12,25 @@
 namespace remuda {
 
 struct HostedEnv {
-  std::uint32_t index;  // in the pool
+  std::uint32_t index;  // index in the pool
   nb::object env;
-  nb::object last_obs = {};                          // for kObserve; may be a buffer of the env's, see `own_obs`
-  nb::object own_obs = {};                           // a copy of ours; current while it is `last_obs` itself
-  std::vector<std::byte> last_computed = {};         // of the computed columns, for the same
-  bool terminated = false, truncated = false;        // by the last step; mean something while a reset is needed
-  bool needs_reset = false;                          // the episode ended, and next_step autoreset is due
-  bool is_missing = false;                           // the one before is closed, and another could not be made yet
-  bool is_unbuilt = false;                           // its first reset makes it
-  std::uint32_t episodes = 0;                        // begun since it was made, by resets that were asked for
-  std::uint64_t results = 0;                         // rows filled, its predecessors' counted
-  bool is_due = false;                               // to be reset ahead
-  nb::object ahead = {};                             // what that reset returned, until it is asked for
-  std::optional<nb::python_error> ahead_error = {};  // ... or raised
+  nb::object last_obs = {};                    // for kObserve; may be a buffer of the env, see `own_obs`
+  nb::object own_obs = {};                     // a copy that the worker owns; current while `last_obs` is this object
+  std::vector<std::byte> last_computed = {};   // the values of the computed columns, for kObserve
+  bool terminated = false, truncated = false;  // of the last step; valid only while a reset is needed
+  bool needs_reset = false;                    // the episode ended, and next_step autoreset is due
+  bool is_missing = false;                     // the previous env is closed, and creating another one has failed
+  bool is_unbuilt = false;                     // the first reset creates the env
+  std::uint32_t episodes = 0;                  // episodes begun since it was created, by requested resets
+  std::uint64_t results = 0;                   // rows filled, including by previous workers
+  bool is_due = false;                         // due for a reset in advance
+  nb::object ahead = {};                       // the result of that reset, until it is requested
+  std::optional<nb::python_error> ahead_error = {};  // the exception of that reset
   EnvCounts::Seeds seeds_before_ahead = {};
-  double reward = 0.0;     // of the episode so far
-  bool has_begun = false;  // was reset, or put into a state, since it was made; of a vector env's first sub-env
-  std::uint64_t reset_begin_ns = 0;  // of its latest reset
+  double reward = 0.0;  // sum of rewards in this episode
+  // Whether it was reset or put into a state since it was created. For a vector env, only the first sub-env has this.
+  bool has_begun = false;
+  std::uint64_t reset_begin_ns = 0;  // start and end of the latest reset
   std::uint64_t reset_end_ns = 0;
 
   bool has_reset_ahead() const { return ahead.is_valid() || ahead_error; }

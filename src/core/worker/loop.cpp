@@ -35,7 +35,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
     HostedEnv& hosted = envs_.emplace_back(HostedEnv{.index = index, .env = nb::borrow(env)});
     hosted.is_unbuilt = env.is_none();
     hosted.results = counts_.results(index);
-    set_needs_reset(hosted, counts_.has_begun(index));  // we are a successor
+    set_needs_reset(hosted, counts_.has_begun(index));  // in a successor, the new env needs a reset
     if (log_.is_on() && !env.is_none()) log_.add(index, Entry::kMade);
   }
 }
@@ -81,7 +81,8 @@ bool WorkerLoop::run_commands() {
         if (port_.is_due(now_)) port_.publish(false, now_);
       }
     }
-    if (meter_.is_cpu_due(now_)) meter_.note_cpu(now_, port_.spun());  // before the results: who has those finds it
+    // Before the results are published: a reader that has the results finds the time.
+    if (meter_.is_cpu_due(now_)) meter_.note_cpu(now_, port_.spun());
     port_.publish(true, now_);
   } while (!closed_ && reset_one_ahead());
   meter_.end();
@@ -96,7 +97,8 @@ void WorkerLoop::next_env(Command& command) const {
 }
 
 void WorkerLoop::wait_for_command() {
-  // The bell is read before the ring and the flag, so whoever publishes or stops us in between rings past it.
+  // The bell is read before the ring and the flag. If a thread publishes a command or stops the loop in between, the
+  // bell's count reaches `ring`, and the wait below returns at once.
   const std::uint32_t ring = port_.next_ring();
   if (port_.has_command() || stopped_.load(std::memory_order_acquire)) return;
   {
@@ -134,7 +136,7 @@ void WorkerLoop::execute(const Command& command) {
         break;
       case Op::kClose:
         closed_ = true;
-        for (HostedEnv& env : envs_) env.forget_reset_ahead();  // not only when the garbage is collected
+        for (HostedEnv& env : envs_) env.forget_reset_ahead();  // now, not only when garbage is collected
         result.flags |= kIsMessage;
         post(result, hooks_.attr("close")());
         break;
@@ -192,7 +194,7 @@ void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
   finish_step(env, nb::steal(outcome), result);
 }
 
-// Before the env sees it: it may be the last.
+// Logs the action before the env receives it, because the env may not survive the step.
 void WorkerLoop::log_action(const Command& command, nb::handle parts) {
   for (std::size_t c = 0; c < actions_.size(); ++c)
     std::memcpy(log_.next_action(command.env, c), actions_[c].row(command.action), actions_[c].row_bytes());
@@ -218,12 +220,13 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
   count_reward(env, reward, done);
   End end;
   if (done) result.flags |= successor_due(env);
-  env.is_due = done && !(result.flags & kRenewalDue);  // else it is not this env that will be reset
+  env.is_due = done && !(result.flags & kRenewalDue);  // otherwise the reset is made by another env
   if (done && spec_.autoreset == Autoreset::kSameStep) {
     end = rows_.keep_end(obs, info, result.row);
     result.flags |= kHasFinal;
     if (spec_.resets_ahead) result.flags |= kHasSpares;
-    if (result.flags & (kRenewalDue | kHasSpares)) {  // the reset is another's: this is not the whole result yet
+    // Another env makes the reset, so this result is incomplete.
+    if (result.flags & (kRenewalDue | kHasSpares)) {
       rows_.write_flags(result.row, reward, terminated, truncated);
       rows_.note_end(end, result.row);
       return post(result, end.frozen.is_valid() ? nb::object(nb::make_tuple(end.frozen)) : nb::object());
@@ -240,14 +243,14 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
   finish_row(env, objects, info, end, result);
 }
 
-// Of a step; if it is the last of its episode, that goes to the figures.
+// Counts the reward of a step. After the last step of an episode, adds the episode to the figures.
 void WorkerLoop::count_reward(HostedEnv& env, double reward, bool is_last) {
   env.reward += reward;
   if (!is_last) return;
   meter_.note_episode(env.index, env.reward, counts_.steps(env.index));
 }
 
-// The pool can see it, too.
+// Sets the flag here and in the arena, where the pool reads it.
 void WorkerLoop::set_needs_reset(HostedEnv& env, bool needs_reset) {
   env.needs_reset = needs_reset;
   counts_.set_needs_reset(env.index, needs_reset);
@@ -262,8 +265,8 @@ void WorkerLoop::observe(HostedEnv& env, Result& result) {
   post(result, rows_.write_info(objects, nb::dict(), {}, result.row, result.flags));
 }
 
-// Envs may reuse the buffers of their observations: called before code of an env runs that is not its next step or
-// reset.
+// Copies the last observation, because envs may reuse its buffers. Called before code of an env runs that is not its
+// next step or reset.
 void WorkerLoop::own_last_obs(HostedEnv& env) {
   if (!env.last_obs.is_valid() || env.last_obs.is(env.own_obs)) return;
   env.last_obs = env.own_obs = hooks_.attr("copy_obs")(env.last_obs);
@@ -290,11 +293,12 @@ void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& r
 
 nb::object WorkerLoop::describe(nb::python_error& error, nb::handle slot) {
   static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
-  const Op doing = meter_.doing();  // a step may have been resetting
+  const Op doing = meter_.doing();  // the task may be a reset within a step
   if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
   try {
     return hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]);
-  } catch (nb::python_error& interrupt) {  // Ctrl-C, where the caller is the worker: it is told instead
+    // Ctrl-C, if the loop runs in the caller's thread: describes the interrupt instead.
+  } catch (nb::python_error& interrupt) {
     if (interrupt.matches(PyExc_Exception)) throw;
     return describe(interrupt, slot);
   }
@@ -302,7 +306,7 @@ nb::object WorkerLoop::describe(nb::python_error& error, nb::handle slot) {
 
 // -- the row ---------------------------------------------------------------------------------------
 
-// Keeps the row for the pool, in case that we do not live to fill the next one.
+// Keeps the row for the pool, in case the worker dies before it fills the next one.
 void WorkerLoop::keep_last(HostedEnv& env, std::uint32_t row) {
   if (!plan_.keeps_last) return;
   rows_.keep(row, plan_.kept_row(env.index, ++env.results), env.needs_reset);
@@ -314,8 +318,8 @@ void WorkerLoop::finish_row(HostedEnv& env, const Objects& objects, nb::handle i
   post_row(env, objects, info, end, result);
 }
 
-// Last of all, keeps the row and posts it: a row is counted only once nothing of its result can fail any more, or what
-// is kept would be one ahead of what the pool has received.
+// Keeps the row and posts it, as the last action. A row is counted only once nothing of its result can fail. Otherwise
+// the kept rows would be one ahead of the results that the pool has received.
 void WorkerLoop::post_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
   nb::object rest = rows_.write_info(objects, info, end, result.row, result.flags);
   keep_last(env, result.row);
@@ -335,7 +339,7 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   meter_.note_result(result);
   port_.push(result);
   if (!(result.flags & kOnSocket)) return;
-  // The record goes first: it tells the pool to read, without which a long write would never end.
+  // The record goes first: it makes the pool read the socket, without which a long write would never end.
   port_.publish(true, now_);
   hooks_.attr(result.flags & (kIsMessage | kIsFailure) ? "send" : "send_row")(parts);
   now_ = now_ns();

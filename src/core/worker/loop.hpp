@@ -1,36 +1,36 @@
-// A worker's inner loop: take a command, step the env, fill the row, post the result.
+// A worker's inner loop: takes a command, steps the env, fills the row, posts the result.
 //
-// The same loop runs in a process of its own, in a thread, and (one command at a time) in the
-// caller's thread.  It knows Gymnasium's calling convention and the autoreset modes, and passes on what others keep:
+// The same loop runs in a process of its own, in a thread, and (one command at a time) in the caller's thread. It
+// implements Gymnasium's calling convention and the autoreset modes. Its parts are:
 //
-//   commands and results, bells          WorkerPort     what becomes of an env's results      ResultRows
-//   what is known of an env              HostedEnv      episodes, steps and seeds so far      EnvCounts
-//   what is being done, and was          TaskMeter      what a death is to be replayed from   EpisodeLog
-//   whether the process has grown        MemoryWatch
+//   commands and results, bells          WorkerPort     rows of results                       ResultRows
+//   state of an env between commands     HostedEnv      counts of episodes, steps and seeds   EnvCounts
+//   current task, statistics             TaskMeter      data to replay an episode             EpisodeLog
+//   memory limit of the process          MemoryWatch
 //
-// All that is rare or needs pickling is left to its Python side, the `hooks`:
+// Rare cases, and all that needs pickling, are left to the worker's Python side, the `hooks`:
 //
-//   flatten(obs) -> (arrays, objects)            an observation that does not fit as it is, or raise
+//   flatten(obs) -> (arrays, objects)            converts an observation that does not fit its columns, or raises
 //   pack(objects, info, wanted, final) -> parts
-//   freeze(obs, info) -> bytes                   terminal data, before the reset can overwrite it
-//   copy_obs(obs) -> obs                         shares no memory with the env
-//   reset_arguments(env, parts) -> dict          what the caller names for this reset; or a state, for `restore`
-//   restore(env, state) -> place                 puts the env into it; see `place_of`
-//   complete_reset(env, dict | None) -> (dict, additions to its info | None)   where that is on
-//   give_seed_back(env)                          nobody wants the latest reset, which was given a seed
-//   beginning(env, kwargs | None) -> (Entry, bytes)   of an episode, for the log, where there is one
-//   fit_computed(i, value) -> array              what computed column i is to have, or raise
-//   blame_computed(i, exception)                 raises, and says that the function of that column has raised this
+//   freeze(obs, info) -> bytes                   pickles terminal data before the reset can overwrite it
+//   copy_obs(obs) -> obs                         returns a copy that shares no memory with the env
+//   reset_arguments(env, parts) -> dict          the caller's arguments for this reset; or a state, for `restore`
+//   restore(env, state) -> place                 puts the env into the state; see `place_of`
+//   complete_reset(env, dict | None) -> (dict, additions to its info | None)   only if `complete_resets` is on
+//   give_seed_back(env)                          the latest reset, which had a seed, was discarded
+//   beginning(env, kwargs | None) -> (Entry, bytes)   the log's data for the beginning of an episode, if there is a log
+//   fit_computed(i, value) -> array              converts a value for computed column i, or raises
+//   blame_computed(i, exception)                 raises an error that names the function of that column
 //   action_objects(parts) -> list                the parts of an action that have no column
-//   handle(env | None, parts) -> parts           a request
+//   handle(env | None, parts) -> parts           handles a request
 //   describe(exception, env | None, op) -> parts
-//   close() -> parts                             close every env; what failed
-//   has_grown() -> bool                          whether this process takes more memory than it is to
-//   renew(env)                                   make an env (anew), and replace_env with it
-//   build_beside(env, parts) -> parts            make another env, to take this one's place when it is told to
+//   close() -> parts                             closes every env; returns the failures
+//   has_grown() -> bool                          whether this process exceeds its memory limit
+//   renew(env)                                   creates an env and passes it to replace_env
+//   build_beside(env, parts) -> parts            creates another env, which replaces this one on a later request
 //   send(parts), receive() -> parts              the socket
 //
-// Where envs are vector envs, the hooks step those and fill their rows, see worker/vector_envs.cpp; each returns None,
+// For vector envs, the hooks step the envs and fill their rows, see worker/vector_envs.cpp. Each of these returns None,
 // or the flags and the parts of the result:
 //
 //   reset_vector(env, row, parts | None)
@@ -65,50 +65,52 @@ class WorkerLoop {
              nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::handle action_nest,
              std::vector<Column> actions, ComputedColumns computed);
 
-  // Runs until a kClose command has been answered.  Called with the GIL; sleeps without it.
+  // Runs until a kClose command has been answered, or until `stop`. The caller holds the GIL; the loop releases it to
+  // sleep.
   void run();
-  // Runs what is in the command ring and returns; true once a kClose command has been answered.
+  // Runs the commands in the ring and returns. Returns true once a kClose command has been answered.
   bool run_available();
-  // Makes `run` return soon, unasked: for a pool that was abandoned. Any thread may call it.
+  // Makes `run` return soon without a kClose command, for a pool that was abandoned. Any thread may call this.
   void stop() {
     stopped_.store(true, std::memory_order_release);
     port_.wake();
   }
 
-  // The env that is being reset, stepped or called, if any. Any thread may ask.
+  // The env that is being reset, stepped or called, if any. Any thread may call this.
   std::optional<std::uint32_t> current_env() const { return meter_.current_env(); }
-  // Something is about to be logged to the pool. Any thread may call it.
+  // Counts a log record that is about to be sent to the pool. Any thread may call this.
   void note_record() { records_->sent.fetch_add(1, std::memory_order_relaxed); }
-  // What hooks tell of infos, for statistics: see `TaskMeter`.
+  // Statistics of infos from the hooks: see `TaskMeter`.
   void note_info(std::uint64_t ns) { meter_.note_info(ns); }
   void name_info(const std::string& key, std::uint64_t bytes) { meter_.name_info(key, bytes); }
-  // A fresh env in the place of another.  It resets before it steps.
+  // Replaces an env with a new one, which resets before it steps.
   void replace_env(std::uint32_t index, nb::object env);
 
-  // Whether the hooks are asked about every reset, autoresets included.
+  // Sets whether the hooks are called for every reset, autoresets included.
   void complete_resets(bool on) { completes_resets_ = on; }
-  // Which seed the reset under way is to be given, of those derived from that base, where each episode has one, or else
-  // where few have; 0 where the env had another base until now. And: it is given the n-th.
+  // The number of the current reset's seed among those derived from `base`; 0 if the env had another base so far.
+  // `seed_of_episode` applies if each episode has a seed, `next_seed` if only some resets have one. `note_seed` records
+  // that the reset uses the n-th seed.
   std::uint64_t seed_of_episode(std::uint32_t index, std::uint64_t base) const {
     return counts_.seed_of_episode(index, base);
   }
   std::uint64_t next_seed(std::uint32_t index, std::uint64_t base) const { return counts_.next_seed(index, base); }
   void note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) { counts_.note_seed(index, base, n); }
-  // What its resets are given is about to change: if an env was reset in advance, or is about to be, that is no longer
-  // wanted, and it is to be reset once more.
+  // Called before the arguments of an env's resets change. Makes a reset in advance if one is due, discards it, and
+  // marks the env as due again.
   void reset_anew(std::uint32_t index);
 
-  // The position of an env in its episode: (observation, terminated, truncated, steps, ahead).  `ahead`: None, or of a
-  // reset made in advance (observation, info, the bytes of the computed columns before it).  Raises before the first
-  // reset.
+  // The position of an env in its episode: (observation, terminated, truncated, steps, ahead). `ahead`: None, or, after
+  // a reset in advance, (observation, info, the bytes of the computed columns before it). Raises ValueError before the
+  // first reset.
   nb::tuple place_of(std::uint32_t index) const;
 
   void add_info_column(const nb::tuple& path, nb::object type, Column column) {
     rows_.add_info_column(path, std::move(type), std::move(column));
   }
 
-  // What Python's garbage collector has to know: whom we hold that may hold us.  An exception does, if it was raised
-  // while we ran: by its traceback it holds the frames below, and what they call us by.
+  // For Python's garbage collector: visits the objects held here that may refer back to the loop. An exception that was
+  // raised while the loop ran is one: its traceback holds the frames that called the loop.
   int visit(visitproc visit, void* arg) const;
   void clear();
 
@@ -180,7 +182,7 @@ class WorkerLoop {
   MemoryWatch memory_watch_;
   Records* records_;
 
-  std::uint64_t now_ = 0;  // the end of what was done last
+  std::uint64_t now_ = 0;  // the time in ns when the last task ended
   bool completes_resets_ = false;
   bool closed_ = false;
   std::atomic<bool> stopped_{false};

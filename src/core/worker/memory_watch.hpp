@@ -1,4 +1,4 @@
-// Whether the worker's process takes more memory than it is to.
+// Checks whether the worker's process exceeds its memory limit.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ class MemoryWatch {
  public:
   explicit MemoryWatch(const nb::object& hooks) : hooks_(hooks) {}
 
-  // To know takes many files to read, so those who ask closely after each other have one answer; and one yes is enough.
+  // Returns whether the process exceeds its limit. A check reads many files, so its answer is reused for kInterval, and
+  // the answer true stays true.
   bool has_grown() {
     const std::uint64_t now = now_ns();
     if (has_grown_ || now < look_at_) return has_grown_;

@@ -1,4 +1,4 @@
-// Resets in the worker: when asked, in advance, and of an env that was built anew.
+// Resets in the worker: on request, in advance, and of a rebuilt env.
 #include <algorithm>
 
 #include "ipc/blob_parts.hpp"
@@ -10,7 +10,7 @@ namespace remuda {
 
 namespace {
 
-// In a copy: the dict is the env's, which may go on using it.
+// Adds to a copy of the info, because the env may continue to use its dict.
 nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
   nb::object info = nb::steal(PyDict_Copy(item(outcome, 1).ptr()));
   if (!info.is_valid() || PyDict_Update(info.ptr(), additions.ptr()) < 0) nb::raise_python_error();
@@ -21,7 +21,8 @@ nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
 
 void WorkerLoop::reset(HostedEnv& env, const Command& command, Result& result) {
   nb::object arguments = read_reset_arguments(command);
-  if (const auto due = successor_due(env)) {  // in mid-episode: else the end of the episode has said so
+  // In mid-episode: at the end of an episode, the step's result has already reported this.
+  if (const auto due = successor_due(env)) {
     result.flags |= due | kUndone;
     return post(result, nb::object());
   }
@@ -31,9 +32,10 @@ void WorkerLoop::reset(HostedEnv& env, const Command& command, Result& result) {
   finish_reset(env, outcome, {}, result);
 }
 
-// With a reset that completes the row of somebody else's step: its flags stay, and what it told of the end.
+// Resets an env to complete the row of another env's step. The row's flags and the data of the episode's end stay.
 void WorkerLoop::reset_into_row(HostedEnv& env, Result& result) {
-  if (const auto due = successor_due(env)) {  // it became a spare a moment ago, and was taken before it could go
+  // The env has just become a spare, and was chosen before its worker could be replaced.
+  if (const auto due = successor_due(env)) {
     result.flags |= due | kUndone;
     return post(result, nb::object());
   }
@@ -50,7 +52,8 @@ void WorkerLoop::finish_reset(HostedEnv& env, const nb::tuple& outcome, const En
   finish_row(env, objects, item(outcome, 1), end, result);
 }
 
-// An episode has begun that somebody asked for. (Whether one that is thrown away was begun in time is chance.)
+// Resets an env on request and counts the episode. A reset that is discarded is not counted, because it depends on
+// timing whether it is made at all.
 nb::tuple WorkerLoop::outcome_of_reset(HostedEnv& env, nb::object kwargs, Result& result) {
   nb::tuple outcome = make_or_take_reset(env, std::move(kwargs));
   ++env.episodes;
@@ -60,7 +63,7 @@ nb::tuple WorkerLoop::outcome_of_reset(HostedEnv& env, nb::object kwargs, Result
   return outcome;
 }
 
-// A plain reset may have been made already.
+// Returns the outcome of a reset. A reset without arguments may have been made in advance.
 nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   if (kwargs.is_valid()) {
     catch_up(env, kwargs);
@@ -78,14 +81,15 @@ nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   return ahead.is_valid() ? nb::borrow<nb::tuple>(ahead) : call_reset(env, std::move(kwargs));
 }
 
-// Before a reset with arguments: whether there was time for the one ahead of it must not matter to the env's random
-// numbers, with which it goes on unless it is given a seed.
+// Makes a pending reset in advance before a reset with arguments. Without a seed, the env continues its random numbers,
+// and these must not depend on whether there was time for the reset in advance.
 void WorkerLoop::catch_up(HostedEnv& env, const nb::object& kwargs) {
   if (env.is_due && spec_.resets_ahead && !PyDict_GetItemString(kwargs.ptr(), "seed")) reset_ahead(env, nb::object());
   env.is_due = false;
 }
 
-// Whether there was anything. It has been no episode, and has taken no seed: whether it was made in time is chance.
+// Discards a reset in advance and returns whether there was one. It counts as no episode and takes no seed, because it
+// depends on timing whether it was made at all.
 bool WorkerLoop::forget_ahead(HostedEnv& env) {
   if (!env.has_reset_ahead()) return false;
   const bool was_seeded = counts_.seeds(env.index) != env.seeds_before_ahead;
@@ -95,15 +99,15 @@ bool WorkerLoop::forget_ahead(HostedEnv& env) {
   return true;
 }
 
-// As in `catch_up`, there must have been time for it.
+// A pending reset is made first, for the same reason as in `catch_up`.
 void WorkerLoop::reset_anew(std::uint32_t index) {
   HostedEnv& env = env_at(index);
   if (env.is_due && spec_.resets_ahead) reset_ahead(env, nb::object());
   env.is_due = forget_ahead(env) || env.is_due;
 }
 
-// Resets an env whose episode has ended; false when there is none. One at a time: what has come in the meantime is
-// first.
+// Resets in advance one env that finished its episode. Returns false if no env is due. Only one, because commands that
+// have arrived in the meantime come first.
 bool WorkerLoop::reset_one_ahead() {
   if (!spec_.resets_ahead) return false;
   auto due = std::find_if(envs_.begin(), envs_.end(), [](const HostedEnv& env) { return env.is_due; });
@@ -129,7 +133,7 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
   meter_.note_busy(now_ - before);
 }
 
-// In advance; `reset_ahead` may have been there before.
+// Resets an env in advance on request. The worker may have made this reset already.
 void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object kwargs = read_reset_arguments(command);
@@ -139,7 +143,7 @@ void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result)
   }
   if (kwargs.is_valid()) catch_up(env, kwargs);
   if (kwargs.is_valid() || !env.has_reset_ahead()) reset_ahead(env, std::move(kwargs));
-  if (env.ahead_error) result.flags |= kUndone;  // the next reset says why
+  if (env.ahead_error) result.flags |= kUndone;  // the next reset reports the exception
   post(result, nb::object());
 }
 
@@ -173,12 +177,12 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   return additions.is_none() ? outcome : with_additions(outcome, additions);
 }
 
-// A missing env of a worker that can be replaced is its successor's.
+// Whether the next reset creates the env. If the worker can be replaced, its successor creates a missing env instead.
 bool WorkerLoop::must_build(const HostedEnv& env) const {
   return env.is_unbuilt || (env.is_missing && !spec_.has_successors);
 }
 
-// Where this fails, it is tried again before the next reset, unless that is a successor's.
+// Creates the env. After a failure, the next reset tries again, unless a successor does so.
 void WorkerLoop::renew(HostedEnv& env) {
   const std::uint64_t before = now_ns();
   const bool has_failed = env.is_missing || meter_.doing() == Op::kRebuild;
@@ -194,14 +198,15 @@ void WorkerLoop::renew(HostedEnv& env) {
   if (has_failed) meter_.note_rebuild(took);
 }
 
-// Before a reset, or at the end of an episode: whether it has had its number of episodes, be it that they ended or that
-// a reset cut them off; or has lived for one at least, in a process that has grown too large.  As flags of a result.
+// Returns whether renewal is due, as flags of a result. Called before a reset or at the end of an episode. It is due
+// after the configured number of episodes, whether they ended or a reset cut them off. It is also due after at least
+// one episode if the process exceeds its memory limit.
 std::uint32_t WorkerLoop::renewal_due(const HostedEnv& env) {
   if (spec_.renew_every != 0 && env.episodes >= spec_.renew_every) return kRenewalDue;
   return spec_.watches_memory && env.episodes != 0 && memory_watch_.has_grown() ? kRenewalDue | kGrown : 0;
 }
 
-// The same of one whose worker is replaced for that.
+// Returns `renewal_due` if the worker is replaced for a renewal, else 0.
 std::uint32_t WorkerLoop::successor_due(const HostedEnv& env) { return spec_.renews_in_place ? 0 : renewal_due(env); }
 
 void WorkerLoop::rebuild(HostedEnv& env, const Command& command, Result& result) {

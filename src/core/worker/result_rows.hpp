@@ -1,7 +1,7 @@
-// The rows of results as the worker fills them: observation, reward, flags, infos, and the caller's own columns.
+// Fills the rows of results in a worker: observation, reward, flags, infos, and the user's computed columns.
 //
-// What has no column, or does not fit into its own as it is, goes through the hooks (see loop.hpp), and what these make
-// of it travels beside the row.
+// Values without a column, or that do not fit their column, go through the hooks (see loop.hpp). The parts that the
+// hooks return travel beside the row.
 #pragma once
 
 #include <cstddef>
@@ -17,34 +17,34 @@ namespace remuda {
 
 class ResultRows {
  public:
-  // The end of an episode, in a row that is to hold the beginning of the next one too.
+  // The end of an episode, in a row that also receives the beginning of the next one.
   struct End {
-    std::uint64_t columns = 0;  // its info columns
-    nb::object frozen = {};     // what has no column; null: nothing
+    std::uint64_t columns = 0;  // the mask of its info columns
+    nb::object frozen = {};     // the values without a column; null if there are none
   };
 
   ResultRows(const Arena& arena, const Plan& plan, const nb::object& hooks, nb::handle obs_nest,
              std::vector<Column> obs, std::vector<Column> final_obs, ComputedColumns computed);
 
-  // -- what an env returned; each raises what does not fit -----------------------------------------------------
+  // -- the values that an env returned; each function raises if they are invalid -------------------------------
 
-  // Leaves without a column are put into `objects`.
+  // Appends leaves without a column to `objects`.
   void write_obs(nb::handle obs, std::uint32_t row, Objects& objects) { write_leaves(obs_, obs, row, objects); }
-  // The terminal observation and info are copied before the reset: envs reuse their buffers.
+  // Copies the terminal observation and info before the reset, because envs reuse their buffers.
   End keep_end(nb::handle obs, nb::handle info, std::uint32_t row);
-  // The mask tells of the end alone, until the row is complete.
+  // Sets the mask to the columns of the end, until the row is complete.
   void note_end(const End& end, std::uint32_t row) { info_mask_[row] = end.columns; }
-  // Of an episode whose row somebody else has begun. (The mask may have bits of a worker, too, that died when it had
-  // begun to complete the row.)
+  // Returns the end that is already in a row that another worker began. The mask may also have bits of a worker that
+  // died while it completed the row; these are removed.
   End end_in(std::uint32_t row) const { return {info_mask_[row] & ~infos_.columns_of_steps()}; }
-  // Writes the info into its columns; returns what is to be sent along with the row, null when there is nothing.
-  // `flags`: of its result.
+  // Writes the info into its columns. Returns the parts to send along with the row; null if there are none. Adds to
+  // `flags` of the result.
   nb::object write_info(const Objects& objects, nb::handle info, const End& end, std::uint32_t row,
                         std::uint32_t& flags);
-  // The columns that are computed of the env as it is now, which are kept for `repeat_computed`.
+  // Writes the computed columns for the env's current state, and keeps the values for `repeat_computed`.
   void write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept) const;
 
-  // -- what the worker says of it ------------------------------------------------------------------------------
+  // -- reward and flags ----------------------------------------------------------------------------------------
 
   void write_flags(std::uint32_t row, double reward, bool terminated, bool truncated) {
     reward_[row] = reward;
@@ -54,11 +54,11 @@ class ResultRows {
   double reward(std::uint32_t row) const { return reward_[row]; }
   bool ends_episode(std::uint32_t row) const { return terminated_[row] || truncated_[row]; }
 
-  // -- rows again ----------------------------------------------------------------------------------------------
+  // -- copies of rows ------------------------------------------------------------------------------------------
 
   void repeat_computed(const std::vector<std::byte>& kept, std::uint32_t row) const;
-  // Keeps a row for the pool, see `Plan::kept_row`.  `is_over`: whether an episode that it ended is over for the next
-  // command too; after a same-step autoreset it is not.
+  // Keeps a row for the pool, see `Plan::kept_row`. `is_over`: whether an episode that the row ended is still over for
+  // the next command; after a same-step autoreset it is not.
   void keep(std::uint32_t row, std::uint32_t kept, bool is_over) const;
 
   void add_info_column(const nb::tuple& path, nb::object type, Column column) {

@@ -1,4 +1,4 @@
-// Where an env is in its episode: what goes with a state that is taken of it, and what an env that is put there gets.
+// The position of an env in its episode: saved with a state of the env, and restored with it.
 #include "worker/env_results.hpp"
 #include "worker/loop.hpp"
 
@@ -18,13 +18,13 @@ nb::tuple WorkerLoop::place_of(std::uint32_t index) const {
                         is_over ? 0 : counts_.steps(index), ahead);
 }
 
-// In the place of a reset, but no episode begins: seeds and renewals are counted on as if nothing had been.
+// Puts an env into a state instead of a reset. No episode begins: the counts of seeds and renewals continue unchanged.
 void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result) {
   if (must_build(env)) renew(env);
   forget_ahead(env);
   env.is_due = false;
   if (log_.is_on()) log_.add(env.index, Entry::kRestored);
-  // A successor of ours is to know that this env is no fresh one.
+  // A successor must see that this env has begun.
   if (!counts_.has_begun(env.index)) {
     counts_.count_reset(env.index);
     counts_.keep_seed(env.index);
@@ -38,8 +38,8 @@ void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result
   post_row(env, objects, nb::dict(), {}, result);
 }
 
-// Returns whether the computed columns came with it: those of an env that has begun its next episode cannot be
-// computed.
+// Returns whether the place includes the computed columns. They cannot be computed for an env that has already begun
+// its next episode.
 bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_t row) {
   env.last_obs = nb::borrow(item(place, 0));
   env.terminated = truth(item(place, 1), "terminated");
@@ -53,7 +53,7 @@ bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
     env.ahead = nb::make_tuple(item(ahead, 0), item(ahead, 1));
     computed = nb::borrow(item(ahead, 2));
     env.seeds_before_ahead = counts_.seeds(env.index);
-    counts_.count_reset(env.index);  // as of any reset in advance
+    counts_.count_reset(env.index);  // as for any reset in advance
   }
   env.is_due = env.needs_reset && !env.ahead.is_valid();
   rows_.write_flags(row, 0.0, env.terminated, env.truncated);

@@ -1,6 +1,8 @@
-// What the worker is doing, which the pool reads for deadlines and death reports, and what it has done, for statistics.
+// Records a worker's current task, which the pool reads for deadlines and death reports, and its work so far, for
+// statistics.
 //
-// It lies in the arena, and a successor goes on counting. Any thread may ask; the worker's thread alone writes.
+// The records lie in the arena, and a successor continues them. Any thread may read them; only the worker's thread
+// writes.
 #pragma once
 
 #include <algorithm>
@@ -18,52 +20,52 @@ namespace remuda {
 
 class TaskMeter {
  public:
-  // `env_figures`: by env.
+  // `env_figures`: indexed by env.
   TaskMeter(Meter& meter, WorkerFigures& figures, EnvFigures* env_figures)
       : meter_(meter), figures_(figures), env_figures_(env_figures) {
     meter_.pid.store(process_id(), std::memory_order_relaxed);
   }
 
-  // -- what it is doing ----------------------------------------------------------------------------------------
+  // -- the current task ----------------------------------------------------------------------------------------
 
-  // A command begins.
+  // Begins a command.
   void begin_command(Op op, std::uint32_t env, std::uint64_t now) {
     has_stepped_ = false;
     resetting_ = 0;
     begin(op, env, now);
   }
-  // Within one: a step may have to reset, a reset to make the env anew.
+  // Begins a task within a command: a step may have to reset the env, and a reset may have to rebuild it.
   void begin(Op op, std::uint32_t env, std::uint64_t now) {
     meter_.env.store(env, std::memory_order_relaxed);
     meter_.task.store(Task::pack(op, now), std::memory_order_release);
   }
-  // Nothing is left to do.  After the results were published: who sees this sees those.
+  // Ends the current task. Called after the results were published: a reader that sees no task also sees the results.
   void end() { meter_.task.store(0, std::memory_order_release); }
 
   Op doing() const { return Task::op(meter_.task.load(std::memory_order_relaxed)); }
-  // The env that it is at, if any.
+  // The env of the current task, if any.
   std::optional<std::uint32_t> current_env() const {
     const bool is_idle = meter_.task.load(std::memory_order_relaxed) == 0;
     const std::uint32_t env = meter_.env.load(std::memory_order_relaxed);
     return is_idle || env == kWholeWorker ? std::nullopt : std::optional(env);
   }
 
-  // -- what it has done ----------------------------------------------------------------------------------------
+  // -- the work so far -----------------------------------------------------------------------------------------
 
   void note_idle(std::uint64_t ns) { figures_.idle.note(ns); }
-  // The command under way steps the env.
+  // The current command steps the env.
   void note_step() { has_stepped_ = true; }
-  // It was reset, perhaps in the course of a step, or made anew: that is no part of the step's time.
+  // Counts a reset, which may be part of a step. The time of resets and renewals is excluded from the time of the step.
   void note_reset(std::uint32_t env, std::uint64_t ns) {
     env_figures_[env].resets.note(ns);
     resetting_ += ns;
   }
   void note_renewal(std::uint64_t ns) { resetting_ += ns; }
-  // ... because it had failed.
+  // Counts the time of rebuilding an env that had failed.
   void note_rebuild(std::uint64_t ns) { add(figures_.rebuild_ns, ns); }
-  // What an info has beside columns was pickled, or sent.
+  // Counts the time of pickling or sending the parts of an info without a column.
   void note_info(std::uint64_t ns) { add(figures_.info_ns, ns); }
-  // The value in infos that takes most bytes.
+  // Records the key of the largest pickled value in infos.
   void name_info(std::string_view key, std::uint64_t bytes) { figures_.name_info(key, bytes); }
   void note_episode(std::uint32_t env, double reward, std::uint64_t steps) {
     env_figures_[env].note_episode(reward, steps);
@@ -78,7 +80,7 @@ class TaskMeter {
 
   // -- CPU time ------------------------------------------------------------------------------------------------
 
-  // `spun`: how much of it was spinning, all told.  See `CpuMeter`.
+  // `spun`: total time spent spinning. See `CpuMeter`.
   void begin_cpu(Nanoseconds spun) { cpu_meter_.begin(spun); }
   bool is_cpu_due(std::uint64_t now) const { return cpu_meter_.is_due(now); }
   void note_cpu(std::uint64_t now, Nanoseconds spun) { add(meter_.cpu_ns, cpu_meter_.used(now, spun)); }
@@ -88,8 +90,10 @@ class TaskMeter {
   WorkerFigures& figures_;
   EnvFigures* env_figures_;
   CpuMeter cpu_meter_;
-  bool has_stepped_ = false;     // the env, by the command under way
-  std::uint64_t resetting_ = 0;  // of the time of that command: ns in which the env was reset, or made anew
+  // Whether the current command has stepped the env.
+  bool has_stepped_ = false;
+  // The time in ns of resets and renewals within the current command.
+  std::uint64_t resetting_ = 0;
 };
 
 }  // namespace remuda

@@ -1,7 +1,7 @@
 // Vector envs in the worker: one command, one step, one result of many rows.
 //
-// A vector env's hook writes the rows of its envs, the sub-envs, and writes nothing when it raises; what is counted for
-// each of them is counted here.
+// A vector env's hook writes the rows of its envs, the sub-envs, and writes nothing when it raises. The counts of each
+// sub-env are kept here.
 #include "worker/env_results.hpp"
 #include "worker/loop.hpp"
 
@@ -24,13 +24,13 @@ void WorkerLoop::execute_vector(const Command& command) {
   post(result, extra[1]);
 }
 
-// What the hook returned.
+// Calls the hook of the command and returns its result.
 nb::object WorkerLoop::run_vector(const Command& command) {
   HostedEnv* sub_envs = &env_of(command);
   nb::object parts = read_blob(command);
   if (!parts.is_valid()) parts = nb::none();
   if (command.op == Op::kObserve) return hooks_.attr("observe_vector")(command.env, command.row);
-  // One that was built anew knows of no episode that it could reset by itself.
+  // A rebuilt vector env has no episode that it could reset by itself.
   const bool is_first = !sub_envs->has_begun && spec_.autoreset == Autoreset::kNextStep;
   if (command.op == Op::kStep && !is_first) {
     count_steps(sub_envs);
@@ -52,7 +52,8 @@ nb::object WorkerLoop::run_vector(const Command& command) {
   return extra;
 }
 
-// Before they are made: it may be the last. A sub-env whose episode is over resets instead.
+// Counts the steps before they are made, because the env may not survive them. A sub-env that finished its episode
+// resets instead.
 void WorkerLoop::count_steps(HostedEnv* sub_envs) {
   for (std::uint32_t i = 0; i < plan_.width; ++i) {
     if (sub_envs[i].needs_reset && spec_.autoreset == Autoreset::kNextStep)
@@ -67,7 +68,7 @@ void WorkerLoop::begin_episode(HostedEnv& env) {
   env.reward = 0.0;
 }
 
-// Which episodes are over, by what the hook has written.
+// Records which episodes are over, from the flags that the hook has written.
 void WorkerLoop::note_results(const Command& command) {
   HostedEnv* sub_envs = &env_of(command);
   for (std::uint32_t i = 0; i < plan_.width; ++i) {

@@ -20,11 +20,13 @@ nb::object WorkerPort::read_blob() { return read_parts(blobs_in_); }
 
 bool WorkerPort::write_blob(nb::handle parts) { return write_parts(blobs_out_, parts); }
 
-// Lengthens the run before instead of taking a record of its own.  What takes long has one: its times are its own.
+// Extends the previous run by this result, if it fits, instead of writing a new record. A slow step gets its own
+// record, which keeps its own times.
 bool WorkerPort::join_run(const Result& result) {
   Result* run = results_.unpublished();
   if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
-  if (run->sequence != result.sequence) return false;  // another command's may be for another part of the pool
+  // The results of another command may belong to another part of the pool.
+  if (run->sequence != result.sequence) return false;
   if (result.end_ns - result.begin_ns >= publish_ns_) return false;
   if (run->env + run->count != result.env || run->row + run->count != result.row) return false;
   run->count += result.count;

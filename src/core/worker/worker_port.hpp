@@ -1,6 +1,6 @@
-// The worker's end of its rings: commands come in, results go out, and bells ring on both sides.
+// The worker's end of its rings: receives commands, sends results, and waits for and rings bells.
 //
-// What goes through the socket is not its business.
+// It does not use the socket. Only the worker's thread may use it, except `wake`.
 #pragma once
 
 #include <cstdint>
@@ -21,33 +21,34 @@ class WorkerPort {
 
   bool has_command() const { return !commands_.empty(); }
   bool pop(Command& command) { return commands_.pop(command); }
-  // What came with the command that was taken last: parts, see `PartBytes`.
+  // Reads the parts that came with the last command, see `PartBytes`.
   nb::object read_blob();
 
-  // The count that the bell will have with the next ring.
+  // The bell's count after its next ring.
   std::uint32_t next_ring() const { return bell_.notified.load(std::memory_order_acquire) + 1; }
-  // Until then, or for a slice.
+  // Waits until the bell has that count, or for kSlice. `now`: the current time in ns.
   void await(std::uint32_t ring, std::uint64_t now) {
     wait(bell_, ring, kSlice, spin_policy_, Clock::time_point(Nanoseconds(now)));
   }
-  // Any thread may call it.
+  // Rings the worker's own bell. Any thread may call this.
   void wake() { notify(bell_); }
   Nanoseconds spun() const { return spin_policy_.spun(); }
 
   // -- out -----------------------------------------------------------------------------------------------------
 
-  // False where there is no room: nothing was written.
+  // Returns false, and writes nothing, when there is no room.
   bool write_blob(nb::handle parts);
-  // Written, and seen by the pool after `publish`.
+  // Writes a result, which the pool sees after `publish`.
   void push(const Result& result) {
     if (!join_run(result)) results_.push(result);
     unpublished_ += result.count;
   }
-  // A batch of commands begins.
+  // Begins a batch of commands.
   void begin(std::uint64_t now) { last_publish_ = now; }
-  // Whether results have waited for long enough.
+  // Whether results have waited for `publish_ns`.
   bool is_due(std::uint64_t now) const { return now - last_publish_ >= publish_ns_; }
-  // `is_all`: nothing else is under way; or nothing will be before the pool has seen to this.
+  // Makes all results visible and rings the pool's bell. `is_all`: nothing else is under way, or the worker is about to
+  // wait for the pool.
   void publish(bool is_all, std::uint64_t now);
 
  private:
@@ -58,11 +59,11 @@ class WorkerPort {
   BlobReader blobs_in_;
   BlobWriter blobs_out_;
   Bell& bell_;
-  Ringer ringer_;  // for the pool
+  Ringer ringer_;  // rings the pool's bell
   SpinPolicy spin_policy_;
   const std::uint64_t publish_ns_;
   std::uint64_t last_publish_ = 0;
-  std::uint32_t unpublished_ = 0;  // results since then
+  std::uint32_t unpublished_ = 0;  // results since the last publish
 };
 
 }  // namespace remuda

@@ -1,4 +1,4 @@
-// What a worker is told of itself when it starts, beside the plan of the arena.
+// The settings that a worker receives when it starts, beside the plan of the arena.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,23 @@
 namespace remuda {
 
 struct WorkerSpec {
-  std::uint32_t index;      // of this worker
+  std::uint32_t index;      // the index of this worker
   std::uint32_t first_env;  // it hosts the envs first_env, first_env + 1, ...
-  bool is_vector;           // its envs are vector envs, be they of one each
+  bool is_vector;           // its envs are vector envs, possibly with one sub-env each
   Autoreset autoreset;
-  bool resets_ahead;  // an env is reset when its episode ends, unless something else is to be done, before it is asked
+  // Whether an env is reset in advance after its episode ends, if no other command is pending.
+  bool resets_ahead;
   std::int64_t spin_ns;
   bool spins_heedlessly;
-  std::uint64_t publish_ns;   // results of steps that take less are made visible together, others at once
-  std::uint32_t renew_every;  // episodes after which an env is to be made anew; 0: never
-  bool watches_memory;        // of its process: one that has grown too large is to be replaced
-  bool renews_in_place;       // by the hooks; else the result says that it is due, and the pool sees to it
-  bool has_successors;        // a process that could not make an env anew is replaced; others try again
+  // The results of faster steps are published together, others at once.
+  std::uint64_t publish_ns;
+  std::uint32_t renew_every;  // renew an env after this many episodes; 0: never
+  bool watches_memory;        // whether the process is replaced once it exceeds its memory limit
+  // Whether the hooks renew an env in place. Otherwise the result reports that renewal is due, and the pool replaces
+  // the worker.
+  bool renews_in_place;
+  // Whether a process that failed to create an env is replaced. Otherwise it tries again.
+  bool has_successors;
 };
 
 }  // namespace remuda
