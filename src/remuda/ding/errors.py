@@ -36,6 +36,11 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
     return error
 
 
+def is_of_call(error: RemudaError) -> bool:
+    """Returns whether envs raised in calls, which ends no episode."""
+    return isinstance(error, EnvError) and all(failure.operation == "call" for failure in error.failures)
+
+
 def _of_env(error: EnvError, max_retry: int) -> Exception:
     failure = error.failures[0]
     if failure.operation == "reset":
