@@ -1,4 +1,4 @@
-"""Replays a crash record in the calling process, with a debugger where it breaks."""
+"""Replays a crash record in the calling process, with a debugger at the failure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any
 
 from remuda._crash.record import Record
 from remuda._replay.harness import Harness
-from remuda._replay.outcome import Outcome
 from remuda._replay.plan import Op, Plan, Reset
-from remuda._replay.play import describe
+from remuda._replay.play import Outcome, Raised
 from remuda._replay.unpickling import Unpickled
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
 
 
 def debug(record: Record, unpickled: Unpickled, plan: Plan) -> Outcome:
-    """Follows a plan. Where the env raises, the debugger looks at the exception; where it did not raise then but
-    die or hang, the debugger stops before the call that it did that in, with `env` and the call's arguments in sight.
+    """Follows a plan. If the env raises, the debugger shows the exception. If the recorded env died or hung instead,
+    the debugger stops before the fatal call, where `env` and the call's arguments are variables.
 
     Raises: RecordError.
     """
@@ -37,7 +36,7 @@ def _follow(record: Record, plan: Plan, harness: Harness) -> Outcome:
         harness.perform(op)
         if harness.error is not None:
             pdb.post_mortem(harness.error.__traceback__)
-            return Outcome(i, raised=describe(harness.error, harness.operation))
+            return Outcome(i, raised=Raised.of(harness.error, harness.operation))
     return Outcome(len(plan.ops) - 1, finished=True)
 
 
@@ -50,7 +49,7 @@ def _stop_before(harness: Harness, op: Op, index: int) -> Outcome:
     except BdbQuit:
         return Outcome(index)
     except Exception as error:
-        return Outcome(index, raised=describe(error, "reset" if isinstance(op, Reset) else "step"))
+        return Outcome(index, raised=Raised.of(error, "reset" if isinstance(op, Reset) else "step"))
     return Outcome(index, finished=True)
 
 

@@ -1,4 +1,4 @@
-"""Compares the outcome of a replay with its record, and says why they may differ."""
+"""Compares the outcome of a replay with its record, and lists why they may differ."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 
 from remuda._crash.record import Record
-from remuda._replay.outcome import Outcome
 from remuda._replay.plan import Op, Plan, Reset, Step
+from remuda._replay.play import Outcome
 from remuda._wording import describe_exitcode
 
 _SIGKILLED = -9  # the exit code; not every system has a name for the signal
@@ -19,11 +19,13 @@ _SIGKILLED = -9  # the exit code; not every system has a name for the signal
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Attributes:
-    reproduced: Whether the env failed in the same place in the same way.
-    text: What it did.
-    reasons: Where it was not reproduced: what the replay may lack.
-    traceback: Of what it raised; else empty.
+    """The result of a replay.
+
+    Attributes:
+        reproduced: Whether the env failed in the same place in the same way.
+        text: The end of the replay, in words.
+        reasons: If it was not reproduced: what the replay may lack.
+        traceback: The traceback of the env's exception; else empty.
     """
 
     reproduced: bool
@@ -80,7 +82,7 @@ def describe_op(ops: Sequence[Op], index: int) -> str:
 
 
 def _reasons(record: Record, plan: Plan, outcome: Outcome) -> list[str]:
-    """What the replay may lack, the likeliest first."""
+    """Lists what the replay may lack, the likeliest first."""
     reasons = []
     fault = record.fault
     if fault.operation in ("call", "nothing", "observe"):

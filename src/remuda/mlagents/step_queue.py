@@ -265,7 +265,7 @@ class Line:
         self._in_flight = command
 
     def _take_order(self) -> list[Request]:
-        end = next(i for i, (command, _) in enumerate(self._unsent, 1) if command in _ANSWERED)
+        end = next((i for i, (command, _) in enumerate(self._unsent, 1) if command in _ANSWERED), 0)
         order, self._unsent = self._unsent[:end], self._unsent[end:]
         return order
 
