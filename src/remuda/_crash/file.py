@@ -172,7 +172,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> Record:
 
 
 def _open(data: bytes) -> zipfile.ZipFile:
-    """Raises ValueError when it does not end as ours do, or lists more parts than any of ours can have."""
+    """Opens an archive. Raises ValueError if its end is of another kind, or lists more parts than a record can have."""
     if len(data) < _END.size:
         raise ValueError("it is cut short")
     mark, _, _, _, _, size, _, _ = _END.unpack(data[-_END.size :])
@@ -182,7 +182,7 @@ def _open(data: bytes) -> zipfile.ZipFile:
 
 
 def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
-    """Before anything is unpacked, for which a part's size is a promise that is kept. `taken`: bytes that were."""
+    """Checks sizes before anything is unpacked: `zipfile` unpacks no more than they say. `taken`: bytes before."""
     parts = archive.infolist()
     if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
         raise ValueError("expected parts that are deflated, got another kind of compression")
@@ -194,7 +194,7 @@ def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
 
 
 def _read_arrays(data: bytes) -> list[Any]:
-    """The kinds, and the actions: these are an archive within the archive."""
+    """Returns the kinds, and the actions, from the archive within the archive."""
     with _open(data) as packed:
         _check_sizes(packed, len(data))
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

@@ -47,24 +47,22 @@ def _is_the_same(record: Record, outcome: Outcome) -> bool:
     if fault.kind == "exception":
         return outcome.raised is not None and outcome.raised.type_name == fault.type_name
     if fault.kind == "timeout":
-        return outcome.is_late
-    died = not (outcome.finished or outcome.raised or outcome.is_spoilt or outcome.is_late)
-    if fault.kind == "corrupt":  # in one process with what it writes over, that may kill it, or have no end
-        return died or outcome.is_spoilt or outcome.is_late
-    return died and outcome.exitcode == fault.exitcode
+        return outcome.end == "late"
+    if fault.kind == "corrupt":  # what the env writes over is in the same process here, which may die or hang of it
+        return outcome.end in ("died", "spoilt", "late")
+    return outcome.end == "died" and outcome.exitcode == fault.exitcode
 
 
 def _what(outcome: Outcome) -> str:
-    if outcome.finished:
-        return "nothing failed: the env went on after"
-    if outcome.is_late:
-        return "the env did not come back from"
-    if outcome.is_spoilt:
-        return "the env wrote over memory that is not its own in"
     if outcome.raised is not None:
         message = f": {outcome.raised.message}" if outcome.raised.message else ""
         return f"the env raised {outcome.raised.type_name}{message} in"
-    return f"the process died ({describe_exitcode(outcome.exitcode)}) in"
+    return {
+        "finished": "nothing failed: the env went on after",
+        "late": "the env did not come back from",
+        "spoilt": "the env wrote over memory that is not its own in",
+        "died": f"the process died ({describe_exitcode(outcome.exitcode)}) in",
+    }[outcome.end]
 
 
 def _where(plan: Plan, outcome: Outcome) -> str:

@@ -23,7 +23,7 @@ from remuda.errors import RecordError
 
 
 class _Witness(EnvHost):
-    """A host that keeps what its env raised, as it was raised."""
+    """A host that keeps the exception of its env, with its traceback."""
 
     error: BaseException | None = None
     operation = ""
@@ -34,17 +34,17 @@ class _Witness(EnvHost):
 
 
 class Harness:
-    """Builds the env of a record and does to it what a plan says.
+    """Builds the env of a record and performs the ops of a plan.
 
     Attributes:
         env: The env.
-        error: What it raised last; None when it did not.
-        operation: In what: "reset" or "step".
-        is_spoilt: Whether what came back last made no sense, as after native code has written over it.
+        error: The exception of the last op; None if it raised none.
+        operation: The operation that raised it: "reset" or "step".
+        is_spoilt: Whether the last results made no sense, as after native code has written over them.
     """
 
     def __init__(self, record: Record, unpickled: Unpickled) -> None:
-        """Raises whatever the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
+        """Raises all that the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
         self._record, self._unpickled = record, unpickled
         info = WorkerInfo(record.worker, record.num_workers, record.env_ids)
         self._channel = LocalChannel()
@@ -78,7 +78,7 @@ class Harness:
         return self._host.operation
 
     def perform(self, op: Op) -> None:
-        """What it raises is in `error` afterwards."""
+        """Performs a reset or a step. Its exception is in `error` afterwards."""
         if isinstance(op, Reset):
             arguments = self.prepare(op)
             self._do(_core.Op.RESET, [], dump(_as_named(arguments)) if arguments else None)
@@ -88,7 +88,7 @@ class Harness:
             self._do(_core.Op.STEP, arrays, dump(objects) if objects else None)
 
     def prepare(self, op: Reset) -> dict[str, Any]:
-        """Puts the env's generator into the state that it had before this reset; returns the reset's arguments."""
+        """Restores the state of the env's generator before this reset, and returns the reset's arguments."""
         beginning = op.beginning
         if beginning is None:
             return {}
@@ -101,13 +101,13 @@ class Harness:
         return {name: value for name, value in arguments.items() if value is not None}
 
     def action(self, index: int) -> Any:
-        """As the env gets it."""
+        """Returns the action of a step, as the env receives it."""
         return self._layout.action.build_one(
             [column[index] for column in self._record.actions], self._objects_of(index)
         )
 
     def close(self) -> None:
-        """Closes the env; what it raises then is of no interest."""
+        """Closes the env, and ignores its exceptions."""
         self._host.close_quietly()
         del self._hub, self._loop
 
@@ -147,9 +147,9 @@ class Harness:
         )
 
     def _check_actions(self) -> None:
-        theirs = [(column.dtype, column.shape[1:]) for column in self._record.actions]
-        ours = [(column.dtype, column.shape) for column in self._layout.action.columns]
-        if theirs != ours or bool(self._layout.action.num_objects) != ("actions" in self._record.pickles):
+        recorded = [(column.dtype, column.shape[1:]) for column in self._record.actions]
+        expected = [(column.dtype, column.shape) for column in self._layout.action.columns]
+        if recorded != expected or bool(self._layout.action.num_objects) != ("actions" in self._record.pickles):
             raise RecordError(
                 f"expected an env with the action space {self._record.action_space}, "
                 f"got {self._layout.action_space}: it is not the env of {self._record.path}"
@@ -157,7 +157,7 @@ class Harness:
 
 
 def _as_named(arguments: dict[str, Any]) -> dict[str, Any]:
-    """As a pool sends the arguments of a reset."""
+    """Returns the arguments of a reset in the form that a pool sends."""
     if "seed" not in arguments:
         return arguments
     return {**arguments, "seed": SeedBase(arguments["seed"], 1, of_every_episode=False)}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from remuda import _core
 from remuda._crash.record import Record
 from remuda._replay.harness import Harness
-from remuda._replay.plan import Plan
+from remuda._replay.plan import Op, Plan
 from remuda._replay.unpickling import Leave, unpickle
 from remuda._wire.channel import SocketChannel
 from remuda._wire.failures import portable
@@ -40,19 +42,16 @@ class Outcome:
 
     Attributes:
         reached: Index of the op that was begun last; -1: none was.
-        raised: The exception of that op; None: it raised none.
-        finished: Whether all ops were done and nothing was raised.
-        exitcode: Of the process, if it neither finished nor reported an exception; negative for a signal.
-        is_spoilt: Whether the results of the last op made no sense.
-        is_late: Whether it was killed because the last op took longer than the deadline that was missed originally.
+        end: "finished": all ops were done; "raised": that op raised; "spoilt": its results made no sense; "late": it
+            took longer than the deadline that was missed originally; "died": the process ended.
+        raised: The exception; None unless an op raised.
+        exitcode: Of a process that died: negative for a signal; None if it is not known.
     """
 
     reached: int
+    end: Literal["finished", "raised", "spoilt", "late", "died"]
     raised: Raised | None = None
-    finished: bool = False
     exitcode: int | None = None
-    is_spoilt: bool = False
-    is_late: bool = False
 
 
 def run_play(fd: int, owner: int) -> None:
@@ -81,15 +80,20 @@ def _play(record: Record, plan: Plan, leave: Leave, channel: SocketChannel) -> O
     except RecordError:
         raise
     except BaseException as error:
-        return Outcome(-1, raised=Raised.of(error, "build"))
-    for i, op in enumerate(plan.ops[:-1] if plan.is_cut else plan.ops):
-        channel.send_object(i)
+        return Outcome(-1, "raised", Raised.of(error, "build"))
+    return follow(plan.ops[:-1] if plan.is_cut else plan.ops, harness, channel.send_object)
+
+
+def follow(ops: Sequence[Op], harness: Harness, before_op: Callable[[int], None] = lambda _: None) -> Outcome:
+    """Performs ops until one fails. `before_op` is called with the index of each."""
+    for i, op in enumerate(ops):
+        before_op(i)
         harness.perform(op)
         if harness.error is not None:
-            return Outcome(i, raised=Raised.of(harness.error, harness.operation))
+            return Outcome(i, "raised", Raised.of(harness.error, harness.operation))
         if harness.is_spoilt:
-            return Outcome(i, is_spoilt=True)
-    return Outcome(len(plan.ops) - 1, finished=True)
+            return Outcome(i, "spoilt")
+    return Outcome(len(ops) - 1, "finished")
 
 
 def _flush_output() -> None:

@@ -46,7 +46,7 @@ def replay(record: Record, plan: Plan, leave: Leave) -> Outcome:
         pidfd = os.pidfd_open(process.pid)
         try:
             channel = SocketChannel(ours, pidfd)  # a fork of the env may keep the socket open
-            with suppress(ConnectionError):  # the process died at once, which `_watch` notices
+            with suppress(ConnectionError):  # the process died at once; `_watch` returns the outcome
                 channel.send_object((record, plan, leave))
             return _watch(process, pidfd, channel, record, plan)
         finally:
@@ -78,9 +78,9 @@ def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChanne
     has_ended = poll()
     has_ended.register(pidfd, POLLIN)
     if channel.deadline is not None and time.monotonic() >= channel.deadline and not has_ended.poll(0):
-        return Outcome(reached, is_late=True)
+        return Outcome(reached, "late")
     if not has_ended.poll(_DEATH_SECONDS * 1000):
-        return Outcome(reached)
+        return Outcome(reached, "died")
     code = _core.reap_group(pidfd, process.pid, 0)
     process.returncode = 0  # `subprocess` would otherwise wait for the process, which is reaped
-    return Outcome(reached, exitcode=_core.exit_code_of(pidfd) if code is None else code)
+    return Outcome(reached, "died", exitcode=_core.exit_code_of(pidfd) if code is None else code)

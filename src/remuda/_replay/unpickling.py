@@ -1,4 +1,4 @@
-"""Unpickles what of a record is code, which runs when it is loaded: only with the user's leave."""
+"""Unpickles the code of a record, which runs when it is loaded: only with the user's leave."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from remuda.errors import RecordError
 
 @dataclass(frozen=True)
 class Leave:
-    """What the user allows.
+    """The permissions of the user.
 
     Attributes:
-        trust: To load the record's pickles.
-        factory: To build the env with this "module:function" instead of the recorded factory; None: with that.
+        trust: Whether the record's pickles may be loaded.
+        factory: The "module:function" that builds the env; None: the recorded factory.
     """
 
     trust: bool = False
@@ -33,17 +33,19 @@ class Leave:
 
     @property
     def is_enough(self) -> bool:
-        """Whether anything can be replayed with it."""
+        """Whether an env can be built with it."""
         return self.trust or self.factory is not None
 
 
 @dataclass(frozen=True)
 class Unpickled:
-    """Attributes:
-    env_fn: Builds the env.
-    leave: What the user allows.
-    observation_space: That the pool's rows were laid out for; None: the env's own.
-    objects: By index of a step: the parts of its action that have no column.
+    """The code of a record.
+
+    Attributes:
+        env_fn: Builds the env.
+        leave: The permissions of the user.
+        observation_space: The space that the pool's rows were laid out for; None: the env's own.
+        objects: The parts of actions that have no column, by index of the step.
     """
 
     env_fn: Callable[[], Any]
@@ -59,7 +61,7 @@ def unpickle(record: Record, leave: Leave) -> Unpickled:
         RecordError: It cannot be loaded, or is needed and not allowed.
     """
     if leave.trust:
-        _go_where_it_was(record)
+        _restore_paths(record)
     env_fn = _recorded_factory(record, leave) if leave.factory is None else find_factory(leave.factory)
     if "actions" in record.pickles and not leave.trust:
         raise RecordError(f"{record.path} has actions that are pickled code: replaying them needs --trust")
@@ -72,7 +74,7 @@ def unpickle(record: Record, leave: Leave) -> Unpickled:
 
 
 def options_of(record: Record, beginning: Beginning, leave: Leave) -> Any:
-    """The options of a reset. Raises RecordError when they are pickled and may not, or cannot, be loaded."""
+    """Returns the options of a reset. Raises RecordError if they are pickled and may not, or cannot, be loaded."""
     if beginning.pickled_options is None:
         return beginning.options
     if not leave.trust:
@@ -81,7 +83,7 @@ def options_of(record: Record, beginning: Beginning, leave: Leave) -> Any:
 
 
 def find_factory(name: str) -> Callable[[], Any]:
-    """The function that "module:function" names; modules in the working directory are found too."""
+    """Returns the function that "module:function" names. The module may be in the working directory."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     module, colon, function = name.partition(":")
@@ -127,14 +129,14 @@ def _unpickle(record: Record, name: str, pickled: bytes) -> Any:
         ) from error
 
 
-def _go_where_it_was(record: Record) -> None:
-    """Modules and files are to be found as they were then."""
+def _restore_paths(record: Record) -> None:
+    """Makes this process find modules and files where the recorded program found them."""
     sys.path += [entry for entry in record.sys_path if entry not in sys.path]
     with suppress(OSError):
         os.chdir(record.cwd)
 
 
 def _register_spec(record: Record) -> None:
-    """The program had registered the env's id; the factory may look it up."""
+    """Registers the env's id, as the program had done: the factory may need it."""
     if record.spec_id is not None and record.spec_id not in registry and "spec" in record.pickles:
         registry[record.spec_id] = _load(record, "spec")

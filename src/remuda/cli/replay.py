@@ -53,7 +53,7 @@ def add_to(subcommands: Subcommands) -> None:
 
 
 def replay(options: argparse.Namespace) -> int:
-    """Run the last episode of an env that failed again, and say whether it fails in the same way.
+    """Run the last episode of an env that failed again, and report whether it fails in the same way.
 
     Exit status: 0 it does, 2 nothing was run, 3 it does not.
     """
@@ -65,7 +65,11 @@ def replay(options: argparse.Namespace) -> int:
             _say(_question(record))
             return REFUSED
         plans = [make_plan(record, extent, options.until_step) for extent in _chosen(record, options.since_seed)]
-        diagnosis = _debug(record, leave, plans[0]) if options.pdb else _replay(record, leave, plans)
+        if options.pdb:
+            outcome = debug(record, unpickle(record, leave), plans[0])
+            diagnosis = None if outcome is None else judge(record, plans[0], outcome)
+        else:
+            diagnosis = _replay(record, leave, plans)
     except (RecordError, OSError) as error:
         return refuse(printable(str(error)))
     return 0 if diagnosis is None else _tell(diagnosis)
@@ -90,18 +94,13 @@ def _replay(record: Record, leave: Leave, plans: list[Plan]) -> Diagnosis | None
     for plan in plans:
         _say(f"replaying {_extent(record, plan)} ...")
         outcome = replay_apart(record, plan, leave)
-        if plan.is_cut and outcome.finished:
+        if plan.is_cut and outcome.end == "finished":
             _say(f"stopped before {describe_op(plan.ops, len(plan.ops) - 1)}: nothing had failed")
             return None
         diagnosis = judge(record, plan, outcome)
         if diagnosis.reproduced:
             return diagnosis
     return diagnosis
-
-
-def _debug(record: Record, leave: Leave, plan: Plan) -> Diagnosis | None:
-    outcome = debug(record, unpickle(record, leave), plan)
-    return None if plan.is_cut or record.fault.kind != "exception" else judge(record, plan, outcome)
 
 
 # -- what is shown ---------------------------------------------------------------------------------------

@@ -302,7 +302,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             raise KeyError(f"expected ids of envs, from 0 to {self._env_num - 1}, got {unknown}")
 
     def _gather(self, sent: int) -> dict[int, Any]:
-        """Return timesteps of ``wait_num`` envs or more, among them an env whose episode goes on if there is one."""
+        """Return timesteps of ``wait_num`` envs or more. One of them is not done, unless all envs are done."""
         assert sent > 0, "expected actions for one env or more, got none"
         least, got = min(self._wait_num, sent), dict[int, Any]()
         while True:

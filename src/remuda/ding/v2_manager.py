@@ -42,9 +42,9 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
 
     def reset(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
         self._shown = []
+        super().reset(reset_param)
         for env_id in list(self._returns) if reset_param is None else reset_param:
             self._returns.pop(env_id, None)
-        super().reset(reset_param)
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]  # so it is in the original
         """Step the envs of ``ready_obs``, as it was when it was last looked at, or else those of ``ready_obs_id``.

@@ -80,7 +80,7 @@ class Adapter:
     # -- what the loop calls -----------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets as ``options["order"]`` says. ``seed``: for an env that was rebuilt, derived from the order's seed."""
+        """Follows ``options["order"]``. ``seed``: for an env that was rebuilt, derived from the order's seed."""
         self._use_own_randomness()
         order: ResetOrder = (options or {})["order"]
         if order.resets == 0:

@@ -47,7 +47,7 @@ class StepQueue:
         self._arrived: deque[_Arrival] = deque()
 
     def open_line(self, worker_id: int) -> Line:
-        """Returns the line to a worker, for an env that is to be built. Workers start with the first one."""
+        """Returns the line to a worker. Its next request builds an env. Workers start with the first line."""
         line = self._lines.setdefault(worker_id, Line(self, worker_id))
         line.forget()
         self.process(worker_id)
@@ -171,7 +171,7 @@ class Line:
         self._counter = EpisodeCounter()
         self.forget()
         self._has_env = False
-        self._in_flight: EnvironmentCommand | None = None  # the request that is to be answered
+        self._in_flight: EnvironmentCommand | None = None  # the request that the worker will answer
         self._is_building = False  # the env is built for that request, which is still unsent
 
     def forget(self) -> None:

@@ -52,16 +52,16 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     agents end as interrupted ones, with reward 0 and the last observation once more; no other env misses a step.
 
     Args:
-        env_factory: Makes an env, in its worker, out of the worker's number and a list of side channels.
-        run_options: What the envs and their restarts are set to. An ``EngineConfig`` is taken, too.
-        n_env: How many envs.
+        env_factory: Builds an env, in its worker, from the worker's number and a list of side channels.
+        run_options: The settings of the envs and their restarts. An ``EngineConfig`` is accepted, too.
+        n_env: The number of envs.
         reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
         start_method: How workers start: "forkserver" (``None`` means that), "spawn" or "fork".
-        max_concurrency: At most so many workers run at once.
+        max_concurrency: The largest number of workers that run at once.
         **options: The others of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``record`` and so on.
-            ``faults`` is "restart", as said above; "raise": raise what an env raises at once; of a
-            :class:`remuda.FaultPolicy` ``step_timeout`` is for all that an env does: a step, a reset, its building, and
-            of its limits only the deadlines and ``backoff`` count: quotas are ML-Agents' own. ``start_timeout`` is for
+            ``faults`` is "restart", as above; with "raise" an env's exception is raised at once. Of a
+            :class:`remuda.FaultPolicy` only the deadlines and ``backoff`` count, because quotas are ML-Agents' own, and
+            ``step_timeout`` applies to each step, each reset and the building of an env. ``start_timeout`` applies to
             the workers: envs are built later, by the first reset. ``num_workers="auto"`` is refused: a game computes in
             a process of its own, which measuring would not see. Unlike a pool's, ``preload`` is
             ``("remuda.mlagents.worker",)``, ``object_bytes`` 1 MiB and ``name`` "mlagents".
@@ -70,16 +70,16 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         env_workers: One for each env: ``worker_id``, ``process``, ``waiting``, ``previous_step``,
             ``previous_all_action_info``, ``closed``.
         step_queue: The answers of the workers.
-        workers_alive: How many; 0 after :meth:`close`.
+        workers_alive: The number of workers; 0 after :meth:`close`.
         env_factory, run_options: As given.
-        env_parameters: Those set last.
-        restart_counts: How often each worker was restarted.
-        recent_restart_timestamps: When, within ``restarts_rate_limit_period_s``.
+        env_parameters: The parameters that were set last.
+        restart_counts: The number of restarts of each worker.
+        recent_restart_timestamps: The times of these restarts, within ``restarts_rate_limit_period_s``.
         policies, agent_managers, first_step_infos: As of every ``EnvManager``.
 
     Raises:
-        TypeError: A factory that cannot be pickled, or an option that there is not.
-        ValueError: An option that cannot be.
+        TypeError: A factory that cannot be pickled, or an unknown option.
+        ValueError: An invalid value of an option.
         remuda.StartTimeoutError, remuda.ResourceError: The workers cannot be started.
     """
 
@@ -153,15 +153,15 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- steps -------------------------------------------------------------------------------------------
 
     def _step(self) -> list[EnvironmentStep]:
-        """Send every worker that waits for it the actions of its policies, and sleep until one has stepped.
+        """Send the actions of the policies to all workers that wait for them, and sleep until one has stepped.
 
         Returns:
-            What has come: steps, the first observations of envs that were restarted, and the ends of episodes that
-            were cut off; one of each worker at most.
+            The answers that have come: steps, the first observations of envs that were restarted, and the ends of
+            episodes that were cut off; one of each worker at most.
 
         Raises:
-            Exception: What an env has raised, and is not restarted for; its cause is the worker's traceback.
-            WorkerDiedError: a UnityCommunicationException: a worker has died more often than the quotas bear.
+            Exception: An env's exception, after which it is not restarted; its cause is the worker's traceback.
+            WorkerDiedError: a UnityCommunicationException: a worker has died more often than the quotas allow.
             EnvTimeoutError: also a UnityTimeOutException: as well.
             ClosedError: a UnityCommunicationException: after :meth:`close`.
             remuda.StateError: a RuntimeError: no worker steps: reset first.
@@ -238,7 +238,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         return infos
 
     def _restart(self, worker_id: int, error: BaseException) -> None:
-        """Replaces a worker that failed, whose next reset builds another env; or raises ``error``."""
+        """Replaces a worker that failed, so that its next reset builds another env; or raises ``error``."""
         if (why := self._restarts.why_not(worker_id, error, self.run_options.env_settings)) is not None:
             # The pool has logged that it restarts the worker: that has no env until it receives a request.
             _logger.warning(
