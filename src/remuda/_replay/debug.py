@@ -10,11 +10,11 @@ from remuda._crash.record import Record
 from remuda._replay.harness import Harness
 from remuda._replay.plan import Op, Plan, Reset
 from remuda._replay.play import Outcome, follow
-from remuda._replay.unpickling import Unpickled
+from remuda._replay.recorded_code import RecordedCode
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
 
 
-def debug(record: Record, unpickled: Unpickled, plan: Plan) -> Outcome | None:
+def debug(record: Record, code: RecordedCode, plan: Plan) -> Outcome | None:
     """Follows a plan. If the env raises, the debugger shows the exception.
 
     If the recorded env died or hung instead, or the plan is cut, the debugger stops before the last call, where `env`
@@ -25,7 +25,7 @@ def debug(record: Record, unpickled: Unpickled, plan: Plan) -> Outcome | None:
     Raises: RecordError.
     """
     settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
-    harness = Harness(record, unpickled)
+    harness = Harness(record, code)
     stops_before_last = plan.is_cut or record.fault.kind != "exception"
     try:
         outcome = follow(plan.ops[:-1] if stops_before_last else plan.ops, harness)

@@ -10,7 +10,7 @@ from remuda import _core
 from remuda._crash.episode_start import restore_random_state
 from remuda._crash.record import Record
 from remuda._replay.plan import Op, Reset
-from remuda._replay.unpickling import Unpickled, options_of
+from remuda._replay.recorded_code import RecordedCode
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
@@ -43,23 +43,23 @@ class Harness:
         is_spoilt: Whether the last results made no sense, as after native code has written over them.
     """
 
-    def __init__(self, record: Record, unpickled: Unpickled) -> None:
+    def __init__(self, record: Record, code: RecordedCode) -> None:
         """Raises all that the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
-        self._record, self._unpickled = record, unpickled
+        self._record, self._code = record, code
         info = WorkerInfo(record.worker, record.num_workers, record.env_ids)
         self._channel = LocalChannel()
         self._host = _Witness(HostSpec(WorkerInfo(0, 1, (0,))), self._channel)
 
         def build() -> Any:
             with worker_context(info):
-                return unpickled.env_fn()
+                return code.env_fn()
 
         try:
             (report,) = self._host.build([build])
         except BuildError as error:
             raise (error.__cause__ or error) from None
         assert report is not None  # it is not lazy
-        space = unpickled.observation_space or report.observation_space
+        space = code.observation_space or report.observation_space
         self._layout = Layout((1,), 1, "disabled", space, report.action_space)
         self._check_actions()
         arena = _core.Arena.create(self._layout.plan)
@@ -97,7 +97,7 @@ class Harness:
                 restore_random_state(self.env, beginning.random)
             except ValueError as error:
                 raise RecordError(f"{self._record.path} is damaged: {error}") from error
-        arguments = {"seed": beginning.seed, "options": options_of(self._record, beginning, self._unpickled.leave)}
+        arguments = {"seed": beginning.seed, "options": self._code.options(beginning)}
         return {name: value for name, value in arguments.items() if value is not None}
 
     def action(self, index: int) -> Any:
@@ -123,12 +123,12 @@ class Harness:
     def _objects_of(self, index: int) -> list[Any]:
         if not self._layout.action.num_objects:
             return []
-        if index not in self._unpickled.objects:
+        if index not in self._code.objects:
             raise RecordError(
                 f"{self._record.path} lacks the action of its entry {index}, for there was no room for all of them; "
                 "record more with Recording(bytes_per_env=...)"
             )
-        return self._unpickled.objects[index]
+        return self._code.objects[index]
 
     def _make_hub(self, arena: _core.Arena) -> _core.Hub:
         return _core.Hub(

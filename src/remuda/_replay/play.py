@@ -14,7 +14,7 @@ from remuda import _core
 from remuda._crash.record import Record
 from remuda._replay.harness import Harness
 from remuda._replay.plan import Op, Plan
-from remuda._replay.unpickling import Leave, unpickle
+from remuda._replay.recorded_code import Leave, RecordedCode
 from remuda._wire.channel import SocketChannel
 from remuda._wire.failures import portable
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
@@ -74,9 +74,9 @@ def run_play(fd: int, owner: int) -> None:
 
 
 def _play(record: Record, plan: Plan, leave: Leave, channel: SocketChannel) -> Outcome:
-    unpickled = unpickle(record, leave)
+    code = RecordedCode(record, leave)
     try:
-        harness = Harness(record, unpickled)
+        harness = Harness(record, code)
     except RecordError:
         raise
     except BaseException as error:

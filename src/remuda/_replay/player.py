@@ -16,7 +16,7 @@ from remuda._backends.process.watcher import watch
 from remuda._crash.record import Record
 from remuda._replay.plan import Plan
 from remuda._replay.play import Outcome
-from remuda._replay.unpickling import Leave
+from remuda._replay.recorded_code import Leave
 from remuda._wire.channel import SocketChannel
 from remuda.errors import RecordError
 

@@ -12,7 +12,7 @@ from remuda._crash.record import Record
 from remuda._replay.debug import debug
 from remuda._replay.diagnosis import Diagnosis, describe_op, judge
 from remuda._replay.plan import Extent, Plan, extents, make_plan
-from remuda._replay.unpickling import Leave, unpickle
+from remuda._replay.recorded_code import Leave, RecordedCode
 from remuda.errors import RecordError
 
 from .options import add_subcommand, at_least, refuse
@@ -66,7 +66,7 @@ def replay(options: argparse.Namespace) -> int:
             return REFUSED
         plans = [make_plan(record, extent, options.until_step) for extent in _chosen(record, options.since_seed)]
         if options.pdb:
-            outcome = debug(record, unpickle(record, leave), plans[0])
+            outcome = debug(record, RecordedCode(record, leave), plans[0])
             diagnosis = None if outcome is None else judge(record, plans[0], outcome)
         else:
             diagnosis = _replay(record, leave, plans)

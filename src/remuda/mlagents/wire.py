@@ -8,7 +8,7 @@ whose arrays it does not copy.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ def load_answer(row: np.ndarray[Any, Any], no_ends: Mapping[str, TerminalSteps])
     """Returns the result of a step or a reset. ``no_ends``: the empty terminal steps of each behaviour."""
     packed, timers, stats = load_row(row)
     results = {
-        name: (DecisionSteps(*_unpack(decisions)), no_ends[name] if ends is None else TerminalSteps(*_unpack(ends)))
+        name: (_unpack_decisions(*decisions), no_ends[name] if ends is None else _unpack_ends(*ends))
         for name, decisions, ends in packed
     }
     return results if stats is None else StepResponse(results, _unpack_timers(timers), stats)
@@ -97,36 +97,49 @@ def _pack_results(results: Mapping[str, Any]) -> list[Any]:
 
 
 def _pack_steps(steps: Any) -> Any:
-    """Returns the constructor's arguments, packed; None for no terminal steps."""
+    """Returns observations, action masks and arrays, packed; None for no terminal steps."""
     if type(steps) is DecisionSteps:
-        rest = steps.reward, steps.agent_id, steps.action_mask, steps.group_id, steps.group_reward
-    elif type(steps) is TerminalSteps:
-        if len(steps) == 0:
-            return None
-        rest = steps.reward, steps.interrupted, steps.agent_id, steps.group_id, steps.group_reward
-    else:
+        arrays = steps.reward, steps.agent_id, steps.group_id, steps.group_reward
+        return _pack_all(steps.obs), _pack_all(steps.action_mask), _pack_all(arrays)
+    if type(steps) is not TerminalSteps:
         raise _DoesNotFitError
-    return [_pack(steps.obs), *map(_pack, rest)]
+    if len(steps) == 0:
+        return None
+    return _pack_all(steps.obs), _pack_all(
+        (steps.reward, steps.interrupted, steps.agent_id, steps.group_id, steps.group_reward)
+    )
+
+
+def _unpack_decisions(obs: Any, masks: Any, arrays: Any) -> DecisionSteps:
+    reward, agent_id, group_id, group_reward = _unpack_all(arrays)
+    return DecisionSteps(_unpack_all(obs), reward, agent_id, _unpack_all(masks), group_id, group_reward)
+
+
+def _unpack_ends(obs: Any, arrays: Any) -> TerminalSteps:
+    return TerminalSteps(_unpack_all(obs), *_unpack_all(arrays))
 
 
 # -- arrays ----------------------------------------------------------------------------------------------
 
 
-def _pack(value: Any) -> Any:
-    """Returns an array as shape, dtype and bytes; lists may contain arrays, or ints as Unity's group ids do."""
-    if type(value) is np.ndarray and value.nbytes <= _LARGE and value.dtype.kind in "biuf":
-        return value.shape, value.dtype.str, bytearray(value.tobytes())
-    if isinstance(value, (list, tuple)):
-        return [_pack(each) for each in value]
-    if value is None or type(value) is int:
-        return value
-    raise _DoesNotFitError
+def _pack(array: Any) -> Any:
+    if type(array) is list:  # as Unity's group ids
+        return array
+    if type(array) is not np.ndarray or array.nbytes > _LARGE or array.dtype.kind not in "biuf":
+        raise _DoesNotFitError
+    return array.shape, array.dtype.str, bytearray(array.tobytes())
 
 
 def _unpack(packed: Any) -> Any:
-    if type(packed) is tuple:
-        return np.ndarray(*packed)
-    return [_unpack(each) for each in packed] if type(packed) is list else packed
+    return packed if type(packed) is list else np.ndarray(*packed)
+
+
+def _pack_all(arrays: Sequence[Any] | None) -> Any:
+    return None if arrays is None else [_pack(array) for array in arrays]
+
+
+def _unpack_all(packed: Sequence[Any] | None) -> Any:
+    return None if packed is None else [_unpack(each) for each in packed]
 
 
 # -- timers ----------------------------------------------------------------------------------------------
