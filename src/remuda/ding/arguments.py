@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from remuda import FaultPolicy, PoolOptions
+from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import did_you_mean
 
@@ -23,6 +24,16 @@ REFUSED = {
     "vector_size": "a manager of DI-engine steps, resets and asks each env by itself",
 }
 """Options of the pool that the manager decides on, and what to do instead."""
+
+SUGGESTED_CODE = SuggestedCode(
+    make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
+    spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
+    split="",
+    partial="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
+    slim="",
+    refused=REFUSED,
+)
+"""The code that a verdict on the throughput suggests."""
 
 
 def check_options(options: Any) -> FaultPolicy:

@@ -17,10 +17,9 @@ from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda._faces.no_pool import HasNoPool
-from remuda._faces.stats import SuggestedCode
 from remuda._faces.translation import Translation
 from remuda._factories import check_env_fns
-from remuda.ding.arguments import REFUSED, check_options, pool_options, quick
+from remuda.ding.arguments import SUGGESTED_CODE, check_options, pool_options, quick
 from remuda.ding.errors import is_of_call, translate
 from remuda.ding.replays import replays_of
 from remuda.ding.reset_orders import ResetOrder
@@ -74,14 +73,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         remuda={},
     )
 
-    _suggested_code = SuggestedCode(
-        make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
-        spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
-        split="",
-        partial="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
-        slim="",
-        refused=REFUSED,
-    )
+    _suggested_code = SUGGESTED_CODE
     _why_no_pool = "DI-engine's managers hand out timesteps as objects, and reset envs by orders of their own"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
