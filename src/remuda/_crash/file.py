@@ -182,7 +182,7 @@ def _open(data: bytes) -> zipfile.ZipFile:
 
 
 def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
-    """Checks sizes before anything is unpacked: `zipfile` unpacks no more than they say. `taken`: bytes before."""
+    """Checks the stated sizes, which `zipfile` never exceeds, before anything is unpacked. `taken`: bytes before."""
     parts = archive.infolist()
     if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
         raise ValueError("expected parts that are deflated, got another kind of compression")

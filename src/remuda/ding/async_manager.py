@@ -39,16 +39,16 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         env_fn: make the envs, each in its worker, and the first one also here.
         cfg: what it leaves out has the default of ``config``:
 
-            - ``episode_num``: an env that has finished so many episodes is DONE.
+            - ``episode_num``: an env that has finished this number of episodes is DONE.
             - ``auto_reset``: reset envs whose episode is over in the background; else they are NEED_RESET.
             - ``reset_inplace``: reset them within the step that ends the episode; its timestep has the new episode's
               observation.
-            - ``max_retry``, ``retry_type``, ``retry_waiting_time``: so often is a reset tried in all, "reset" with the
-              same env or "renew" with one built anew, so many seconds apart.
+            - ``max_retry``, ``retry_type``, ``retry_waiting_time``: the number of attempts to reset an env, "reset"
+              with the same env or "renew" with a rebuilt one, and the seconds between them.
             - ``step_timeout``, ``reset_timeout``: seconds for a step, and for one attempt to reset; ``None``: no
               limit. ``connect_timeout`` is another limit for that attempt.
-            - ``wait_num``, ``step_wait_timeout``: :meth:`step` returns when all timesteps are there, or after that
-              many seconds with this number of them; ``None``: with all of them.
+            - ``wait_num``, ``step_wait_timeout``: :meth:`step` returns when all timesteps have arrived, or after
+              ``step_wait_timeout`` seconds with ``wait_num`` of them; ``None``: with all of them.
             - ``shared_memory``: observations of a Box or a flat Dict of them travel through shared memory, in the
               dtype of the space; ``False``: all as the env returned them.
             - ``copy_on_get``: observations are arrays of their own; ``False``: views of shared memory, which nothing
@@ -96,7 +96,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     # -- life --------------------------------------------------------------------------------------------
 
     def launch(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
-        """Start the workers, build the envs and reset them.
+        """Starts the workers, builds the envs and resets them.
 
         Args:
             reset_param: as in :meth:`reset`, with an entry for each env.
@@ -158,7 +158,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             raise RuntimeError(f"the envs could not be built: {error}") from error
 
     def close(self) -> None:
-        """Close the envs and end the workers. Closing again does nothing; :meth:`launch` starts others.
+        """Closes the envs and ends the workers. Closing again does nothing; :meth:`launch` starts others.
 
         Envs that need more than five seconds are killed. What an env raises in its ``close`` is logged.
 
@@ -183,7 +183,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     # -- reset -------------------------------------------------------------------------------------------
 
     def reset(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
-        """Reset envs and wait for their first observations, which ``ready_obs`` has.
+        """Resets envs and waits for their first observations, which ``ready_obs`` has.
 
         Steps that are in flight are waited for and dropped.
 
@@ -241,7 +241,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         )
 
     def seed(self, seed: int | list[int] | dict[int, int], dynamic_seed: bool | None = None) -> None:
-        """Seed envs at their next :meth:`reset` (or :meth:`launch`), and ``action_space`` at once.
+        """Seeds envs at their next :meth:`reset` (or :meth:`launch`), and ``action_space`` at once.
 
         Args:
             seed: an int gives env i ``seed + i``; a list has one for each env, a dict for some.
@@ -258,7 +258,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     # -- step --------------------------------------------------------------------------------------------
 
     def step(self, actions: dict[int, Any]) -> dict[int, Any]:
-        """Send these envs a step, and wait for timesteps: of them, or of envs that were sent one before.
+        """Sends these envs a step, and waits for timesteps: of them, or of envs that were sent one before.
 
         Args:
             actions: by env id, anything that can be pickled.
@@ -294,7 +294,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             raise KeyError(f"expected ids of envs, from 0 to {self._env_num - 1}, got {unknown}")
 
     def _gather(self, sent: int) -> dict[int, Any]:
-        """Return timesteps of ``wait_num`` envs or more. One of them is not done, unless all envs are done."""
+        """Returns timesteps of ``wait_num`` envs or more. One of them is not done, unless all envs are done."""
         assert sent > 0, "expected actions for one env or more, got none"
         least, got = min(self._wait_num, sent), dict[int, Any]()
         while True:
@@ -305,7 +305,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 return got
 
     def _take(self, least: int, timeout: float | None) -> dict[int, Any]:
-        """Return the timesteps of all envs that step, or after ``timeout`` seconds of ``least`` of them."""
+        """Returns the timesteps of all envs that step, or after ``timeout`` seconds of ``least`` of them."""
         deadline = time.monotonic() + timeout if timeout else None
         required = len(self._stepping) if deadline is None else least
         while len(self._arrived) < len(self._stepping):
@@ -320,7 +320,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         return taken
 
     def _settle(self, timesteps: Mapping[int, Any]) -> None:
-        """Update the states of envs from their timesteps, and begin resets in the background."""
+        """Updates the states of envs from their timesteps, and begins resets in the background."""
         over = []
         for env_id, timestep in timesteps.items():
             if is_abnormal(timestep):
@@ -390,7 +390,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 self._receive()
 
     def _look(self) -> None:
-        """Receive the first observations of resets in the background, without waiting."""
+        """Receives the first observations of resets in the background, without waiting."""
         if EnvState.RESET in self._env_states.values():
             with self._closed_on_failure():
                 self._receive(timeout=0.0)
@@ -398,7 +398,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     # -- calls -------------------------------------------------------------------------------------------
 
     def __getattr__(self, key: str) -> Any:
-        """Return the attribute of each env, in a list.
+        """Returns the attribute of each env, in a list.
 
         Raises:
             AssertionError: the manager is closed.
@@ -420,17 +420,17 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         return self._ask(get_attribute, key)
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
-        """Call the ``enable_save_figure`` of one env."""
+        """Calls the ``enable_save_figure`` of one env."""
         assert figure_path is not None
         self._ask(call_method, "enable_save_figure", figure_path, env_ids=[env_id])
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> Any:
-        """Return what the ``reward_shaping`` of one env makes of its transitions."""
+        """Returns the result of the ``reward_shaping`` of one env for its transitions."""
         (shaped,) = self._ask(call_method, "reward_shaping", transitions, env_ids=[env_id])
         return shaped
 
     def _ask(self, function: Callable[..., Any], *args: Any, env_ids: list[int] | None = None) -> list[Any]:
-        """Return the results of ``function`` for the adapter of each env, or of some.
+        """Returns the results of ``function`` for the adapter of each env, or of some.
 
         Where envs are restarted, all are called again when a worker has died. That ends, since the pool gives up a
         worker that dies too often.
@@ -448,7 +448,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     # -- the pool's results ------------------------------------------------------------------------------
 
     def _receive(self, least: int = 1, timeout: float | None = None) -> None:
-        """Receive timesteps and first observations of ``least`` envs, or after ``timeout`` seconds of fewer."""
+        """Receives timesteps and first observations of ``least`` envs, or of fewer after ``timeout`` seconds."""
         try:
             batch = self._pool.recv(least, timeout)
         except EnvError as error:
@@ -464,7 +464,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 self._arrived[env_id] = timestep_of(obs, info, over)
 
     def _drop_steps(self, env_ids: Iterable[int]) -> None:
-        """Wait until nothing of these envs is in flight, and drop their timesteps and exceptions."""
+        """Waits until nothing of these envs is in flight, and drops their timesteps and exceptions."""
         while any((i in self._stepping and i not in self._arrived) or self._resets_now(i) for i in env_ids):
             try:
                 self._receive()
@@ -480,7 +480,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
 
     @contextmanager
     def _closed_on_failure(self) -> Iterator[None]:
-        """Close the manager if an env has failed permanently, and raise the error that users of DI-engine catch."""
+        """Closes the manager if an env has failed permanently, and raises the error that users of DI-engine catch."""
         try:
             yield
         except (StateError, InvalidActionError):

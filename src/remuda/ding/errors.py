@@ -1,4 +1,4 @@
-"""From the engine's errors to what a user of DI-engine expects to catch."""
+"""Translates the engine's errors into those that users of DI-engine catch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda.errors import (
 
 
 def translate(error: RemudaError, max_retry: int) -> Exception:
-    """Return what to raise instead of ``error``, with that as its cause.
+    """Returns the exception to raise instead of ``error``, which is its cause.
 
     A failed reset is a ``RuntimeError`` that says how often it was tried; a failed step is the env's own exception; a
     dead worker is an ``EOFError``, as reading from its pipe would be, and one that missed a deadline a

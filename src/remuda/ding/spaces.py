@@ -1,4 +1,4 @@
-"""How observations and actions of DI-engine's envs travel."""
+"""The spaces that observations and actions of DI-engine's envs travel in."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
             self._returns.pop(env_id, None)
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]  # so it is in the original
-        """Step the envs of ``ready_obs``, as it was when it was last looked at, or else those of ``ready_obs_id``.
+        """Steps the envs of ``ready_obs``, as it was when it was last read, or else those of ``ready_obs_id``.
 
         Args:
             actions: a ``tnp.ndarray`` with a row for each of them, in that order, or a list of actions.
@@ -57,8 +57,8 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
             of the info are made identifiers, and what no treetensor can hold is left out. With
             ``remuda={"faults": "restart"}`` an env that fails has its last observation once more, a reward of 0 and
             ``info.abnormal``. It is done, with ``info.TimeLimit_truncated`` and the sum of the episode's rewards as
-            ``info.eval_episode_return``; but with ``dynamic_seed=False``, as evaluators seed, it is not: their episode
-            is begun anew, for they would count one that was cut off.
+            ``info.eval_episode_return``; but with ``dynamic_seed=False``, as evaluators seed, it is not: another
+            episode begins, because evaluators would count one that was cut off.
 
         Raises:
             AssertionError, TimeoutError, EOFError, Exception: as :meth:`SyncSubprocessEnvManager.step` does.
@@ -132,7 +132,7 @@ def _arrays(tree: Any) -> dict[str, Any]:
 
 
 def _stacked(rows: Sequence[Any]) -> Any:
-    """Return a tree of stacked rows, from rows that are trees, or arrays."""
+    """Returns a tree of stacked rows, from rows that are trees, or arrays."""
     if not isinstance(rows[0], _TREES):
         return np.stack(rows)
     return {key: _stacked([row[key] for row in rows]) for key in rows[0].keys()}  # noqa: SIM118  # no dict perhaps

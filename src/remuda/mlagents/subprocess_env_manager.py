@@ -153,7 +153,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- steps -------------------------------------------------------------------------------------------
 
     def _step(self) -> list[EnvironmentStep]:
-        """Send the actions of the policies to all workers that wait for them, and sleep until one has stepped.
+        """Sends the actions of the policies to all workers that wait for them, and sleeps until one has stepped.
 
         Returns:
             The answers that have come: steps, the first observations of envs that were restarted, and the ends of
@@ -269,7 +269,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- resets ------------------------------------------------------------------------------------------
 
     def _reset_env(self, config: dict[str, Any] | None = None) -> list[EnvironmentStep]:
-        """Reset all envs, in parallel. Steps that are under way are waited for, and dropped.
+        """Resets all envs, in parallel. Steps that are under way are waited for, and dropped.
 
         Args:
             config: Environment parameters, as of :meth:`set_env_parameters`.
@@ -295,7 +295,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 self._reset_again(worker_id)
 
     def _finish_steps(self, timeout: float | None = None) -> None:
-        """Wait for all that is under way, and drop it. Workers that fail are restarted."""
+        """Waits for all that is under way, and drops it. Workers that fail are restarted."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.step_queue.is_idle:
             if not self.step_queue.wait(None if deadline is None else deadline - time.monotonic()):
@@ -307,7 +307,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                     self._restart(response.worker_id, response.payload)
 
     def set_env_parameters(self, config: dict[str, Any] | None = None) -> None:
-        """Set environment parameters of all envs, from their next step or reset on.
+        """Sets environment parameters of all envs, from their next step or reset on.
 
         Args:
             config: Values of ``ParameterRandomizationSettings``, or numbers. Those of other keys stay as they are. Envs
@@ -321,7 +321,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- around training ---------------------------------------------------------------------------------
 
     def on_training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
-        """Notify the envs that the training of a behaviour begins; those with training analytics report it to Unity."""
+        """Notifies the envs that training of a behaviour begins. Those with training analytics report it to Unity."""
         self._trainings[behavior_name] = trainer_settings
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.TRAINING_STARTED, (behavior_name, trainer_settings))
@@ -359,7 +359,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         return self.step_queue.pool
 
     def close(self) -> None:
-        """Close the envs and end the workers; what takes longer than the original's 10 seconds is killed.
+        """Closes the envs and ends the workers; those that take longer than the original's 10 seconds are killed.
 
         What envs raise in their ``close`` is logged. Closing again does nothing.
 
